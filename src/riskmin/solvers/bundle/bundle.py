@@ -80,6 +80,7 @@ class Bmrm:
         return self._run(obj, CuttingPlaneModel.from_state(self, obj, state), state["w"])
 
     def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
+        """Yield iterates from w: a cut at w, the best mixture, then the minimizer of the model."""
         while True:
             value, _, cut = obj(w)
             model.add(cut)
@@ -126,8 +127,10 @@ class LineSearchBmrm:
         return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
 
     def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
+        """Yield iterates from w; the model is one cut, mixed with the cut at each new point."""
         while True:
             value, _, cut = obj(w)
+            # w = -a / lam for L2, so that mixing cuts mixes their minimizers.
             model, eta = mix_two(model, cut, obj)
             new = obj.argmin(model)
             saved = {"a": model.a, "b": np.array([model.b]), "w": new}
@@ -188,9 +191,10 @@ class Bundle:
         return steps
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Start with the cuts of a run on the same risk, which bound it under any regularizer."""
+        """Start with the cuts of a run on the same risk: they do not depend on the regularizer."""
         model = _model_class(obj).from_previous_run(self, obj, state, before)
         w = state["w"]
+        # Only lam Omega has changed: J at w needs no evaluation of the risk.
         risk = float(state["value"][0]) - before.lam * before.reg.value(w)
         value = risk + obj.lam * obj.reg.value(w)
         # The old point may lie outside the domain of the new regularizer: project it.
@@ -203,6 +207,8 @@ class Bundle:
     def _run(
         self, obj: Objective, model: CuttingPlaneModel, cursor: ObjectiveCursor, value: float, best: Cut
     ) -> Iterator[Iterate]:
+        """Yield iterates from the cursor's point, of objective `value`, and the best mixture so far."""
+        # Regularizers of a feature space have `recompute`, which restores a direction from its coefficients.
         n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
         while True:
             saved = model.state() | {"w": cursor.w, "value": np.array([value])}
@@ -210,7 +216,7 @@ class Bundle:
                 cursor.w, value, best, {"cuts": len(model.b), "evaluations": n_evaluations}, saved.copy
             )
             w, gap = model.minimizer(obj, best), value - obj.lower(best)
-            # Line evaluations may overestimate by 1 % of the gap.
+            # Search from the best point towards the minimizer; values may be too high by 1 % of the gap.
             cursor.set_direction(w - cursor.w, 0.01 * gap)
             new, beyond, n_evaluations = self._search(cursor, gap)
             if new.x > RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
@@ -228,6 +234,7 @@ class Bundle:
                 return
             # Also without a step: this evaluation is closer than the previous one and may be lower.
             value = new.value
+            # A null step adds its cut, too: it improves the model.
             model.add(cut)
             best = model.best_mixture(cursor.w)
             model.prune(self.keep)

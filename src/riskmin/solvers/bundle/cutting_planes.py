@@ -34,8 +34,6 @@ from riskmin.regularizers import Separable
 from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
-# ---------------------------------------------------------------- mixtures of two
-
 
 # ---------------------------------------------------------------- master problems
 class MasterProblem(Protocol):
@@ -67,6 +65,7 @@ class QuadraticProgram:
     max_entry: float = MAX_CUT_ENTRY
 
     def add(self, A: Array, b: NDArray) -> None:
+        # G_st = a_s' K^-1 a_t / lam, so that the dual is b'x - x' G x / 2.
         row = np.asarray(to_numpy(self.reg.inverse_metric_product(A, A[-1])), dtype=float) / self.lam
         self.G = np.block([[self.G, row[:-1, None]], [row]])
 
@@ -98,6 +97,7 @@ class NewtonProgram:
         x = np.append(max(0.0, 1 - alpha.sum()), alpha)
         x, solved = self._newton(A, b, x / x.sum(), self.lam)
         if not solved:
+            # Start where |A / lam| <= 1, so that exponentials stay small.
             xp = namespace(A)
             lam = max(self.lam, float(xp.max(xp.abs(A))))
             x = np.append(1.0, np.zeros(len(b)))
@@ -115,6 +115,7 @@ class NewtonProgram:
             value, gain, u = self._evaluate(A, b, x[1:], lam)
             if not value > -MAX_CUT_ENTRY:
                 return np.append(1.0, np.zeros(len(b))), False
+            # Optimality on the simplex: no entry of the gradient exceeds its mean under x.
             gain = np.append(0.0, gain)
             if (gain - gain @ x).max() <= 1e-13 * (abs(value) + np.abs(b) @ x[1:]):
                 return x, True
@@ -137,6 +138,7 @@ class NewtonProgram:
     def _evaluate(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
         """Return the dual value at x, its gradient, and the argument u of the conjugate."""
         check()
+        # D(x) = b'x - lam Omega*(u) with u = -A'x / lam; its gradient is b + A grad Omega*(u).
         u = -1 / lam * (as_array_like(x, A) @ A)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)
@@ -146,6 +148,7 @@ class NewtonProgram:
         """Return the best step along e, at most 1."""
 
         def evaluate(t: float) -> Tangent:
+            # Negated: the dual is maximized, the search minimizes.
             value, gain, _ = self._evaluate(A, b, x + t * e, lam)
             return Tangent(t, -value, -float(gain @ e))
 
@@ -231,11 +234,13 @@ class CuttingPlaneModel:
     def add(self, cut: Cut) -> None:
         """Append a cut."""
         cut, m = clip_magnitude(cut, self.master.max_entry), len(self.b)
+        # The storage is doubled when it is full.
         if m == len(self.A):
             xp = namespace(self.A)
             self.A = xp.concat([self.A, xp.zeros_like(self.A)])
         self.A[m] = cut.a
         self.b = np.append(self.b, cut.b)
+        # The multipliers have sum one: the first cut gets all the weight, the next ones none yet.
         self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
         self.inactive_for = np.append(self.inactive_for, 0)
         self.master.add(self.A[: m + 1], self.b)
@@ -266,6 +271,7 @@ class CuttingPlaneModel:
     def prune(self, max_inactive: int) -> None:
         """Drop cuts with multiplier zero for `max_inactive` mixtures, if they are more than 1/16 of all."""
         keep = np.flatnonzero(self.inactive_for < max_inactive)
+        # Copying the remaining cuts pays only if enough are dropped.
         if len(self.b) - len(keep) > len(self.b) // 16:
             xp = namespace(self.A)
             storage = zeros_for((len(self.A) - len(keep), self.A.shape[1]), self.A)
@@ -299,6 +305,7 @@ class CuttingPlaneModel:
         A, alpha = s["A"], s["alpha"]
         arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
         if isinstance(obj.reg, HasInverseMetric):
+            # G is proportional to 1 / lam.
             if "G" in s and obj.reg is before.reg:
                 arrays["G"] = s["G"] * (before.lam / obj.lam)
             else:

@@ -54,6 +54,7 @@ class WithInterceptPenalty:
 
     def conjugate(self, u: Array) -> float:
         """Return the sum of both conjugates at u."""
+        # The conjugate of weight |b|^2 / 2 is |u|^2 / (2 weight).
         tail = u[-self.k :]
         return float(self.reg.conjugate(u[: -self.k])) + 0.5 / self.weight * float(tail @ tail)
 
@@ -106,6 +107,7 @@ class CenteredFrame:
 
     def to_centered(self, cut: Cut) -> Cut:
         """Transform a cut of the risk to centered rows."""
+        # a'w + beta'b = (a - mean beta')'w + beta'(b + mean'w), and b + mean'w is the score of the mean row.
         slopes = cut.a[-self.k :]
         return Cut(
             namespace(cut.a).concat([cut.a[: -self.k] - self._mean_row_product(slopes), slopes]), cut.b
@@ -119,6 +121,7 @@ class CenteredFrame:
         )
 
     def _mean_row_product(self, slopes: Array) -> Array:
+        """Return the gradient in the weights of slopes'z, for the scores z of the mean row."""
         return self.inner.grad_from_outputs(self.mean[:, None] * slopes[None, :])
 
     def mean_row_scores(self, w: Array) -> Array:
@@ -130,6 +133,7 @@ class CenteredFrame:
         return namespace(w).concat([w, b - self._mean_row_scores(w)])
 
     def _mean_row_scores(self, w: Array) -> Array:
+        """Return the scores of the mean row for the weights w, without the intercepts."""
         return as_array_like(self.inner.scores(as_matrix(self.mean[None, :]), w, 0, 1)[0], w)
 
 
@@ -146,6 +150,7 @@ def _score_moments(shard: Shard, linear_map: LinearMap, w: Array) -> tuple[NDArr
 def mean_squared_row_norm(obj: Objective, w: Array) -> float:
     """Return the mean squared norm of the centered rows, estimated by random weights; 1 where it is 0."""
     risk: Any = obj.risk
+    # For standard normal weights v, the variance of x'v over the rows has the expectation mean |x - mean|^2.
     draw = np.random.default_rng(0).standard_normal(len(w) - risk.n_intercepts)
     reg = penalized_part(obj.reg)
     if isinstance(reg, L2):
@@ -221,12 +226,14 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
 
     def add(self, cut: Cut) -> None:
         """Append a cut of the risk, given for rows that are not centered."""
+        # All cuts are stored for centered rows.
         super().add(self.frame.to_centered(cut))
 
     def best_mixture(self, w: Array = None) -> Cut:
         """Return the best mixture for intercepts near those of w, with slope zero in them."""
         self.center = self.frame.mean_row_scores(w)
         A, k = self.A[: len(self.b)], self.frame.k
+        # The linear program has the intercepts as bounded variables, the others penalize them.
         if isinstance(self.master, LinearProgram):
             self.master.set_center(to_numpy(self.center))
             offsets = self.b
@@ -249,6 +256,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         k = self.frame.k
         if self.w is not None:
             return self.frame.from_mean_row_scores(self.w[:-k], self.w[-k:])
+        # The intercepts of the model are differences from the center.
         w = self.model_reg.conjugate_grad(-1 / obj.lam * super().mixture().a)
         return self.frame.from_mean_row_scores(w[:-k], self.center + w[-k:])
 
@@ -281,6 +289,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         # The Gram matrix and the minimizer belong to the old lam and regularizer.
         arrays = {name: a for name, a in s.items() if name not in ("G", "model")}
+        # A linear program may have put all weight on R >= 0.
         if not s["alpha"].sum() > 0:
             arrays["alpha"] = np.full(len(s["alpha"]), 1 / len(s["alpha"]))
         return cls.from_state(solver, obj, arrays)

@@ -36,7 +36,7 @@ class LinearProgram:
     max_entry = 1e12
 
     def __init__(self, reg: Separable, lam: float, dim: int, n_free: int = 0) -> None:
-        """Set up the program for `dim` entries of w, of which the last `n_unpenalized` are unpenalized."""
+        """Set up the program for `dim` entries of w, of which the last `n_free` are not penalized."""
         import highspy
 
         terms = reg.terms(np.zeros(dim - n_free))
@@ -47,7 +47,7 @@ class LinearProgram:
         )
         # Columns are scaled to lam l_j w_j, so that all have cost 1: HiGHS tolerances are absolute.
         self.cost, self.n_free = lam * l1, n_free
-        # w = u - v with u, v >= 0: sign +1 is u, sign -1 is v.
+        # w = u - v with u, v >= 0: sign +1 is u, sign -1 is v. Bounds are those of the scaled columns.
         self.bounds = {
             +1: (self.cost * np.maximum(lower, 0.0), self.cost * np.maximum(upper, 0.0)),
             -1: (self.cost * np.maximum(-upper, 0.0), self.cost * np.maximum(-lower, 0.0)),
@@ -87,6 +87,7 @@ class LinearProgram:
         largest = float(np.max(np.abs(a) / self.cost, initial=0.0))
         scale = 1.0 if largest <= HIGHS_MAX_COEFFICIENT else HIGHS_MAX_COEFFICIENT / largest
         self.row_scale = np.append(self.row_scale, scale)
+        # xi - a'w >= b, in the scaled columns cost_j w_j.
         row = -self.signs * (scale * a[self.features] / self.cost[self.features])
         used = np.flatnonzero(row)
         self.highs.addRow(
@@ -116,6 +117,7 @@ class LinearProgram:
             if not self._price(alpha @ A_host, A_host):
                 break
         w = np.zeros(A_host.shape[1])
+        # Column 0 is xi.
         values = np.asarray(solution.col_value)[1:]
         # Infinite where HiGHS failed: any point is allowed, no certificate depends on it.
         values = np.where(np.isfinite(values), values, 0.0)

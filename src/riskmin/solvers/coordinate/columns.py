@@ -49,7 +49,7 @@ more."""
 MAX_CYCLES_PER_ROUND = 8
 """Cycles between two checks of the progress."""
 CURVATURE_FLOOR_RATIO = 1e-12
-"""Smallest curvature, relative to the largest: its square root is a divisor."""
+"""Smallest curvature, relative to the largest: the slopes are divided by its square root."""
 OPS_PER_SPARSE_ENTRY = 8
 """Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
 NO_VALUES = np.empty(0)
@@ -70,6 +70,7 @@ class DenseColumns:
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
         """Return how many columns to add to those in use: their Gram matrix costs about one pass over X."""
+        # m^2 / (SQUARED_COLUMNS_PER_PASS p) = 1 for m columns.
         return max(int(np.sqrt(SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
 
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
@@ -81,6 +82,7 @@ class DenseColumns:
             solution = solve_by_gram(self, self.gram, model, start, None)
         else:
             solution = self._minimize_by_cycles(model)
+        # Change of the scores, X (w - w_0), in one pass over X.
         step = np.zeros(self.X.shape[1])
         step[model.columns] = solution.w - model.w
         return solution._replace(u=self.X.scores(step, 0, self.X.shape[0]))
@@ -103,6 +105,7 @@ class DenseColumns:
         # h_k = sum_i D_i x_ik^2, the second derivative in w_k.
         h = np.einsum("ki,ki,i->k", T, T, model.curvature)
         w, r = model.w.copy(), model.slope.copy()
+        # The curvature in the intercept; 0 stands for none.
         total = float(model.curvature.sum()) if model.has_intercept else 0.0
         args = (
             np.ascontiguousarray(T),
@@ -125,8 +128,8 @@ class DenseColumns:
         return out[columns]
 
     def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
-        # Half the time in single precision, provided that nothing overflows or underflows.
         """Return the rows of X' D X from `first` on, over all the columns."""
+        # Single precision takes half the time, but may overflow or underflow.
         if gram.single_precision:
             G = self._gram_rows(columns, first, gram, np.float32)
             diagonal = G[:, first:].diagonal()
@@ -135,6 +138,8 @@ class DenseColumns:
         return self._gram_rows(columns, first, gram, np.float64)
 
     def _gram_rows(self, columns: NDArray, first: int, gram: ColumnGram, kind: Any) -> NDArray:
+        """Return the rows of X' D X in the precision `kind`, by blocks of rows of sqrt(D) X."""
+        # Every stride-th row represents `stride` rows.
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
         block = np.empty((GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
@@ -180,6 +185,7 @@ class ColumnStore:
         if self.count[wanted].sum() > COPY_ALL_ABOVE_SHARE * self.count.sum():
             wanted = np.arange(len(self.start))
         new = wanted[self.start[wanted] < 0]
+        # New columns are stored one after the other, behind those already copied.
         begins = self.n_copied + np.cumsum(self.count[new]) - self.count[new]
         position = np.full(self.X.shape[1], -1, dtype=np.int32)
         position[new] = np.arange(len(new))
@@ -222,6 +228,7 @@ class SparseColumns:
         """Return the minimizer of the model."""
         self.store.fetch(model.columns, prefetch)
         gram_fits = len(model.columns) <= GRAM_MAX_COLUMNS
+        # A Gram matrix is first formed after cycles that converge slowly, and then reused.
         if gram_fits and self.gram is not None and self.gram.is_reusable_for(model):
             solution = solve_by_gram(
                 self, self.gram, model, Solution(model.w.copy(), 0.0, NO_VALUES, 0), None
@@ -236,8 +243,7 @@ class SparseColumns:
     def _minimize_by_cycles(self, model: Model, gram_fits: bool) -> Solution:
         """Minimize the model by cycles over its columns; switch to a Gram matrix if that is cheaper."""
         arrays, w = self.store.kernel_arrays(model.columns), model.w.copy()
-        # With columns scaled by sqrt(D), the model is 0.5 |r + A d|^2 for r = s / sqrt(D): plain least
-        # squares.
+        # With A = sqrt(D) X and r = s / sqrt(D), the model is 0.5 |r + A d|^2 up to a constant.
         root = np.sqrt(np.maximum(model.curvature, CURVATURE_FLOOR_RATIO * model.curvature.max()))
         r = model.slope / root
         scaled, h, g = self._scaled_columns(arrays, root, r)
@@ -245,6 +251,7 @@ class SparseColumns:
         offset = model.grad - g
         gram_cycles = self._gram_cost(arrays)
         chunk = min(max(gram_cycles // 2, 5), MAX_CYCLES_PER_ROUND)
+        # track: w and the shift of the intercept, at the start of a round and after each of its cycles.
         shifts, track = root if model.has_intercept else NO_VALUES, np.zeros((chunk + 1, len(w) + 1))
         data = (*arrays[:3], model.columns, *scaled)
         b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
@@ -258,6 +265,7 @@ class SparseColumns:
                 break
             # Switch to a Gram matrix if it costs less than the remaining cycles at the observed linear rate.
             if gram_fits and epochs >= max(chunk + 1, gram_cycles // 2):
+                # Decrease of log(violation) per cycle since the first round.
                 rate = max(math.log(first / worst), 1e-3) / (epochs - chunk)
                 if math.log(worst / model.tol) / rate > gram_cycles:
                     break
@@ -283,6 +291,7 @@ class SparseColumns:
         The extrapolated point is the affine combination of the last iterates with the smallest combined
         change. w and r are changed in place; returns the change of the intercept.
         """
+        # The weights minimize |sum_i weights_i steps_i| for sum_i weights_i = 1: (S S')^-1 1, normalized.
         steps = np.diff(track[-6:], axis=0)
         gram = steps @ steps.T
         # The ridge of 1e-10 keeps the solve defined where the steps are linearly dependent.
@@ -350,6 +359,7 @@ class SparseColumns:
     def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         """Return the rows of X' D X from `first` on, over all the columns."""
         entries = self._entries_per_row(columns)
+        # Where each row begins in the transposed copy; the kernel advances it to where the row ends.
         ends = np.cumsum(entries) - entries
         G, total = np.zeros((len(columns), len(columns))), int(entries.sum())
         column, value = np.empty(total, dtype=np.int32), np.empty(total)
@@ -359,10 +369,10 @@ class SparseColumns:
             )
         for i, j in chunk_ranges(0, self.store.n_rows, float(entries @ entries)):
             kernels().sparse_gram(column, value, ends, gram.curvature, i, j, first, G)
-        lower = G[first:]
+        new_rows = G[first:]
         # The kernel accumulates only the part up to the diagonal.
-        lower[:, first:] += np.tril(lower[:, first:], -1).T
-        return lower
+        new_rows[:, first:] += np.tril(new_rows[:, first:], -1).T
+        return new_rows
 
 
 def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:

@@ -31,7 +31,7 @@ class CoordinateDescent:
 
     Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as
     many others with the largest violations of optimality; minimizes lam Omega plus a quadratic model of the
-    risk over them,
+    risk over this working set,
 
     .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
 
@@ -94,7 +94,7 @@ class CoordinateDescent:
         yield from steps
 
     def _start_from_sample(self, problem: CoordinateProblem, w0: Array) -> Array:
-        """Return the solution on a sample of the rows where X has many, else w0."""
+        """Return the solution on a sample of the rows if X has many rows, else w0."""
         sample = problem.sample()
         if sample is None:
             return w0
@@ -118,6 +118,7 @@ class CoordinateDescent:
             if not violation.max() > 0:
                 # No coordinate decreases J: this is the minimum.
                 return
+            # Working set, model, its minimizer, and a line search on the segment to it.
             columns, prefetch = problem.choose(point.w, violation, self.start)
             model, schedule = problem.model(point, evaluation, columns, schedule)
             solution = problem.columns.solve(model, prefetch)
@@ -130,8 +131,10 @@ class CoordinateDescent:
             if new is None:
                 # No descent is left in this precision.
                 return
+            # Identity, not equality: a reused Gram matrix keeps the curvature it was formed with.
             reused = solution.curvature is not None and solution.curvature is not model.curvature
             point, schedule = new, schedule.with_step(t, reused)
+            # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
             trusted = solution.from_gram or schedule.forcing < PREDICT_SLOPES_BELOW_FORCING
             predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
             info = {"working_set": len(columns), "epochs": solution.epochs}

@@ -56,8 +56,8 @@ class Model(NamedTuple):
     constant_curvature: bool
     """Whether the curvature is the same at all points, as for the squared loss."""
     exact: bool
-    """Whether a Gram matrix of another curvature or of single precision is refused: the last one served
-    badly."""
+    """Whether the Gram matrix must have this curvature and double precision: the last step with another one
+    was poor."""
 
 
 class Solution(NamedTuple):
@@ -71,7 +71,7 @@ class Solution(NamedTuple):
     curvature: NDArray | None = None
     """Curvature of the model that was minimized; None if it is that of a subsample of the rows."""
     from_gram: bool = False
-    """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` asks."""
+    """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` requires."""
 
 
 # ---------------------------------------------------------------- Gram matrices
@@ -106,20 +106,23 @@ class ColumnGram:
         return self.stride == 1 and relative_change(model.curvature, self.curvature) <= GRAM_REUSE_MAX_CHANGE
 
     def add_columns(self, columns: NDArray, source: ColumnProducts) -> None:
-        """Extend the matrix by those of the columns that it lacks."""
+        """Add the columns that the matrix lacks."""
         new = np.setdiff1d(columns, self.columns)
         if len(new):
             old, self.columns = len(self.columns), np.concatenate([self.columns, new])
+            # The matrix is symmetric: the new rows, without the new columns, are the transposed new columns.
             rows = source.gram_rows(self.columns, old, self)
             self.G = np.block([[self.G, rows[:, :old].T], [rows]])
 
     def submatrix(self, columns: NDArray, has_intercept: bool, source: ColumnProducts) -> NDArray:
         """Return the matrix of some of its columns; the intercept, a column of ones, comes last."""
+        # Position of each requested column in `self.columns`, which is sorted only by `order`.
         order = np.argsort(self.columns)
         index = order[np.searchsorted(self.columns[order], columns)]
         G = self.G[np.ix_(index, index)]
         if not has_intercept:
             return G
+        # Products with the column of ones: X' D 1 beside the matrix, 1' D 1 in the corner.
         border = source.pull_back(columns, self.curvature)
         return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.curvature.sum())]])
 
@@ -132,18 +135,18 @@ def relative_change(curvature: NDArray, reference: NDArray) -> float:
 def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> int:
     """Minimize a model on its Gram matrix, in place: alternate cycles and solves over all w_j != 0.
 
-    Cycles determine which w_j are zero, but converge slowly on the others where columns are correlated. The
-    linear system gives those at once, up to the point where one of them changes its sign.
+    Cycles determine which w_j are zero, but converge slowly on the others where columns are correlated. A
+    linear system gives those others at once, up to the point where one of them changes its sign.
     """
-    taken, active = 0, np.empty(len(w), np.bool_)
+    n_epochs, active = 0, np.empty(len(w), np.bool_)
     for _ in check_each(range(MAX_EPOCHS_PER_MODEL // 10)):
         # Ten cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
         worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
-        taken += epochs
+        n_epochs += epochs
         if worst <= tol:
             break
         _solve_free_coordinates(G, g, w, terms)
-    return taken
+    return n_epochs
 
 
 def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
@@ -153,6 +156,7 @@ def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) 
     if not len(free):
         return
     start, sign = w[free], np.sign(w[free])
+    # Gradient of the model and the penalty, which is smooth as long as no sign changes.
     slope = g[free] + square[free] * start + absolute[free] * sign
     # The diagonal shift keeps the system positive definite under rounding.
     H = G[np.ix_(free, free)] + np.diag(square[free] + 1e-13 * G.diagonal().max())
@@ -161,8 +165,8 @@ def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) 
     except np.linalg.LinAlgError:
         # Not positive definite: some columns are copies of each other.
         return
-    curvature, fall = float(step @ (H @ step)), float(slope @ step)
-    if not (curvature > 0 and fall < 0):
+    curvature, step_slope = float(step @ (H @ step)), float(slope @ step)
+    if not (curvature > 0 and step_slope < 0):
         # Not a descent direction, by rounding, where columns are copies of each other.
         return
     target = start + step
@@ -173,7 +177,8 @@ def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) 
     max_step = np.full(len(free), np.inf)
     # Entries with step zero never leave.
     max_step[leaves] = (end[leaves] - start[leaves]) / step[leaves]
-    t = min(float(max_step.min()), -fall / curvature)
+    # The shorter of the step to the first end of a range, and to the minimizer along the step.
+    t = min(float(max_step.min()), -step_slope / curvature)
     new = start + t * step
     # Set exactly to the bound, not just before it.
     new = np.where(max_step <= t, end, new)

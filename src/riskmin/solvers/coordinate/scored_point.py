@@ -27,6 +27,7 @@ class ScoredPoint:
     z: NDArray
     b: float = 0.0
     n_moves: int = 0
+    """Number of steps by which z was updated since it was computed from w."""
 
 
 @dataclass
@@ -67,10 +68,11 @@ class PointEvaluator:
         return ScoredPoint(w, self.rows.X.scores(w, 0, n) if w.any() else np.zeros(n))
 
     def evaluate(self, point: ScoredPoint, guess: NDArray | None = None) -> PointEvaluation:
-        """Evaluate J by one pass over the columns, and also the cut of `guess`, slopes predicted by a model.
+        """Evaluate J by one pass over X, and also the cut of `guess`, the slopes that a model predicted.
 
-        An exactly minimized model has slopes whose gradient is within lam on its columns, and the slopes of
-        the risk differ from them by the square of the step: their cut proves as much as the next step's.
+        At the exact minimizer of a model, the gradient X'(c guess) satisfies the optimality conditions on the
+        working set, and the slopes of the risk differ from `guess` only to second order in the step. So the
+        cut of `guess` proves about as much as the cut at the next point.
         """
         self.obj.count.calls += 1
         y, c = self.rows.y, self.rows.c
@@ -79,6 +81,7 @@ class PointEvaluator:
         else:
             risk, slope = self.loss.value_grad(point.z, y, c)
             inexactness = 0.0
+        # `guess` is per unit weight, `slope` includes the sample weights c.
         grad, guess_grad = self._pull_back(slope, None if guess is None else c * guess)
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
         inexactness += CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
@@ -105,6 +108,7 @@ class PointEvaluator:
             for i, j in chunk_ranges(0, n, 2 * n * p):
                 products.dense_pullback_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
             return grad, guess_grad
+        # Both gradients side by side, so that one access to memory serves both sums.
         both = np.zeros((p, 2))
         for i, j in chunk_ranges(0, n, 2 * len(X.data)):
             products.csr_pullback_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
@@ -114,15 +118,17 @@ class PointEvaluator:
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
         y, c = self.rows.y, self.rows.c
+        # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, y), 0.0)
         dual = interval_conjugate_of(self.loss, y)
+        # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
         magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
         return Cut(
             a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
         )
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
-        """Return slopes per unit weight, clipped to the domain of the conjugate; None if there is none."""
+        """Return slopes per unit weight, clipped to the domain of the conjugate; None without a conjugate."""
         y, c = self.rows.y, self.rows.c
         dual = interval_conjugate_of(self.loss, y)
         if dual is not None:
@@ -156,6 +162,7 @@ class PointEvaluator:
             zero_slope_weights(lo.tangent, hi.tangent),
         )
         point.b = best.x
+        # The cut of the mixture has the height of the intersection of both tangents.
         return (
             best.value,
             weight_lo * lo.slopes + weight_hi * hi.slopes,
@@ -174,10 +181,12 @@ class PointEvaluator:
             if not 1e-14 * (1 + abs(b)) < step < 1:
                 break
             b -= slope / curvature
+        # The error of b is about the last step: a bracket of four times that on either side.
         return self._straddle(point, b, 4 * step, 4) if step < 1e-6 else (None, None)
 
     def _straddle(self, point: ScoredPoint, b: float, radius: float, tries: int) -> TangentPair:
         """Return tangents on either side of b, as close as possible, with the minimum between them."""
+        # At least the spacing of floating-point numbers near b.
         radius += 1e-15 * (1 + abs(b))
         for _ in check_each(range(tries)):
             lo, hi = self._intercept_tangent(point, b - radius), self._intercept_tangent(point, b + radius)

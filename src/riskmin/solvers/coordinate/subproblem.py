@@ -22,7 +22,7 @@ from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 
 CURVATURE_FLOOR_SHARE = 1e-3
-"""Curvature of rows where the loss has none, as a share of the mean: it bounds the step along them."""
+"""Curvature of rows where that of the loss is zero, as a share of the mean: it bounds the step there."""
 FORCING_MAX = 0.1
 """Minimize a model until its violations are at most this share of the largest violation of J."""
 FORCING_MIN = 1e-3
@@ -36,7 +36,7 @@ SAMPLE_MIN_ROW_RATIO = 8
 REUSED_CURVATURE_MAX_RATE = 0.1
 """Keep an old curvature while a step leaves at most this share of the violation."""
 NEAR_VIOLATION_SHARE = 0.5
-"""Include features that are within this share of the largest violation of violating optimality."""
+"""Include features whose slack in the optimality condition is below this share of the largest violation."""
 SUFFICIENT_DECREASE = 0.1
 """Accept a full step that achieves this share of the decrease predicted to first order."""
 NO_COLUMNS = np.empty(0, dtype=np.int64)
@@ -128,9 +128,11 @@ class CoordinateProblem:
         That is -(grad_j + square_j w_j) minus or plus the derivative of absolute_j |w_j| on that side.
         """
         absolute, square, lower, upper = self.terms
+        # One-sided derivatives of J in w_j; at w_j = 0 that of |w_j| is 1 to the right and -1 to the left.
         smooth = grad + square * w
         right_slope = smooth + np.where(w >= 0, absolute, -absolute)
         left_slope = smooth + np.where(w > 0, absolute, -absolute)
+        # A coordinate at a bound can only move inwards.
         return np.maximum(
             np.where(w < upper, -right_slope, -np.inf), np.where(w > lower, left_slope, -np.inf)
         )
@@ -144,9 +146,11 @@ class CoordinateProblem:
         # Also those that nearly violate optimality: they may after a step.
         margin = np.minimum(NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
         outside, in_use = np.flatnonzero(~inside & (worst > -margin)), np.flatnonzero(inside)
+        # Most columns would be chosen, and the Gram matrix of all of them costs little more.
         if self.columns.gram_is_cheap and len(outside) + len(in_use) > 0.75 * len(w):
             return np.arange(len(w)), NO_COLUMNS
         size = max(start, len(in_use))
+        # The largest violations first; a partial sort before, if there are far more columns than needed.
         order = outside
         if len(order) > PREFETCH_WORKING_SETS * size:
             order = order[
@@ -166,6 +170,7 @@ class CoordinateProblem:
         schedule = replace(schedule, max_curvature=max(schedule.max_curvature, float(curvature.sum())))
         # The second derivative does not depend on the score, as for the squared loss.
         constant = np.array_equal(curvature, self.points.loss.curvature(z + 1.0, y, c))
+        # The weights c have sum one, so that the sum of c_i l'' is the mean of l''.
         curvature = np.where(
             curvature > 0, curvature, CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
         )
@@ -179,9 +184,14 @@ class CoordinateProblem:
         return Model(columns, w, grad, slope, curvature, terms, has_intercept, tol, constant, exact), schedule
 
     def predicted_slopes(self, model: Model, solution: Solution) -> NDArray | None:
-        """Return the slopes in the scores that the model predicts at its minimizer; None without use."""
+        """Return the slopes in the scores that the model predicts at its minimizer; None if they are no use.
+
+        A model of constant curvature is the risk itself, which has the same cut at the new point. With an
+        intercept, the slopes of a cut must have sum zero, which those of a model need not have.
+        """
         if solution.curvature is None or model.constant_curvature or model.has_intercept:
             return None
+        # s + D u, the gradient of the model in the scores.
         return self.points.feasible_slopes(model.slope + solution.curvature * solution.u)
 
     def search(
@@ -208,6 +218,7 @@ class CoordinateProblem:
 
         end, noise = evaluate(1.0), 1e-14 * evaluation.value
         new_penalty = float(absolute @ np.abs(solution.w) + 0.5 * square @ solution.w**2)
+        # Decrease for t = 1 to first order in the risk, with the exact change of the penalty.
         predicted = float(evaluation.slope @ u) + new_penalty - old_penalty
         if not (np.any(step) and predicted < noise):
             return None, 0.0
@@ -224,8 +235,11 @@ class CoordinateProblem:
 def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
     """Return a nearly optimal step in (0, end.x]; 0 if no step decreases J."""
     start = evaluate(0.0)
+    # Shorten steps at which J overflows.
     while not (math.isfinite(end.value) and math.isfinite(end.slope)) and end.x > 1e-30:
         end = evaluate(0.25 * end.x)
+    # J is convex: it does not decrease if its slope is nonnegative at 0, and decreases up to an end with a
+    # nonpositive slope.
     if start.slope >= 0 or end.slope <= 0:
         return 0.0 if start.slope >= 0 or end.value >= 0 else end.x
     bracket = refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= -0.1 * best)

@@ -22,8 +22,8 @@ class Lbfgs:
     r"""L-BFGS, the default for smooth losses.
 
     The gradient at each point gives a cut, hence a certified gap of at most
-    :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the best mixture of it with the earlier ones proves
-    more. On a loss that is not smooth it may stall, which the status reports.
+    :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the best mixture of this cut with the earlier ones gives
+    a smaller gap. On a nonsmooth loss the method may stall, which the status reports.
 
     Parameters
     ----------
@@ -106,6 +106,7 @@ class Lbfgs:
                 return
             before = cursor.w
             cursor.advance(t)
+            # The pair below is that of the whole move, including the change of the intercepts.
             cursor.optimize_intercepts()
             value, g, cut = cursor()
             new = g + obj.lam * reg.grad(cursor.w)
@@ -132,6 +133,7 @@ def wolfe_search(
     The step is 0 if rounding hides all descent. The function is convex, so the secant of two slopes
     predicts the next trial step, inside the bracket or beyond it.
     """
+    # Each end of the bracket is (step, slope); differences of J below `noise` are rounding.
     lo, hi = (0.0, slope), (math.inf, math.inf)
     noise = 1e-15 * abs(value)
     for n_evaluations in check_each(range(1, 41)):
@@ -144,14 +146,17 @@ def wolfe_search(
             lo = step, new_slope
         else:
             return step, n_evaluations
+        # Zero of the secant through the slopes at 0 and at this step, but 2 to 10 times this step.
         if hi[0] == math.inf:
             predicted = step * slope / (slope - new_slope) if new_slope > slope else math.inf
             step = min(max(predicted, 2 * step), 10 * step)
         else:
+            # Zero of the secant through both ends, at least 10 % of the width away from them.
             width = hi[0] - lo[0]
             root = lo[0] - lo[1] * width / (hi[1] - lo[1]) if hi[1] > lo[1] else lo[0] + 0.5 * width
             step = min(max(root, lo[0] + 0.1 * width), lo[0] + 0.9 * width)
             # Bisect every other time: at a sharp change of slope all secants fall on one side.
             if n_evaluations % 2 == 0:
                 step = lo[0] + 0.5 * width
+    # The lower end satisfies the Armijo condition, or is 0.
     return lo[0], n_evaluations

@@ -45,8 +45,7 @@ class LbfgsMemory:
         self.memory = memory
         self.rows = zeros_for((2 * memory + 2, len(w)), w)
         self.inner = np.zeros((2 * memory + 2, 2 * memory + 2))
-        # Slots in use, oldest first: slot i has its step s in row 2 i and its gradient change y in row 2 i +
-        # 1.
+        # Slots in use, oldest first: slot i has its step s in row 2i, its gradient change y in row 2i + 1.
         self.slots: list[int] = []
         # Rows whose inner products have not been computed yet.
         self.pending_rows: list[int] = []
@@ -74,6 +73,7 @@ class LbfgsMemory:
         """Store a pair, unless its curvature s @ y is too small."""
         if not _satisfies_curvature(s, y):
             return
+        # One of the memory + 1 slots is always free, since at most `memory` are in use.
         slot = next(i for i in range(self.memory + 1) if i not in self.slots)
         self.rows[2 * slot], self.rows[2 * slot + 1] = s, y
         self.slots = [*self.slots, slot][-self.memory :]
@@ -98,6 +98,7 @@ class LbfgsMemory:
         rows_g = self._products(g, used)
         # The direction is scale * g + sum_r x_r rows_r: all updates of the recursion act on (scale, x).
         G, x, scale, stack = self.inner[:used, :used], np.zeros(used), 1.0, []
+        # First loop, newest pair first: a = s'q / s'y, q -= a y.
         for slot in reversed(self.slots):
             i = 2 * slot
             a = float(G[i] @ x + rows_g[i]) / G[i, i + 1]
@@ -107,6 +108,7 @@ class LbfgsMemory:
         # Initial scaling s @ y / y @ y of the newest pair.
         scale = G[i, i + 1] / G[i + 1, i + 1]
         x *= scale
+        # Second loop, oldest pair first: q += (a - y'q / s'y) s.
         for slot, a in zip(self.slots, reversed(stack), strict=True):
             i = 2 * slot
             x[i] += a - float(G[i + 1] @ x + scale * rows_g[i + 1]) / G[i, i + 1]
@@ -115,6 +117,7 @@ class LbfgsMemory:
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
         """Return the pairs of some slots, in that order, with their inner products, for a saved state."""
         order = list(slots)
+        # Any vector serves: the call only fills in the missing inner products.
         if self.pending_rows:
             self._products(self.rows[self.pending_rows[0]], 2 * max(self.slots) + 2)
         rows = [row for i in order for row in (2 * i, 2 * i + 1)]

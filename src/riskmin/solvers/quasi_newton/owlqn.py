@@ -86,12 +86,14 @@ class OwlQn:
         self, obj: Objective, w: Array, pairs: list[tuple[Array, Array]], model: Cut | None
     ) -> Iterator[Iterate]:
         """Yield iterates from w, the pairs (s, y) of past steps, and the best cut so far."""
+        # lam Omega = sum_j absolute_j |w_j| + square_j w_j^2 / 2
         terms = obj.reg.terms(w)  # type: ignore[attr-defined]
         absolute, square = obj.lam * terms.absolute, obj.lam * terms.square
         at_w, n_evaluations = obj(w), 0
         while True:
             model, _ = mix_two(model, at_w[2], obj)
             yield Iterate(w, at_w[0], model, {"evaluations": n_evaluations}, _saved(w, pairs, model))
+            # The gradient of J without the absolute values.
             grad = at_w[1] + square * w
             orthant = Orthant.from_point(w, grad, absolute)
             new, at_new, n_evaluations = _search(obj, orthant, at_w, square, orthant.direction(pairs))
@@ -117,7 +119,7 @@ class Orthant:
     absolute: Any
     signs: Array
     steepest: Array
-    """Direction of steepest descent: minus the one-sided derivatives of J, zero where both sides rise."""
+    """Direction of steepest descent: minus the one-sided derivatives of J, or zero if J rises on both sides."""
 
     @classmethod
     def from_point(cls, w: Array, grad: Array, absolute: Any) -> Orthant:
@@ -135,8 +137,10 @@ class Orthant:
         inside = [(s[free], y[free]) for s, y in pairs]
         inside = [(s, y) for s, y in inside if float(s @ y) > 1e-10 * float(y @ y) > 0]
         step = two_loop(inside, steep)
+        # At w_j = 0, a step against the steepest descent would leave the orthant.
         opposed = xp.sign(step) * xp.sign(steep) <= 0
         step = xp.where(at_zero & opposed, 0.0 * step, step)
+        # If the result is no descent direction, drop all opposed coordinates: the others make it one.
         if not float(step @ steep) > 0:
             step = xp.where(opposed, 0.0 * step, step)
         # Without curvature information, the step has length at most 1.
@@ -170,16 +174,19 @@ def _search(
     for n_evaluations in range(1, MAX_BACKTRACKS + 1):
         new = orthant.projected_step(step, d)
         s = new - orthant.w
+        # Directional derivative of J along the projected step.
         slope = -float(orthant.steepest @ s)
         if not slope < 0:
             break
         at_new = obj(new)
         if math.isfinite(at_new[0]):
+            # Armijo condition.
             if at_new[0] <= at_w[0] + 1e-4 * slope:
                 return new, at_new, n_evaluations
             close = at_new[0] <= at_w[0] + risk_uncertainty(obj, new, at_new)
             if close and orthant.slope(at_new[1] + square * new, s) <= -0.8 * slope:
                 return new, at_new, n_evaluations
+        # Where J overflows, the step is far too long.
         step *= 0.5 if math.isfinite(at_new[0]) else 0.1
     return orthant.w, None, n_evaluations
 
@@ -199,10 +206,12 @@ def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[
 def two_loop(pairs: list[tuple[Array, Array]], q: Array) -> Array:
     """Return H q for the inverse Hessian model H, by the two-loop recursion."""
     stack = []
+    # Newest pair first: q -= a y with a = s'q / s'y.
     for s, y in reversed(pairs):
         a = float(s @ q) / float(s @ y)
         q = q - a * y
         stack.append(a)
+    # Initial scaling s'y / y'y of the newest pair.
     if pairs:
         s, y = pairs[-1]
         q = q * (float(s @ y) / float(y @ y))
