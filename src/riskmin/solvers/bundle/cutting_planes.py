@@ -37,7 +37,7 @@ from riskmin.solvers.bundle.linear_program import LinearProgram
 
 # ---------------------------------------------------------------- master problems
 class MasterProblem(Protocol):
-    """Computes the best mixture of the cuts; an implementation may cache what it computed of earlier cuts."""
+    """Computes the best mixture of the cuts; implementations may cache results for earlier cuts."""
 
     max_entry: float
     """Largest entry of a cut that it handles."""
@@ -57,7 +57,7 @@ class MasterProblem(Protocol):
 
 @dataclass
 class QuadraticProgram:
-    """The dual for w' K w / 2; caches G, the inner products of the cuts divided by lam."""
+    """The dual for w' K w / 2; caches G, the inner products a_s' K^-1 a_t / lam of the cuts."""
 
     reg: HasInverseMetric
     lam: float
@@ -80,9 +80,9 @@ class QuadraticProgram:
 class NewtonProgram:
     """The dual for other smooth conjugates: quadratic models, each solved exactly, with a line search.
 
-    The floor R >= 0 is one of the cuts, the first, since exponentials may overflow before a search could
-    begin. For small lam the exponentials are nearly steps, on which Newton's method stalls: the solution is
-    then approached through a decreasing sequence of larger values of lam.
+    The first cut is the floor R >= 0, a finite starting point where the exponentials of the others overflow.
+    For small lam the exponentials are nearly steps, on which Newton's method stalls: the solution is then
+    approached through a decreasing sequence of larger values of lam.
     """
 
     reg: Any
@@ -223,9 +223,9 @@ class CuttingPlaneModel:
     @classmethod
     def empty(cls, solver: object, obj: Objective, w: Array) -> CuttingPlaneModel:
         """Return a model without cuts, for the dimension and device of w."""
-        none = np.empty(0)
+        empty = np.empty(0)
         storage = zeros_for((8, len(w)), w)
-        return cls(master_problem_for(solver, obj, len(w)), storage, none, none, none)
+        return cls(master_problem_for(solver, obj, len(w)), storage, empty, empty, empty)
 
     def initial_point(self, w: Array) -> Array:
         """Return the point at which a run requested to start at w begins."""

@@ -209,8 +209,8 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
             program = NewtonProgram(model_reg, obj.lam)
         else:
             raise unsupported_regularizer(solver, obj)
-        none = np.empty(0)
-        model = cls(program, zeros_for((8, len(w)), w), none, none, none)
+        empty = np.empty(0)
+        model = cls(program, zeros_for((8, len(w)), w), empty, empty, empty)
         model.obj, model.frame, model.model_reg, model.center = (
             obj,
             frame,
@@ -266,8 +266,8 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
 
     def state(self) -> dict[str, Array]:
         """Return the arrays of a saved state."""
-        more = {"weight": np.array([self.model_reg.weight]), "first": np.array([self.n_constant_cuts])}
-        return super().state() | more
+        extra = {"weight": np.array([self.model_reg.weight]), "first": np.array([self.n_constant_cuts])}
+        return super().state() | extra
 
     @classmethod
     def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> InterceptCuttingPlaneModel:

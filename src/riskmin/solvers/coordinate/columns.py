@@ -35,8 +35,8 @@ GRAM_MAX_COLUMNS = 3000
 GRAM_BLOCK_ROWS = 1024
 """Rows of X per block of the Gram product, so that a block stays in cache."""
 SUBSAMPLE_ABOVE_CHANGE = 0.3
-"""Subsample the rows of a Gram matrix if the curvature has changed by more than this since the last one:
-it will change again."""
+"""Subsample the rows of a Gram matrix if the curvature has changed by more than this since the last matrix:
+the matrix will not be reused for long."""
 SUBSAMPLE_ROWS_PER_COLUMN = 64
 """Rows per column in a subsampled Gram matrix."""
 WORKING_SET_MAX_DATA_SHARE = 0.2
@@ -65,11 +65,11 @@ class DenseColumns:
 
     @property
     def gram_is_cheap(self) -> bool:
-        """Whether a Gram matrix of all columns costs at most about one pass more than one of some."""
+        """Whether a Gram matrix of all columns costs at most about one pass over X."""
         return self.X.shape[1] <= SQUARED_COLUMNS_PER_PASS
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
-        """Return how many columns to add to those in use: their Gram matrix costs about one pass over X."""
+        """Return how many columns to add: with those in use, the Gram matrix costs about one pass over X."""
         # m^2 / (SQUARED_COLUMNS_PER_PASS p) = 1 for m columns.
         return max(int(np.sqrt(SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
 
@@ -156,7 +156,7 @@ class DenseColumns:
 
 # ---------------------------------------------------------------- sparse
 class ColumnStore:
-    """The columns of a sparse X; those of a CSR matrix are copied out of it on first request."""
+    """The columns of a sparse X; columns of a CSR matrix are copied on first request."""
 
     def __init__(self, X: Csr | Csc) -> None:
         self.X = X
@@ -177,7 +177,7 @@ class ColumnStore:
             self.n_copied = 0
 
     def fetch(self, columns: NDArray, prefetch: NDArray) -> None:
-        """Copy the columns that are missing; if that takes a pass over X, copy those of `prefetch`, too."""
+        """Copy missing columns, in one pass over X, which also copies the columns of `prefetch`."""
         if (self.start[columns] >= 0).all():
             return
         assert isinstance(self.X, Csr)
@@ -215,10 +215,10 @@ class SparseColumns:
     store: ColumnStore
     gram: ColumnGram | None = None
     gram_is_cheap: bool = False
-    """As for dense columns; always False, since cycles over all columns cost more than over some."""
+    """As for dense columns; always False, since a cycle over all columns costs more than one over some."""
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
-        """Return how many of the columns, taken in order, to add to those in use, given the cycle cost."""
+        """Return how many columns of `order` to add to those in use: a bound on the entries per cycle."""
         budget = WORKING_SET_MAX_DATA_SHARE * float(self.store.count.sum()) - float(
             self.store.count[in_use].sum()
         )
@@ -337,7 +337,7 @@ class SparseColumns:
         return (begin, out), h, g
 
     def _gram_cost(self, arrays: tuple[NDArray, ...]) -> int:
-        """Return how many cycles over the columns cost as much as their Gram matrix."""
+        """Return the cost of the Gram matrix of the columns, in cycles over them."""
         entries = self._entries_per_row(arrays[-1])
         # A row with e entries contributes e^2 products to the Gram matrix, and e to a cycle.
         return 5 + 3 * int(entries @ entries) // (4 * max(int(entries.sum()), 1))

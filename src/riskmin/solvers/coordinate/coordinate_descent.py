@@ -29,16 +29,16 @@ SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
 class CoordinateDescent:
     r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
 
-    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as
-    many others with the largest violations of optimality; minimizes lam Omega plus a quadratic model of the
-    risk over this working set,
+    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and an
+    equal number of others with the largest violations of optimality; minimizes lam Omega plus a quadratic
+    model of the risk over this working set,
 
     .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
 
     one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and takes
     the step to its minimizer, or a part of it. For `Squared` the model is the risk itself. Zeros of w are
-    exact. For other losses, the slopes that a model predicts at its minimizer give a second cut, which proves
-    as much as that of the next step; and with many more rows than columns, a run from w = 0 starts on a
+    exact. For other losses, the slopes that a model predicts at its minimizer give a second cut, about as
+    good as the cut of the next step; and with many more rows than columns, a run from w = 0 starts on a
     sample of the rows.
 
     Supports losses with second derivatives and separable regularizers: `L1`, `Elastic`, `L2`, and each of

@@ -100,7 +100,7 @@ class ColumnGram:
     G: NDArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def is_reusable_for(self, model: Model) -> bool:
-        """Return whether this matrix serves the model: a slightly different D costs one or two more steps."""
+        """Return whether the model may use this matrix; a slightly different D costs one or two steps."""
         if model.exact and (self.single_precision or not np.array_equal(model.curvature, self.curvature)):
             return False
         return self.stride == 1 and relative_change(model.curvature, self.curvature) <= GRAM_REUSE_MAX_CHANGE

@@ -32,7 +32,7 @@ class ScoredPoint:
 
 @dataclass
 class PointEvaluation:
-    """Evaluation at a point: J, a cut, the risk, and its gradients in w (grad) and in the scores (slope)."""
+    """Evaluation at a point: J, a cut, the risk, and the risk's gradients in w (grad) and z (slope)."""
 
     value: float
     grad: NDArray
@@ -140,7 +140,7 @@ class PointEvaluator:
         return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), lower, upper)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
-        """Find the best intercept; return the risk, slopes of sum zero, and by how much their cut lies below.
+        """Find the best intercept; return the risk, slopes of sum zero, and the inexactness of their cut.
 
         As in `ProfiledIntercept`, two tangents around the minimum are mixed to slope zero in b. Newton's
         method brings them closer together, which matters for the gradient where lam is small.
@@ -170,7 +170,7 @@ class PointEvaluator:
         )
 
     def _newton(self, point: ScoredPoint) -> TangentPair:
-        """Return tangents close to the best intercept, by Newton's method from the last one, or None."""
+        """Return tangents around the best intercept, by Newton's method from the last intercept, or None."""
         y, c = self.rows.y, self.rows.c
         b, step = point.b, 1.0
         for _ in check_each(range(8)):

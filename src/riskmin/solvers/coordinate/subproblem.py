@@ -22,19 +22,19 @@ from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 
 CURVATURE_FLOOR_SHARE = 1e-3
-"""Curvature of rows where that of the loss is zero, as a share of the mean: it bounds the step there."""
+"""Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
 FORCING_MAX = 0.1
 """Minimize a model until its violations are at most this share of the largest violation of J."""
 FORCING_MIN = 1e-3
-"""Smallest such share: smaller ones do not pay."""
+"""Smallest value of that share: a more exact minimizer of the model does not pay."""
 PREFETCH_WORKING_SETS = 16
 """Copy the columns of this many working sets at once: a pass over X costs more than some extra columns."""
 START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
 """Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
 SAMPLE_MIN_ROW_RATIO = 8
-"""Start on a sample if X has at least this many times its rows."""
+"""Start on a sample if X has at least this many times as many rows as the sample."""
 REUSED_CURVATURE_MAX_RATE = 0.1
-"""Keep an old curvature while a step leaves at most this share of the violation."""
+"""Reuse an older curvature as long as each step leaves at most this share of the violation."""
 NEAR_VIOLATION_SHARE = 0.5
 """Include features whose slack in the optimality condition is below this share of the largest violation."""
 SUFFICIENT_DECREASE = 0.1
@@ -68,7 +68,7 @@ class InexactSchedule:
         if remaining is None:
             return replace(self, last_violation=largest)
         rate = max(remaining, 0.0) / self.last_violation
-        # The next model will be better by about the rate of this one, so it is minimized further.
+        # Near the minimum the next model is more accurate by about this rate, so it is minimized further.
         forcing = 0.2 * self.forcing if rate > 0.5 else rate**3
         forcing = min(max(forcing, FORCING_MIN), FORCING_MAX)
         ineffective = rate > (REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
@@ -143,7 +143,7 @@ class CoordinateProblem:
         Returns the working set, and the columns to copy from X along with it.
         """
         inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
-        # Also those that nearly violate optimality: they may after a step.
+        # Also features that nearly violate optimality: a step may make them violate it.
         margin = np.minimum(NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
         outside, in_use = np.flatnonzero(~inside & (worst > -margin)), np.flatnonzero(inside)
         # Most columns would be chosen, and the Gram matrix of all of them costs little more.

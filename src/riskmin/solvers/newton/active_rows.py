@@ -1,6 +1,7 @@
-r"""Newton's linear system by conjugate gradients, restricted to the rows with second derivatives.
+r"""Newton's linear system by conjugate gradients, restricted to the active rows.
 
-With :math:`C = H^{1/2} X_S K^{-1/2}` for the rows S that have second derivatives, and the columns they use,
+Active rows have nonzero second derivatives. With :math:`C = H^{1/2} X_S K^{-1/2}` for the active rows S and
+the columns they use,
 :math:`(\lambda K + X^\top H X)\, d = -g` is :math:`(\lambda + C^\top C)\, K^{1/2} d = -K^{-1/2} g`. Where
 there are fewer rows than columns, a system with one unknown per row is solved instead,
 :math:`(\lambda + C C^\top)\, v = C K^{-1/2} g`, for which :math:`\lambda K^{1/2} d = C^\top v - K^{-1/2} g`.
@@ -19,12 +20,12 @@ from riskmin.core.deadline import check_each
 
 
 class ActiveRows:
-    """The rows with second derivatives, and the columns they use.
+    """The active rows, and the columns they use.
 
     Parameters
     ----------
     rows : array or sparse SciPy array
-        The rows that have second derivatives.
+        The rows with nonzero second derivatives.
     hessian : Hessian
         A diagonal, and at most one low-rank vector s with |H^-1/2 s| = 1, so that I - q q' with q = H^-1/2 s
         is a projection.

@@ -131,22 +131,22 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         return b, sums
 
     def _mixed(
-        self, z: NDArray, mu: float, center: NDArray | None, one: ScoreEvaluation, slope_b: float
+        self, z: NDArray, mu: float, center: NDArray | None, first: ScoreEvaluation, slope_b: float
     ) -> ScoreEvaluation:
         """A convex combination with an evaluation beyond the best intercept, whose slope in b is 0."""
         # step across the minimizer in b, by lengths that grow by a factor of 8, until the slope changes sign
-        step = 1e-12 * (1 + abs(one.b))
-        other, slope = one, slope_b
+        step = 1e-12 * (1 + abs(first.b))
+        second, slope = first, slope_b
         while (slope > 0) == (slope_b > 0) and slope:
             # the slope has the same sign everywhere
             if step > 1e300:
-                return one
-            other, slope, _ = self.evaluate_with_cut(z, mu, center, one.b - np.copysign(step, slope_b))
+                return first
+            second, slope, _ = self.evaluate_with_cut(z, mu, center, first.b - np.copysign(step, slope_b))
             step *= 8
         # weight * slope_b + (1 - weight) * slope = 0
         weight = slope / (slope - slope_b)
-        dz = weight * one.dz + (1 - weight) * other.dz
-        return one._replace(dz=dz, offset=weight * one.offset + (1 - weight) * other.offset)
+        dz = weight * first.dz + (1 - weight) * second.dz
+        return first._replace(dz=dz, offset=weight * first.offset + (1 - weight) * second.offset)
 
 
 def _intercept_change(sums: NDArray, step: float) -> float:

@@ -31,7 +31,7 @@ SAMPLE_AT_MOST_ONE_ROW_IN, SAMPLE_MIN_ROWS_PER_COLUMN = 4, 25
 SAMPLE_MAX_CURVATURE_RATIO = 2.0
 """A sample is rejected if its second derivative along a direction is off by more than this factor."""
 FACTORIZE_MAX_FEATURES = 64
-"""Up to this many features the matrix is always factorized: that takes no time, and its steps are exact."""
+"""Up to this many features the matrix is always factorized: this takes little time, and steps are exact."""
 FACTORIZE_MAX_COST = 8.0
 """A matrix that costs less than this many steps of conjugate gradients is factorized without trying them."""
 SPARSE_PRODUCT_COST = 1.5
@@ -58,21 +58,21 @@ class ReusedHessian:
         )
         """The number of rows of a sample."""
         self.sampled = sampled and self.size >= SAMPLE_MIN_ROWS_PER_COLUMN * p
-        """Whether the next matrix may be that of a sample."""
+        """Whether the next matrix may be formed from a sample."""
         self.hessian_diagonal: NDArray | None = None
-        """The second derivatives of the rows that the matrix is made of."""
+        """The second derivatives of the rows from which the matrix was formed."""
         self.solve: Callable[[Array], Array] | None = None
         self.is_new = False
-        """Whether the matrix was made for the last step."""
+        """Whether the matrix was formed for the last step."""
         self.n_poor_steps = 0
-        """The number of last steps that were poor although each had a new matrix."""
+        """The number of consecutive poor steps, each with a new matrix, up to the last step."""
         self.last_square = math.inf
         """The squared gradient norm at the last step."""
         self.steps = 0.0
         """Expected steps of conjugate gradients."""
 
     def direction(self, h: NDArray, g: Array) -> Array:
-        """The direction at a point with gradient g whose rows have second derivatives h."""
+        """The direction at a point with gradient g and second derivatives h, one per row."""
         square = float(g @ g)
         # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
         poor = square > self.last_square / REUSE_DECREASE
@@ -136,7 +136,7 @@ class ReusedHessian:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
         # in units of one entry of a pass over X; a Cholesky factorization takes p^3 / 3 dense operations
         (n, p), nnz, sparse = self.design.shape, self.design.nnz, self.design.row_metadata.sparse
-        # rows with second derivatives, each of (nnz / n)^2 / 2 products
+        # active rows, with (nnz / n)^2 / 2 products each
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
         forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
@@ -156,7 +156,7 @@ class ReusedHessian:
             max_steps = MAX_CG_STEPS
         else:
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
-        # NewtonSystem copies the rows with second derivatives where these are few, or uses a direct method
+        # NewtonSystem copies the active rows if they are few, or uses a direct method
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)

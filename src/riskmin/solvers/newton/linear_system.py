@@ -1,7 +1,7 @@
 r"""The linear system of a Newton step, :math:`(\lambda K + X^\top H X)\, d = -g`.
 
-Solved by a Cholesky factorization of the p x p matrix, by Woodbury's formula in the rows with second
-derivatives, or by conjugate gradients, whichever is expected to cost the least.
+Solved by a Cholesky factorization of the p x p matrix, by Woodbury's formula in the active rows (those with
+nonzero second derivatives), or by conjugate gradients, whichever is expected to cost the least.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from riskmin.solvers.newton.active_rows import ActiveRows
 MAX_CG_STEPS = 1500
 """Steps of conjugate gradients after which a direction is used as it is."""
 FALLBACK_CG_RESIDUAL = 0.01
-"""Residual, as a share of the gradient norm, where conjugate gradients replace a singular direct solve."""
+"""Residual, as a share of the gradient norm, of conjugate gradients that replace a singular direct solve."""
 GATHER_BELOW_ONE_ROW_IN = 3
-"""Rows with second derivatives are copied out of X for conjugate gradients if fewer than one in this many."""
+"""Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
 MIN_RELATIVE_PENALTY = 1e-12
 """The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
 DENSE_SPEEDUP = 8.0
@@ -39,15 +39,15 @@ DENSE_SPEEDUP = 8.0
 class NewtonSystem:
     """The linear system of one problem, (lam K + X' H X) d = -g, for a sequence of H and lam.
 
-    There are three methods. Conjugate gradients make two passes over X per step, and are used where few steps
-    suffice. Otherwise the p x p matrix is factorized, or that of the rows with second derivatives if these
-    are fewer, unless both dimensions exceed `direct`.
+    There are three methods. Conjugate gradients make two passes over X per step, and are used if few steps
+    suffice. Otherwise the p x p matrix is factorized, or that of the active rows if this costs less, unless
+    both dimensions exceed `direct`.
     """
 
     def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
-        """Expected steps of conjugate gradients: those of the last solve, or more where that failed."""
+        """Expected steps of conjugate gradients: those of the last solve, or more if that failed."""
 
     def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
         """The residual norm at which conjugate gradients may stop; `scaled_gap` is lam times complementarity.
@@ -61,7 +61,7 @@ class NewtonSystem:
         return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(scaled_gap))
 
     def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
-        """The direction d; where conjugate gradients find it, up to a residual of norm `tol`."""
+        """The direction d; conjugate gradients solve for it up to a residual of norm `tol`."""
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
             square = self.given_reg.terms(g).square
@@ -82,7 +82,7 @@ class NewtonSystem:
     def _conjugate_gradients(
         self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
     ) -> tuple[Array, int]:
-        """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
+        """By conjugate gradients; on a copy of the active rows if they are few."""
         active = np.flatnonzero(hessian.diagonal)
         worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(len(active))
@@ -120,7 +120,7 @@ class NewtonSystem:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
 
     def _solve_by_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
-        """By Woodbury's formula, in the rows S with second derivatives.
+        """By Woodbury's formula, in the active rows S.
 
         For the right-hand side r and G = X_S (lam K)^-1 X_S', the unknown u = H X_S d solves
         (I + H G) u = H X_S (lam K)^-1 r, and d = (lam K)^-1 (r - X_S' u).
@@ -264,7 +264,7 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
 
 
 def restrict_hessian(hessian: Hessian, active: NDArray) -> Hessian:
-    """The Hessian of the active rows alone, in their order; all others must have no second derivatives."""
+    """The Hessian of the active rows alone, in their order; it must be zero in all other rows."""
     # the position of each row among the active ones, -1 for all others
     position = np.full(len(hessian.diagonal), -1)
     position[active] = np.arange(len(active))

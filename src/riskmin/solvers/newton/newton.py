@@ -50,7 +50,7 @@ class Newton:
 
     The matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With
     many rows per column, the first point is the minimizer of a sample of the rows, and the matrix is that of
-    a sample, unless the sample turns out to be too different. With many features, or where that costs less,
+    a sample, unless the sample turns out to be too different. With many features, or if they cost less,
     conjugate gradients solve the system up to a residual of a fifth of the gradient norm, with two passes
     over X per step.
 
@@ -95,7 +95,7 @@ class Newton:
             return SemismoothNewton(self.direct).iterates(obj, w0)
         problem = self._score_problem(obj)
         if problem.initial_mu(problem.design.forward(w0), obj.lam * obj.reg.value(w0)):
-            return SemismoothNewton(self.direct).iterates(obj, w0)  # too few rows with second derivatives
+            return SemismoothNewton(self.direct).iterates(obj, w0)  # too few active rows
         # one step solves the squared loss exactly, so a sample saves nothing
         sampled = self.sampled and not isinstance(problem.loss, Squared) and not w0.any()
         start = self._sampled_start(obj, w0) if sampled else w0
@@ -191,7 +191,7 @@ class Newton:
 
 @dataclass(frozen=True)
 class _NewtonPoint:
-    """A point with its scores, and the gradient of the loss in these."""
+    """A point with its scores, and the gradient of the loss in the scores."""
 
     w: Array
     z: NDArray

@@ -20,7 +20,7 @@ from riskmin.solvers.newton.compiled import CompiledScoreProblem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, bracket_intercept
 
 MIN_CURVED_WEIGHT = 0.1
-"""A smooth loss is smoothed further at first where rows with second derivatives have less of the weight."""
+"""A smooth loss is smoothed further at first if the active rows have less than this share of the weight."""
 MIN_MU_PER_SQUARE = 0.1
 """The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
 
@@ -56,7 +56,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         return MIN_MU_PER_SQUARE * self.square if self.smooth else 0.0
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:
-        """0 for a smooth loss, unless so few rows have second derivatives that steps have no scale."""
+        """0 for a smooth loss, unless too few rows have nonzero second derivatives to give steps a scale."""
         if not self.smooth:
             return super().initial_mu(z, penalty)
         max_slope = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))

@@ -61,7 +61,7 @@ class ScoreEvaluation(NamedTuple):
     risk: float
     """The unsmoothed loss, at the intercept that minimizes it."""
     hessian_diagonal: NDArray | None = None
-    """The second derivatives, where they are computed with the multipliers."""
+    """The second derivatives, if they are computed together with the multipliers."""
 
 
 class ScoreProblem:
@@ -179,8 +179,10 @@ class ScoreProblem:
         return secant_search(slope, start)
 
     def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
-        """The gradient in the scores z, and the inputs of its Hessian, of the model whose multipliers stay on
-        the faces of the center's; None where these faces are not known.
+        """The gradient in the scores z and the inputs of the Hessian, for multipliers on the center's faces.
+
+        This is the model in which the multipliers stay on the faces of those of the center; None if these
+        faces are not known.
         """
         return None
 

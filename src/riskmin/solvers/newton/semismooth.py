@@ -30,7 +30,7 @@ MU_DECREASE, MU_DECREASE_SLOW, SLOW_AFTER_STEPS = 0.3, 0.5, 4
 """The factor of mu from one stage to the next; the slow one after a stage of more than this many steps."""
 
 FULL_STEP_ABOVE, RELAX_DAMPING_ABOVE = 0.3, 0.9
-"""Step lengths above which a step counts as a full one, and above which damping is reduced."""
+"""Step lengths above which a step counts as full, and above which the damping is reduced."""
 
 WARM_MU_SHARE = 0.1
 """The initial mu of a start around known multipliers, as a share of that of a cold start."""
@@ -58,15 +58,15 @@ class SemismoothNewton:
     Newton's method. From w = 0 with many rows per column, a run starts at the end of runs on samples of the
     rows; all certificates are for all rows.
 
-    For `L2` and `Quadratic`; for multi-output losses, such as `MulticlassHinge`, `L2` alone and local rows.
-    Intercepts of these are unknowns of the linear system like any other, but not penalized.
+    For `L2` and `Quadratic`. Multi-output losses, such as `MulticlassHinge`, need `L2` and local rows; their
+    intercepts are unknowns of the linear system like the weights, but not penalized.
 
     Parameters
     ----------
     direct : int
-        The largest dimension of a factorized matrix. The linear system is solved by conjugate gradients where
-        few steps suffice, else by factorizing the matrix of all features, or that of the rows with second
-        derivatives, if its dimension is at most this.
+        The largest dimension of a factorized matrix. The linear system is solved by conjugate gradients if
+        few steps suffice, else by factorizing the matrix of all features, or that of the rows with nonzero
+        second derivatives, if its dimension is at most this.
 
     References
     ----------
@@ -174,7 +174,7 @@ class SemismoothNewton:
 
 @dataclass(frozen=True)
 class _SemismoothPoint:
-    """A point with its scores, and the multipliers it has for a mu and a center."""
+    """A point with its scores, and its multipliers for a mu and a center."""
 
     w: Array
     z: NDArray
@@ -209,7 +209,7 @@ class _SemismoothPoint:
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
     def decrease_mu(self, problem: ScoreProblem) -> _SemismoothPoint:
-        """The same point with a smaller mu, around its own multipliers."""
+        """The same point with a smaller mu; the center moves to the multipliers of the point."""
         slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
         mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
         # below min_mu the smooth loss itself is used
@@ -222,8 +222,7 @@ class _SemismoothPoint:
     ) -> tuple[_SemismoothPoint | None, int]:
         """The minimizer along Newton's direction, and the evaluations; None if there is no descent.
 
-        Where conjugate gradients find the direction, they end once stationarity is well below
-        complementarity.
+        Conjugate gradients, if used, end once the residual adds little to the gap beside complementarity.
         """
         d, start = self._direction(obj, problem, system, complementarity)
         if not -math.inf < start < 0:
@@ -253,8 +252,8 @@ class _SemismoothPoint:
         """Newton's direction, and the slope of the smoothed objective along it.
 
         After the center has moved and mu has decreased, multipliers leave the faces they were on, and few
-        rows have second derivatives. So the first direction of a stage is that of a model in which the
-        multipliers stay on these faces.
+        rows are active (have nonzero second derivatives). So the first direction of a stage is that of a
+        model in which the multipliers stay on these faces.
         """
         penalty_gradient = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
         # the gradient of the smoothed objective
@@ -275,8 +274,8 @@ class _SemismoothPoint:
     def _next_damping(self, t: float, damp_below_step: float) -> float:
         """The damping after a step of length t.
 
-        Where the rows with second derivatives do not determine d, it is long in directions that only lam
-        penalizes. A short step shortens all of d, while damping shortens that part alone.
+        If the active rows do not determine d, it is long in directions in which J has the curvature of
+        lam Omega alone. A short step shortens all of d, while damping shortens that part alone.
         """
         # 1, 4, 16, ... while steps are short; divided by 4 after each long step, and 0 once at most 1/2
         if t < damp_below_step:
@@ -286,7 +285,7 @@ class _SemismoothPoint:
         return self.damping * (t <= RELAX_DAMPING_ABOVE)
 
     def _evaluated(self, problem: ScoreProblem) -> _SemismoothPoint:
-        """The point with the multipliers of its z, mu and center; rows whose dz is unchanged cost nothing."""
+        """The point with the evaluation at its z, mu and center; rows whose dz is unchanged cost nothing."""
         fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
         z = problem.design.forward(self.w) if fresh else self.z
         evaluation = problem.evaluate(z, self.mu, self.center, self.evaluation.b)

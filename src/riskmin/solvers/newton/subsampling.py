@@ -29,7 +29,7 @@ START_SAMPLE_MAX_ITER = 60
 def sampled_objective(
     obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
 ) -> Objective | None:
-    """The objective on one random row out of each `one_in`; None if these are too few per column.
+    """The objective on one random row out of each `one_in`; None if the sample has too few rows per column.
 
     Examples
     --------

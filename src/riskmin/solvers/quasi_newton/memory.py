@@ -117,7 +117,7 @@ class LbfgsMemory:
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
         """Return the pairs of some slots, in that order, with their inner products, for a saved state."""
         order = list(slots)
-        # Any vector serves: the call only fills in the missing inner products.
+        # Only for its side effect, the missing inner products: the vector is arbitrary.
         if self.pending_rows:
             self._products(self.rows[self.pending_rows[0]], 2 * max(self.slots) + 2)
         rows = [row for i in order for row in (2 * i, 2 * i + 1)]

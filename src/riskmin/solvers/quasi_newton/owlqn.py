@@ -119,7 +119,7 @@ class Orthant:
     absolute: Any
     signs: Array
     steepest: Array
-    """Direction of steepest descent: minus the one-sided derivatives of J, or zero if J rises on both sides."""
+    """Direction of steepest descent: minus one-sided derivatives of J, or zero if J rises on both sides."""
 
     @classmethod
     def from_point(cls, w: Array, grad: Array, absolute: Any) -> Orthant:
@@ -196,8 +196,8 @@ def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[
 
     def state() -> dict[str, Array]:
         xp = namespace(w)
-        none = zeros_for((0, len(w)), w)
-        S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
+        empty = zeros_for((0, len(w)), w)
+        S, Y = (xp.stack([p[k] for p in pairs]) if pairs else empty for k in (0, 1))
         return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
 
     return state

@@ -30,19 +30,19 @@ DIVERGED_RESIDUAL_RATIO = 1e10
 SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
 """Residual, as a share of the gradient, at which conjugate gradients stop: a smaller one saves no steps."""
 DROPPED_HESSIAN_SHARE, MAX_DROP_REDUCTIONS = 1e-2, 4
-"""The share of the second derivatives dropped with the rows that have the smallest; divided by 10 each time
-the residual shows that to be too much, and 0 after this many times."""
+"""Rows with the smallest second derivatives are dropped, up to this share of the sum; the share is divided by
+10 each time the residual is too large, and is 0 after this many times."""
 N_PRECONDITIONERS = 3
 """The number of levels of preconditioners, from 0 on."""
 DROPPED_ROWS_RESIDUAL = 0.2
 """Residual, as a share of the gradient, that dropped rows may cause."""
 MIN_DROPPED_ROWS = 0.2
-"""Rows are dropped only if they are at least this share of all: a copy of the others must pay."""
+"""Rows are dropped only if they are at least this share of all: a copy of the others takes time."""
 SMOOTH_INTERCEPT_PENALTY = 1e-9
 """Artificial penalty of intercepts for smooth losses, relative to that for nonsmooth ones."""
 EXACT_MAX_COST = 10.0
-"""For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: the
-residual determines which rows have second derivatives next."""
+"""For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: which rows
+are active at the next point depends on the residual."""
 REBUILD_MAX_COST = 4
 """A preconditioner that costs no more than this many steps is formed anew each time."""
 
@@ -79,7 +79,7 @@ class MultiOutputNewtonSystem:
         self.level = level
         """The level of the last preconditioner."""
         self.n_drop_reductions = reductions
-        """How often too many rows were dropped."""
+        """The number of times that too many rows were dropped."""
         self.skip_reuse = self.last_skip_reuse = 0
         """The number of solves that do not try the old preconditioner, and its last initial value."""
 
@@ -114,10 +114,10 @@ class MultiOutputNewtonSystem:
         d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
         while True:
             part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
-            # nonsmooth losses have second derivatives in other rows each time
+            # nonsmooth losses have other active rows at each point
             self.preconditioner = None if inputs.mu else self.preconditioner
             d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
-            if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
+            if part is all_active or not self.dropped_share:  # then dropped rows are not active
                 return d
             # the residual of the system of all rows, which includes the error of dropped rows
             r = -g - penalty * d - all_active.product(d)
@@ -146,7 +146,7 @@ class MultiOutputNewtonSystem:
         return 1 / mean_squared_norm(self.design.rows, feature_weights(self.reg, self.linear_map.columns))
 
     def _active_rows(self, inputs: HessianInputs, active: NDArray | None) -> MultiOutputActiveRows:
-        """Some of the rows with their second derivatives; all of them where that saves too little."""
+        """The active rows with their Hessian blocks; all rows if nearly all are active."""
         rows = self.design.rows
         assert rows is not None
         dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
@@ -161,7 +161,7 @@ class MultiOutputNewtonSystem:
     def _without_negligible_rows(
         self, all_active: MultiOutputActiveRows, inputs: HessianInputs
     ) -> MultiOutputActiveRows:
-        """All rows but those that together have the dropped share of the second derivatives."""
+        """The active rows without the rows of the smallest Hessians, up to the dropped share of the sum."""
         size = all_active.hessian.diagonal.sum(axis=1)
         # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
         order = np.argsort(size)
@@ -174,7 +174,7 @@ class MultiOutputNewtonSystem:
     def _descend(
         self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
     ) -> NDArray:
-        """The direction whose residual is small enough, by preconditioners of increasing level."""
+        """Reduce the residual below its tolerance, by preconditioners of increasing level; return d."""
         P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
         options = self._options(part, P)
         # the last option is the best one: the exact matrix, unless that is too large
@@ -214,7 +214,7 @@ class MultiOutputNewtonSystem:
         return lambda r: centered(solve(centered(r)))
 
     def _options(self, part: MultiOutputActiveRows, P: NDArray) -> list[PreconditionerOption]:
-        """The preconditioners from cheap to exact, without those that cost more than a better one."""
+        """The preconditioners from cheap to exact, without any that costs more than a better one."""
         rows = PreconditionerOption(
             2, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
         )

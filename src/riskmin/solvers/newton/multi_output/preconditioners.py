@@ -1,7 +1,7 @@
 r"""Preconditioners for the multi-output Newton system, of matrix :math:`P + \sum_i x_i x_i^\top \otimes H_i`.
 
 From cheap to exact: the diagonal, one matrix shared by all classes, one matrix per class, and the matrix
-itself, formed by features or, where few rows have second derivatives, by rows.
+itself, formed by features or, if few rows have nonzero second derivatives (active rows), by rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, N
 """Cost relative to one operation of a large dense matrix product: one operation of a product of thin
 matrices, of elementwise work, of a sparse product; one entry of a triangular solve; one call of NumPy."""
 HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES = 2**15, 2**17
-"""Scores, and entries times classes, of a block of rows that is processed at a time: it stays in cache."""
+"""Size of a block of rows in scores, and in entries times classes: it stays in cache."""
 MIN_BLOCK_ROWS = 256
-"""Rows that a block of a product of thin matrices needs to be fast."""
+"""The smallest number of rows per block for which a product of thin matrices is fast."""
 DIAGONAL_FLOOR = 1e-100
 """Added to diagonals, where entries without penalty and second derivative are 0: 1 / floor^2 is finite."""
 
@@ -36,7 +36,7 @@ Solve = Callable[[NDArray], NDArray]
 
 
 class MultiOutputActiveRows(NamedTuple):
-    """The rows with second derivatives, and their Hessian blocks."""
+    """The rows with nonzero second derivatives, and their Hessian blocks."""
 
     X: Csr | Dense | DenseFortran
     hessian: BlockHessian
@@ -84,7 +84,7 @@ class MultiOutputActiveRows(NamedTuple):
 
     @property
     def active_classes(self) -> NDArray:
-        """The number of classes with second derivatives in each row."""
+        """The number of classes with nonzero second derivatives, per row."""
         return np.asarray(np.count_nonzero(self.hessian.diagonal, axis=1))
 
 
@@ -117,7 +117,7 @@ def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
 
 
 def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
-    """The cost of the exact solver by rows; infinite if they are too many, or penalties of classes differ."""
+    """The cost of the exact solver by rows; infinite for too many rows, or if penalties of classes differ."""
     plain = part.hessian.factors is not None and not isinstance(part.X, Csr)
     # P^-1 acts on features alone only if it is the same for all classes
     alike = bool((P[:, :1] == P).all() and P.min() > 0)
@@ -150,7 +150,7 @@ def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 
 
 def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
-    """The inverse of one matrix per class: exact but for the blocks of two different classes."""
+    """The inverse of one matrix per class: exact except for the blocks of two different classes."""
     h, k = part.hessian.diagonal, P.shape[1]
     inverses = inverse(np.stack([_definite(part.gram(h[:, j]), P[:, j]) for j in range(k)]))
     return lambda r: (inverses @ r.reshape(-1, k).T[:, :, None])[:, :, 0].T.reshape(-1)
@@ -258,7 +258,7 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
 
 
 def _long_product(A: NDArray, B: NDArray) -> NDArray:
-    """A B for B with many rows: if very many, in blocks, between which the deadline is checked."""
+    """A B; if B has very many rows, in blocks, between which the deadline is checked."""
     n, step = len(B), max(int(THREADED_CALL_OPERATIONS // (2 * len(A) * B.shape[1])), MIN_BLOCK_ROWS)
     if n <= 4 * step:
         return np.asarray(interruptible_matmul(A, B))

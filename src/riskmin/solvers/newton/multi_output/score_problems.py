@@ -45,7 +45,7 @@ class MultiOutputDesignOperator(DesignOperator):
 
     def adjoint(self, dz: Array) -> NDArray:
         """The gradient in w of a gradient in the scores, of shape (n, k)."""
-        # summed over the shards, each of which gets its own rows of dz
+        # the sum over the shards, each of which gets the rows of dz that belong to it
         each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.risk.dim)
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
@@ -100,7 +100,7 @@ class MultiOutputScoreProblem(ScoreProblem):
     def weight_gradient(
         self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
     ) -> NDArray:
-        """The gradient in w, where that in the intercepts is always recomputed from dz.
+        """The gradient in w; its entries for the intercepts are always recomputed from dz.
 
         If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
         updates, since no other term compensates for it.
@@ -176,7 +176,7 @@ class SimplexDual(MultiOutputScoreProblem):
         """J at the scores z: with this mu, all wrong classes have positive multipliers at z = 0.
 
         It is larger where the dual's curvature is large: a small mu would put the multipliers of most rows on
-        a single class, and leave few rows with second derivatives.
+        a single class, and leave few active rows.
         """
         # 1 in place of J = 0, since mu divides; then the geometric mean of J and a share of the curvature
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
@@ -219,7 +219,7 @@ class SimplexDual(MultiOutputScoreProblem):
         return bracketed_newton(derivatives, start)
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
-        """The inputs of the Hessian: rows with at most one positive multiplier have no second derivatives."""
+        """The inputs of the Hessian; it is zero in rows with at most one positive multiplier."""
         assert evaluation.hessian_diagonal is not None
         return HessianInputs(evaluation.dz, mu, np.flatnonzero(evaluation.hessian_diagonal > 1))
 
