@@ -1,9 +1,9 @@
 r"""Newton's linear system by conjugate gradients, restricted to the active rows.
 
-Active rows have nonzero second derivatives. With :math:`C = H^{1/2} X_S K^{-1/2}` for the active rows S and
-the columns they use,
-:math:`(\lambda K + X^\top H X)\, d = -g` is :math:`(\lambda + C^\top C)\, K^{1/2} d = -K^{-1/2} g`. Where
-there are fewer rows than columns, a system with one unknown per row is solved instead,
+Active rows have nonzero second derivatives. For the active rows S and the columns they use, let
+:math:`C = H^{1/2} X_S K^{-1/2}`. Then :math:`(\lambda K + X^\top H X)\, d = -g` is equivalent to
+:math:`(\lambda + C^\top C)\, K^{1/2} d = -K^{-1/2} g`. If there are fewer rows than columns, a system with
+one unknown per row is solved instead,
 :math:`(\lambda + C C^\top)\, v = C K^{-1/2} g`, for which :math:`\lambda K^{1/2} d = C^\top v - K^{-1/2} g`.
 """
 
@@ -64,7 +64,7 @@ class ActiveRows:
     def _by_rows(
         self, lam: float, g: NDArray, scale: NDArray, tol: float, max_steps: int
     ) -> tuple[NDArray, int]:
-        """(lam + C C') v = C (-g), e = (g + C' v) / lam; C' of the residual comes free with each step."""
+        """Solve (lam + C C') v = -C g for e = (g + C' v) / lam; C' r costs no extra product per step."""
         # here g is the right-hand side -K^-1/2 g of the module's formulas
         r = -self._forward(g)
         direction, rho, v = r, float(r @ r), 0.0 * g  # v holds C' v, one entry per column
@@ -88,7 +88,7 @@ class ActiveRows:
     def _by_columns(
         self, lam: float, g: NDArray, scale: NDArray, tol: float, max_steps: int
     ) -> tuple[NDArray, int]:
-        """(lam + C' C) e = g."""
+        """Solve (lam + C' C) e = g."""
         e, r = 0.0 * g, g
         direction, rho = r, float(r @ r)
         for n_steps in check_each(range(max_steps)):

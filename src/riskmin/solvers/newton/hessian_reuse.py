@@ -95,7 +95,7 @@ class ReusedHessian:
         return self.solve(-1.0 * g)
 
     def check_sample(self, h: NDArray, dz: NDArray) -> None:
-        """Reject a new sample whose second derivative along dz = X d is not that of all rows."""
+        """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
             square = dz * dz
@@ -145,7 +145,7 @@ class ReusedHessian:
 
     # ------------------------------------------------------------ conjugate gradients
     def _iterative(self, h: NDArray, g: Array, tol: float) -> Array:
-        """By conjugate gradients; if they cost more than a factorization, the next system is factorized.
+        """Solve by conjugate gradients; if they cost more than a factorization, the next solve uses that.
 
         After any number of steps, the result is a descent direction.
         """
@@ -169,7 +169,7 @@ class ReusedHessian:
         return d
 
     def _preconditioned(self, hessian: Hessian, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
-        """By conjugate gradients preconditioned by the diagonal, and the number of steps."""
+        """The direction by conjugate gradients, preconditioned by the diagonal, and the number of steps."""
         risk, h = self.design.risk, hessian.diagonal
         parts = [h[part] for part in self.design.shard_slices]
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]

@@ -82,7 +82,7 @@ class NewtonSystem:
     def _conjugate_gradients(
         self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
     ) -> tuple[Array, int]:
-        """By conjugate gradients; on a copy of the active rows if they are few."""
+        """Solve by conjugate gradients; on a copy of the active rows if they are few."""
         active = np.flatnonzero(hessian.diagonal)
         worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(len(active))
@@ -120,7 +120,7 @@ class NewtonSystem:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
 
     def _solve_by_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
-        """By Woodbury's formula, in the active rows S.
+        """Solve by Woodbury's formula, in the active rows S.
 
         For the right-hand side r and G = X_S (lam K)^-1 X_S', the unknown u = H X_S d solves
         (I + H G) u = H X_S (lam K)^-1 r, and d = (lam K)^-1 (r - X_S' u).
@@ -148,7 +148,7 @@ class NewtonSystem:
         return d
 
     def _without_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
-        """The direction where the system of the rows is singular."""
+        """The direction if the system of the rows is singular."""
         if self._can_solve_by_features(hessian):
             return self._solve_by_features(hessian, lam, g)
         tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
@@ -160,7 +160,7 @@ class NewtonSystem:
         return lam * self.reg.grad(d) + self.design.adjoint(dz)
 
     def _solve_by_features(self, hessian: Hessian, lam: float, g: Array) -> Array:
-        """By a Cholesky factorization of the p x p matrix."""
+        """Solve by a Cholesky factorization of the p x p matrix."""
         return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
 
 

@@ -1,6 +1,6 @@
 r"""Newton's method for nonsmooth losses: a sequence of smoothed problems with decreasing mu.
 
-Each stage smooths the loss around a center, the multipliers at the end of the stage before it. This is the
+Each stage smooths the loss around a center, the multipliers at the end of the previous stage. This is the
 proximal point method for the dual problem, with a semismooth Newton method for each subproblem.
 """
 
@@ -27,7 +27,7 @@ MU_FLOOR = 1e-13
 """The run ends once mu is below this share of the initial mu: the remaining gap is rounding."""
 
 MU_DECREASE, MU_DECREASE_SLOW, SLOW_AFTER_STEPS = 0.3, 0.5, 4
-"""The factor of mu from one stage to the next; the slow one after a stage of more than this many steps."""
+"""Factors by which mu decreases after a stage: the second one if it took more than SLOW_AFTER_STEPS steps."""
 
 FULL_STEP_ABOVE, RELAX_DAMPING_ABOVE = 0.3, 0.9
 """Step lengths above which a step counts as full, and above which the damping is reduced."""
@@ -49,8 +49,8 @@ class SemismoothNewton:
     .. math:: (\lambda K + X^\top H X)\, d = -(\lambda K w + a),
 
     a line search on cached scores, and one forward and one adjoint pass over X per step. The multipliers of
-    any point are feasible for the unsmoothed loss, so each step gives a cut of the risk itself. The gap it
-    certifies is the sum of two terms: complementarity, which only a smaller :math:`\mu` or another
+    any point are feasible for the unsmoothed loss, so each step gives a cut of the risk itself. The certified
+    gap is the sum of two terms: complementarity, which only a smaller :math:`\mu` or another
     center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
     stationarity is below half of complementarity, the center moves to the multipliers of the point and
     :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and

@@ -67,7 +67,7 @@ def sampled_objective(
 def sampled_start(
     obj: Objective, w0: Array, steps: Callable[[Objective, Array, float], Iterator[Iterate]]
 ) -> tuple[Array, float]:
-    """A starting point from runs on samples, and its mu; w0 and 0 where w0 is not 0 or samples are too small.
+    """A starting point from runs on samples, and its mu; w0 and 0 if w0 is not 0 or samples are too small.
 
     `steps` gives the iterates for an objective, a starting point and a mu.
     """
