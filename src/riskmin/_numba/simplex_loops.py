@@ -20,17 +20,19 @@ def simplex_shift(v: Any, k: Any, workspace: Any) -> float:
     """
     one, used, before = np.uintp(1), np.uintp(0), np.uintp(0)
     total, shift, largest = 0.0, -1.0, -math.inf
+    # the largest entry is subtracted: the digits that are lost are those of entries that become zero
     for j in range(k):
         largest = max(largest, v[j])
     for j in range(k):
         v[j] -= largest
-        # the threshold is at least -1, relative to the largest entry: all others become zero
+        # the threshold is at least -1: entries at or below that become zero
         if v[j] > -1.0:
             workspace[used] = v[j]
             used += one
             total += v[j]
     # threshold of the current candidates; drop those below it, and repeat
     while used != before:
+        # s solves sum over the candidates of (v_j - s) = 1
         shift = (total - 1.0) / used if used else -1.0  # used = 0 only with NaN entries
         before, used, total = used, np.uintp(0), 0.0
         for m in range(before):

@@ -256,6 +256,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
             return new
         new_z, _ = trial(i, -move * weight, X, reg, state)
         for k in range(P.shape[1]):
+            # the constraint's part of the score, after the step
             new_z += P[i, k] * (s[k] + rho * (gap[k] - move * weight * P[i, k]))
         fall = (z - new_z) * math.copysign(1.0, move)
         if fall <= kappa * abs(move) * (1 + 1e-9) + noise:
@@ -299,6 +300,7 @@ def ascend(
             new = gradient_step(u[i], z, rate / weight, kind, rows[i], shape)
         else:
             new = _visit(i, weight, u[i], X, loss, reg, state, constraints)
+        # relaxation: a fraction of the step, or more than all of it, within the bounds
         if damping != 1:
             new = min(max(u[i] + damping * (new - u[i]), rows[i, 0]), rows[i, 1])
         if new == u[i]:
@@ -324,7 +326,7 @@ def mean_curvature(rows: Any, X: Any, reg: Any, state: Any) -> Any:
 
 @njit()
 def online_pass(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
-    """Online update (24): add rate * y_i * x_i to v at each mistake; return the number of mistakes."""
+    """Online pass, (24) of Zhang (2002): v += rate y_i x_i at each mistake; return the number of mistakes."""
     refresh(reg, state)
     mistakes = 0
     for i in order:

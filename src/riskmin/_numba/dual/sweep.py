@@ -42,7 +42,7 @@ CACHE_LINE_BYTES = 64
 SHRINK_SLOPE_RATIO = 0.2
 """A row at a bound is left out if its slope exceeds this fraction of the largest slope of the last sweep.
 
-LIBLINEAR takes 1; but rows left out by mistake return after the next check, so a smaller fraction is faster.
+LIBLINEAR uses 1. Rows left out by mistake return after the next check, so a smaller fraction is faster.
 """
 
 _prefetch = prefetch(3)
@@ -193,6 +193,7 @@ def sweep(
     """
     size, begins = np.uintp(active), first == 0
     high, low, kept = _load_progress(begins, out)
+    # shrinking thresholds from the slopes of the last sweep; infinite if it met none
     above, below = (
         SHRINK_SLOPE_RATIO * (out[MAX_SLOPE] or math.inf),
         SHRINK_SLOPE_RATIO * (out[MIN_SLOPE] or -math.inf),
@@ -240,6 +241,7 @@ def sweep(
 @njit()
 def _sigmoid_pair(s: float) -> tuple[float, float]:
     """Return the probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
+    # the exponent is at most zero: nothing overflows, and the smaller probability keeps its digits
     e = math.exp(-abs(s))
     small, large = e / (1.0 + e), 1.0 / (1.0 + e)
     return (large, small) if s > 0 else (small, large)
