@@ -147,15 +147,18 @@ class HierarchicalHinge(_PathLoss):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HierarchicalHinge):
             return NotImplemented
+        # the multiclass loss compares the cost matrix, whether it is given by name or as an array
         return self.tree == other.tree and self.multiclass_loss == other.multiclass_loss
 
     def __hash__(self) -> int:
+        # without the cost matrix, which is not hashable
         return hash((type(self), self.tree, self.rescaled))
 
     @cached_property
     def multiclass_loss(self) -> MulticlassHinge:
         """The multiclass loss of the path scores."""
         if isinstance(self.cost, str):
+            # None is the zero-one cost of `MulticlassHinge`
             cost = self.tree.distance if self.cost == "tree distance" else None
             return MulticlassHinge(cost, self.rescaled)
         return MulticlassHinge(self.cost, self.rescaled)

@@ -79,6 +79,7 @@ class Absolute:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i |z_i - y_i| and a subgradient in z."""
+        # subgradient 0 at the nonsmooth point r = 0; g r = c |r|
         r = z - y
         g = c * namespace(z).sign(r)
         return g @ r, g
@@ -186,6 +187,7 @@ class EpsilonInsensitive:
         # the excess of the absolute residual over epsilon
         m = xp.maximum(xp.abs(r) - self.epsilon, 0.0)
         g = c * power_derivative(m, self.power)
+        # m^p = m^(p-1) m: one power serves value and gradient
         return (g @ m) / self.power, xp.sign(r) * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
@@ -201,6 +203,7 @@ class EpsilonInsensitive:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
+        # conjugates: y u of the shift by y, epsilon |u| of the insensitive zone, |u|^q / q of the power
         a = abs(u)
         inside = y * u + self.epsilon * a + power_conjugate(a, self.power)
         return infinite_outside(u, self.conjugate_domain(y), inside)

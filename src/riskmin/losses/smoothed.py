@@ -127,6 +127,7 @@ def smoothed_value_grad(
     >>> float(value), dz.tolist(), float(offset)
     (0.0625, [0.25], 0.0625)
     """
+    # losses with another structure of multipliers have a method for it
     if isinstance(loss, Smoothable):
         method: Any = loss.smoothed_value_grad
         result: tuple[Any, Array, Any] = (
@@ -145,6 +146,7 @@ def smoothed_value_grad(
     if dual.epsilon:
         t = xp.sign(t) * xp.maximum(xp.abs(t) - dual.epsilon, 0.0)
     u = xp.minimum(xp.maximum(t / (dual.square + mu), dual.lower), dual.upper)
+    # the subtracted term, c mu (u - u_0)^2 / 2: adding it back makes the tangent a cut of the loss
     offset = 0.5 * mu * (c @ ((u - start) * (u - start)))
     # value u z - l*(u) - offset, gradient c u
     conjugate = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
@@ -188,7 +190,7 @@ def can_be_smoothed(loss: Any, y: Array) -> bool:
 def supports_center(loss: Any) -> bool:
     """Whether a loss has one multiplier per row, so that an earlier gradient can be the center.
 
-    Losses with an interval conjugate have; any other sets ``accepts_center = True``.
+    Losses with an interval conjugate have one; any other loss declares it by ``accepts_center = True``.
 
     Examples
     --------

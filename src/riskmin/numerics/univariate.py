@@ -13,7 +13,7 @@ CUT_ROUNDING = 2.0**-48
 
 
 class Tangent(NamedTuple):
-    """A function at x: its value and a slope; for a function of two variables, also the other slope."""
+    """Value and slope of a function at x; of a function of two variables, also the slope in the other."""
 
     x: float
     value: float
@@ -68,12 +68,14 @@ def bracket_minimum(
     end = start.x + math.copysign(reach, -start.slope)
     point = start
     step = math.copysign(step, -start.slope)
+    # each step is four times the last one: after 60 of them, the function counts as unbounded
     for _ in range(60):
         if point.slope == 0:
             return point, point
         check()
         at_end = abs(point.x + step - start.x) >= reach
         next_point = f(end if at_end else point.x + step)
+        # still decreasing at the end of the domain
         if at_end and (next_point.slope > 0) == (point.slope > 0):
             next_point = next_point._replace(slope=0.0)
         if (next_point.slope > 0) != (point.slope > 0) or next_point.slope == 0:

@@ -72,6 +72,7 @@ class SortedScores:
 
     def score_gain(self, misses: Any, alarms: Any) -> Array:
         """Return the largest sum_i z_i (y'_i - y_i) / n over labelings with these misses and alarms."""
+        # an alarm adds 2 z_i / n, a miss subtracts 2 z_i / n
         return 2 / len(self.z) * (self.negative_sums[alarms] - self.positive_sums[misses])
 
     def as_float(self, count: Array) -> Array:
@@ -158,6 +159,7 @@ class FBeta:
 
     def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return the misses, the alarms and Delta of every possible contingency table."""
+        # all (n+ + 1)(n- + 1) pairs of misses and alarms
         misses, alarms = (a.ravel() for a in np.indices((n_positive + 1, n_negative + 1)))
         hits = (1 + self.beta**2) * (n_positive - misses)
         return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
