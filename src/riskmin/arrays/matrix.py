@@ -79,6 +79,7 @@ class Dense:
         if w.ndim == 2:
             # multi-output: a matrix product by BLAS
             return interruptible_matmul(self.X[start:stop], w)
+        # in chunks, between which time limits and interrupts are checked
         z = np.empty(stop - start)
         fill_in_chunks(_kernels().dense_scores, (self.X,), w, start, stop, z, len(z) * self.X.shape[1])
         return z
@@ -195,6 +196,7 @@ class Csc:
     data: NDArray
     n_rows: int
 
+    # products read all columns, whatever the range of rows: one range of all rows
     whole = True
 
     @property
@@ -234,6 +236,7 @@ class CsrWithTranspose:
     csr: Csr
     csc: Csc
 
+    # pullbacks read the stored transpose, as in `Csc`
     whole = True
 
     @property
@@ -372,6 +375,7 @@ def as_row_matrix(X: Matrix) -> Csr | Dense:
 
     Copies only data that are stored by columns or have duplicate entries.
     """
+    # X.T is the stored transpose, so that X.T.T is X itself
     if isinstance(X, DenseFortran):
         return Dense(np.ascontiguousarray(X.T.T))
     if isinstance(X, Dense):

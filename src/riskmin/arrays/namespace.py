@@ -78,11 +78,12 @@ def is_foreign(a: object) -> bool:
 
 
 def to_numpy(a: Array) -> NDArray:
-    """Return a as a NumPy array, from whatever device it is on."""
+    """Return a as a NumPy array, copied from its device if necessary."""
     if isinstance(a, np.ndarray):
         return a
     from array_api_compat import is_cupy_array, to_device
 
+    # CuPy refuses implicit conversions: get() copies to the host
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
 
 

@@ -21,7 +21,7 @@ from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 
 @runtime_checkable
 class Partition(Protocol):
-    """A contiguous block of rows that can be read anywhere: a small description that can be pickled."""
+    """A contiguous block of rows that any process can read: a small, picklable description."""
 
     @property
     def name(self) -> str:
@@ -40,20 +40,20 @@ class Partition(Protocol):
     def sparse(self) -> bool: ...
 
     def read(self) -> Any:
-        """Return the rows, as anything that `as_matrix` takes."""
+        """Return the rows, in any form that `as_matrix` accepts."""
         ...
 
 
 @runtime_checkable
 class RowSource(Protocol):
-    """All rows in one place, from which any range can be read as a partition."""
+    """A source of all rows, any range of which can be read as a partition."""
 
     def part(self, start: int, stop: int) -> Partition:
         """Return the rows from start to stop - 1."""
         ...
 
     def whole(self) -> Any:
-        """Return all rows, as anything that `as_matrix` takes: memory-mapped, for example."""
+        """Return all rows, in any form that `as_matrix` accepts: memory-mapped, for example."""
         ...
 
 
@@ -208,7 +208,7 @@ class LazyShard:
     y, c : array
         The labels and the weights of its rows.
     ends : array, optional
-        Where its sequences end, if its rows are tokens.
+        The ends of its sequences, if its rows are tokens.
     wide : bool
         Whether to store the transpose of a sparse matrix as well.
     """
@@ -266,6 +266,7 @@ class RowMetadata:
         """Return the metadata of local or partitioned rows."""
         if isinstance(X, PartitionedMatrix):
             return cls(X.shape, X.nnz, X.sparse, y, c)
+        # the tokens of `Sequences`
         inner: Any = getattr(X, "tokens", X)
         # a matrix stored twice, by rows and by columns, counts once
         inner = getattr(inner, "csr", inner)

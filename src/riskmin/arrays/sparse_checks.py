@@ -170,7 +170,7 @@ def _check_diagonals(X: Any) -> None:
 
 
 def native_indices(a: NDArray) -> NDArray:
-    """Return validated indices as kernels take them: 32 or 64 bits, native byte order."""
+    """Return validated indices in the form that kernels expect: 32 or 64 bits, native byte order."""
     if a.dtype.itemsize in (4, 8) and a.dtype.isnative and a.flags.aligned:
         return a
     return a.astype(np.int64)

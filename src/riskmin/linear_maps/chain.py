@@ -61,7 +61,7 @@ class ChainMap:
         return (n_features + self.shared) * self.k
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        """Return the scores of the tokens from start to stop, then those that all tokens share."""
+        """Return the scores of tokens start to stop - 1, followed by the rows that all tokens share."""
         W = w.reshape(-1, self.k)
         return np.concatenate([X.scores(W[: -self.shared], start, stop), W[-self.shared :]])
 
@@ -69,6 +69,7 @@ class ChainMap:
         """Add the gradient in w to out."""
         grad = out.reshape(-1, self.k)  # a view, since w is contiguous
         X.pullback(dz[: -self.shared], start, stop, grad[: -self.shared])
+        # T, start and end are scores and weights at the same time: their map is the identity
         grad[-self.shared :] += dz[-self.shared :]
 
 
@@ -158,6 +159,6 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
 def _stack_scores(
     E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """Return all scores in one array, as the kernels take them, and the ends."""
+    """Return all scores in one array, in the layout of the kernels, and the ends as int64."""
     z = np.concatenate([E, T, start[None], end[None]]).astype(np.float64, copy=False)
     return np.ascontiguousarray(z), np.asarray(ends, dtype=np.int64)

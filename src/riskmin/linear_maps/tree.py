@@ -170,9 +170,9 @@ class Tree:
 
     @cached_property
     def _columns(self) -> list[int] | None:
-        """The indices of the labels as a list, which any array library takes; None if they are all nodes."""
-        places: list[int] = self.label_index.tolist()
-        return None if places == list(range(len(self.nodes))) else places
+        """The indices of the labels as a list, valid for any array library; None if they are all nodes."""
+        columns: list[int] = self.label_index.tolist()
+        return None if columns == list(range(len(self.nodes))) else columns
 
     def restricted_to(self, labels: Sequence[Any]) -> Tree:
         """Return the tree with these labels, without nodes that are on no path to them.
@@ -315,8 +315,8 @@ def _as_labels(labels: Iterable[Any] | None) -> tuple[Any, ...]:
 
 def _check_unique(names: tuple[Any, ...], what: str) -> None:
     """Raise if a name occurs twice."""
-    known = set()
+    previous_names = set()
     for name in names:
-        if name in known:
+        if name in previous_names:
             raise ValueError(f"the {what} {name!r} is there twice: give each {what} once")
-        known.add(name)
+        previous_names.add(name)

@@ -33,7 +33,7 @@ def _kernels() -> tuple[Any, Any]:
 
 
 class SequenceBatch(NamedTuple):
-    """The sequences of a block of tokens, as the kernels take them.
+    """The sequences of a block of tokens, in the form that the kernels expect.
 
     `z` are the scores, `y` the integer labels, `ends` the end of each sequence (exclusive) and `c` the weight
     of each sequence.

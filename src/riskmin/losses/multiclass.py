@@ -219,7 +219,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         return c @ largest, self._slope(beta, factor, true_class, c)
 
     def _slope(self, beta: Array, factor: Array, true_class: Array, c: Array) -> Array:
-        """Return the gradient in z that belongs to the multipliers beta of the classes."""
+        """Return the gradient in z for the multipliers beta of the classes."""
         # sum_j beta_j f_j (e_j - e_y)
         beta = beta * factor * (1 - true_class)
         return (beta - namespace(beta).sum(beta, axis=1, keepdims=True) * true_class) * c[:, None]

@@ -24,8 +24,8 @@ class Tangent(NamedTuple):
 def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
 
-    The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
-    if one of the tangents comes from far above the minimum.
+    The height is that of the tangents' mixture with slope zero, minus a rounding allowance, which is
+    large if one of the tangents was computed far above the minimum.
     """
     best = best_tangent(lo, hi)
     # a zero slope is the minimum itself
@@ -45,7 +45,7 @@ def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
 def zero_slope_weights(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return the weights of two tangents in their mixture with slope zero.
 
-    Each is computed by itself, not as one minus the other, since one may be tiny.
+    Each is computed separately, not as one minus the other, since one of them may be tiny.
     """
     if lo.slope == 0 or hi.slope == 0:
         return (1.0, 0.0) if lo.slope == 0 else (0.0, 1.0)

@@ -27,7 +27,8 @@ LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 """Transfer functions w(v).
 
 LINEAR: v / m; CLIPPED: clip(shrink(v, absolute) / square, lower, upper); EXPS: mu e^v; SOFTMAX: mu e^v scaled
-to a given sum; NORM: gradient of a power of the p-norm, p dual to q.
+to a given sum; NORM: gradient of a power of the p-norm, p dual to q. Columns of `terms`: for LINEAR, 1 is m;
+for CLIPPED, 0 to 3 are absolute, square, lower and upper; for EXPS and SOFTMAX, 0 is mu.
 """
 
 MAX_CURVATURE_INCREASES = 60
@@ -310,6 +311,7 @@ def ascend(
         _, total = trial(i, step, X, reg, state)
         commit(i, step, total, X, reg, state)
         for k in range(P.shape[1]):
+            # the constraints are linear in v
             gap[k] += step * P[i, k]
         u[i] = new
 
@@ -329,6 +331,7 @@ def online_pass(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -
     """Online pass, (24) of Zhang (2002): v += rate y_i x_i at each mistake; return the number of mistakes."""
     refresh(reg, state)
     mistakes = 0
+    # a mistake: the score does not have the sign of the label
     for i in order:
         if y[i] * score(i, X, reg, state) <= 0:
             _, total = trial(i, rate * y[i], X, reg, state)

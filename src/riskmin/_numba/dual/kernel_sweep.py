@@ -113,7 +113,7 @@ def _directional_slopes(
 def _partner(
     i: int, steep: float, row: Any, diagonal: Any, square: Any, fall: Any, gain: Any
 ) -> tuple[int, float]:
-    """Return the row j that gains most by falling as much as row i rises, and the curvature along that step.
+    """Return the row j of largest gain if gamma_j falls by the amount gamma_i rises, and the curvature.
 
     The gain is estimated by d^2 / h, with d = rise_i + fall_j and h = H_ii + m_i + H_jj + m_j - 2 H_ij.
     """

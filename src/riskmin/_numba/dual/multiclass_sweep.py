@@ -2,10 +2,10 @@ r"""Sweeps of dual block ascent for the multiclass max-margin loss, with L2 regu
 
 The multipliers of a row, one per class, are a point beta of a simplex. A visit moves them to the optimum with
 all other rows fixed: the projection onto the simplex of :math:`\beta + s / A`, for the slacks :math:`s_j =
-\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights: those of
-a feature together, padded to a multiple of four, for sparse rows; those of a class together for dense rows,
-where classes far from attaining a row's maximum are left out, since each costs an inner product. damping is
-None where it is 1, so that its code is not compiled.
+\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights.
+For sparse rows, the weights of a feature are contiguous, padded to a multiple of four. For dense rows, the
+weights of a class are contiguous, and classes far from attaining a row's maximum are left out, since each
+costs an inner product. damping is None where it is 1, so that its code is not compiled.
 """
 
 from __future__ import annotations

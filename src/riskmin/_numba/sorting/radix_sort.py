@@ -50,7 +50,7 @@ def counts_to_starts(count: Any, n: int) -> bool:
 def scatter_by_digit(
     keys: Any, order: Any, start: Any, q: int, first: int, last: int, to_keys: Any, to_order: Any
 ) -> None:
-    """Scatter a range of the keys, and their indices, to where their digit q belongs (a stable pass)."""
+    """Scatter a range of the keys, and their indices, to the positions of their digit q (a stable pass)."""
     shift = np.uint64(q * DIGIT_BITS)
     for i in range(first, last):
         k = keys[i]

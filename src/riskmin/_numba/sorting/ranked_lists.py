@@ -42,11 +42,11 @@ def most_violating_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, first: int, last: int,
     place: Any,
 ) -> None:  # fmt: skip
-    """Fill in the places of the rows that the most violating ranking of their query has in its first k.
+    """Fill place for the rows that are among the first k in the most violating ranking of their query.
 
     The rows of a query are sorted by grade and score, highest first; its grades start at
     ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries of the range are visited. discount has length
-    k. Other rows keep their place.
+    k. The places of all other rows are not changed.
     """
     for q in range(first, last):
         if chosen[q]:

@@ -107,7 +107,7 @@ class QueryRows:
     ) -> QueryRows:
         """Group the rows by labels and weights; with `relevant`, all grades above 0 count as the same.
 
-        If the rows are those of a part of the queries only (possibly none), `total` is the sum of the mean
+        If the rows belong to only some of the queries (possibly to none), `total` is the sum of the mean
         weights of all queries.
         """
         labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)

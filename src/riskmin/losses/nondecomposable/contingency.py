@@ -167,7 +167,7 @@ class FBeta:
     def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
-        It takes O(n^2), so it is for up to a few thousand rows.
+        It takes O(n^2) steps, which suits up to a few thousand rows.
         """
         check_equal_weights(self, c)
         return smoothed_by_entropy(self, z, y, mu)
@@ -250,7 +250,7 @@ class PrecisionAtK:
     def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
-        It takes O(n n+ + n k), so it is for up to a few thousand rows.
+        It takes O(n n+ + n k) steps, which suits up to a few thousand rows.
         """
         check_equal_weights(self, c)
         return smoothed_by_entropy(self, z, y, mu)
