@@ -59,8 +59,7 @@ class Sequences:
         ends = np.asarray(self.ends, dtype=np.int64)
         if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
             raise ValueError(
-                "each sequence needs at least one token, and the last must end with the last row: "
-                "give increasing ends"
+                "sequences must have a token each and end with the last row: give increasing ends"
             )
         object.__setattr__(self, "ends", ends)
 
