@@ -31,7 +31,7 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
         seed ^= seed >> np.uint64(7)
         seed ^= seed << np.uint64(17)
         i = rows[seed % np.uint64(active)]
-        # a breakpoint of the row inside (lo, hi); if both are inside, a random bit chooses
+        # a breakpoint of the row, inside (lo, hi) if possible; if both are inside, a random bit chooses
         pivot = t[i] - upper[i]
         if not lo < pivot < hi or (lo < t[i] - lower[i] < hi and seed >> np.uint64(63)):
             pivot = t[i] - lower[i]

@@ -161,6 +161,7 @@ def exceeds_memory(a: NDArray) -> bool:
     if not _limiter.limited:
         return False
     with _limiter.lock:
+        # views, for the addresses of the maps
         views = [np.frombuffer(memory, np.uint8) for memory in _limiter.maps]
     # the address of the array's first byte lies within a map
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)

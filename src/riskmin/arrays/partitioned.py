@@ -88,6 +88,7 @@ class PartitionedMatrix:
     def __post_init__(self) -> None:
         if not self.parts:
             raise ValueError("X has no parts: give at least one")
+        # all partitions must be rows of the same table
         first = self.parts[0]
         for part in self.parts:
             if part.shape[1] != first.shape[1]:
@@ -153,6 +154,7 @@ class PartitionedMatrix:
         if self.source is not None:
             return self.source.whole()
         blocks = [part.read() for part in self.parts]
+        # concatenation copies: a single block is returned as it is
         if len(blocks) == 1:
             return blocks[0]
         return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
@@ -222,6 +224,7 @@ class LazyShard:
     def load(self) -> Shard:
         """Read the rows; raise a ValueError that names the partition if they are not as described."""
         X = as_matrix(self.part.read())
+        # a file may have been rewritten since its shape was read
         if X.shape != tuple(self.part.shape):
             raise ValueError(
                 f"{self.part.name} has {X.shape[0]} rows and {X.shape[1]} columns, but had "

@@ -257,6 +257,7 @@ class TreePaths:
         return n_features * len(self.tree.nodes)
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # scores of nodes, which are summed along the paths to the labels
         return self.tree.to_labels(X.scores(w.reshape(-1, len(self.tree.nodes)), start, stop))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:

@@ -28,6 +28,7 @@ class _PathLoss:
     def check_labels(self, y: Array) -> None:
         """Require labels numbered as in `Tree.labels`."""
         self.multiclass_loss.check_labels(y)
+        # labels are indices into tree.labels
         n_labels = len(self.tree.labels)
         if y.max() >= n_labels:
             raise ValueError(
@@ -131,6 +132,7 @@ class HierarchicalHinge(_PathLoss):
     accepts_center = MulticlassHinge.accepts_center
 
     def __post_init__(self) -> None:
+        # names are resolved by `multiclass_loss`
         if isinstance(self.cost, str):
             if self.cost not in COSTS:
                 raise ValueError(f"cost={self.cost!r}, but the costs are {' and '.join(COSTS)}, or a matrix")

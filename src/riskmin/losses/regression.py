@@ -132,6 +132,7 @@ class Quantile:
 
     def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for -level <= u <= 1 - level."""
+        # the two slopes of the loss are the ends of the interval
         zero = namespace(y).zeros_like(y)
         return IntervalConjugate(zero - self.level, zero + (1 - self.level), y)
 
@@ -192,6 +193,7 @@ class EpsilonInsensitive:
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
         """Return c_i (power - 1) m^(power - 2) for m = |z_i - y_i| - epsilon > 0, and 0 for m <= 0."""
+        # zero inside the insensitive zone, m <= 0
         m = namespace(z).abs(z - y) - self.epsilon
         return c * power_second_derivative(m, self.power)
 
@@ -303,6 +305,7 @@ class Poisson:
 
     def terms(self, z: Array, y: Array, c: Array) -> Any:
         """Return the sum of the absolute terms of the value, a scale for its rounding error."""
+        # the terms e^z, y, y z and y log y
         xp = namespace(z)
         return c @ (exp_with_derivative(z)[0] + y * (1 + xp.abs(z)) + xp.abs(xlogx(y)))
 

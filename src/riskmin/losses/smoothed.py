@@ -86,6 +86,7 @@ class Smoothed:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the smoothed loss and its gradient in z."""
+        # without the offset: the tangent itself is a cut of the smoothed loss
         return smoothed_value_grad(self.loss, z, y, c, self.mu)[:2]
 
 
@@ -171,6 +172,7 @@ def dual_argument(
     xp = namespace(z)
     # the gradient is c u: the dual variables of the center are its gradient over c
     start = 0.0 * z if center is None else center / xp.where(c > 0, c, 1.0 + 0.0 * c)
+    # u z - shift u - mu (u - u_0)^2 / 2 = u t - mu u^2 / 2 + constant
     return z - dual.shift + mu * start, start
 
 

@@ -38,6 +38,7 @@ def check_relevance_labels(loss: object, y: Array) -> None:
     """Require grades >= 0 and query numbers, with relevant and irrelevant rows in at least one query."""
     _check_nonnegative(loss, y)
     labels = np.asarray(to_numpy(y))
+    # queries of relevant rows that also have irrelevant ones
     relevant = labels[:, 0] > 0
     if not np.isin(labels[relevant, 1], labels[~relevant, 1]).any():
         raise ValueError(

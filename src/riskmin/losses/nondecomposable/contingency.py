@@ -27,6 +27,7 @@ from riskmin.numerics.sorting import as_float64, prefix_sums, stable_argsort
 
 def check_equal_weights(loss: object, c: Array) -> None:
     """Raise a ValueError if rows have different weights: a contingency table counts rows."""
+    # a tolerance: equal weights that were normalized may differ by rounding
     xp = namespace(c)
     if float(xp.max(c)) > float(xp.min(c)) * (1 + 1e-6):
         raise ValueError(
