@@ -1,9 +1,9 @@
 """The decorator that compiles every Numba kernel, and the on-disk cache of compiled code.
 
 Numba stores compiled code in the first writable folder among NUMBA_CACHE_DIR, the folder beside the source
-and one in the user's home; without any it raises, and no fit could run. This module adds two cases: a
-read-only folder that was filled earlier (for example when a container image was built) is read, and without
-any folder the kernels are compiled again in each process, with one warning.
+and a folder in the user's home; if none is writable, it raises an error, and no fit could run. This module
+handles two more cases: a read-only folder that was filled earlier (for example when a container image was
+built) is read, and without any folder the kernels are compiled in each process, with one warning.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def _source_digest(path: Path) -> bytes:
     """
     text = path.read_bytes()
     digest = hashlib.sha256(text)
+    # imports of kernel files have one form, at the start of a line
     for name in re.findall(r"^from riskmin\._numba\.([\w.]+) import", text.decode(), re.MULTILINE):
         digest.update(_source_digest(KERNEL_FOLDER / f"{name.replace('.', '/')}.py"))
     return digest.digest()
@@ -95,6 +96,7 @@ class _CacheImpl(caching.CompileResultCacheImpl):
     """Cache implementation with the locator order: NUMBA_CACHE_DIR, writable folders, read-only folders."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        # Numba lists the locator of NUMBA_CACHE_DIR first; both of its variants come before all others
         from_environment, *default_folders = (
             _locator_variants(kind) for kind in caching.CompileResultCacheImpl._locator_classes
         )

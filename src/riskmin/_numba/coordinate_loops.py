@@ -17,6 +17,7 @@ import numpy as np
 
 from riskmin._numba.compile_cache import njit
 
+# unsigned constants for index arithmetic: mixing int64 and uint64 gives float64 in Numba
 ZERO, ONE, TWO, THREE, FOUR = (np.uintp(k) for k in range(5))
 
 
@@ -30,8 +31,9 @@ def _coordinate_minimizer(
 
     A column of zeros has g = h = 0, and its w_j becomes zero.
     """
-    # shrink h w - g towards zero by `absolute`, then divide by the total curvature
+    # a positive floor: 0 / 0 would be NaN for a column of zeros
     h = max(h, 1e-300)
+    # shrink h w - g towards zero by `absolute`, then divide by the total curvature
     numerator = h * w - g
     if numerator > absolute:
         numerator -= absolute
@@ -127,7 +129,7 @@ def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w
 
 @njit(inline="always", fastmath={"contract"})
 def _dot(values: Any, rows: Any, r: Any, position: Any, first: Any, n: Any) -> float:
-    """Return sum_e values[at + e] r[rows[first + e]] over n entries.
+    """Return sum_e values[position + e] r[rows[first + e]] over n entries.
 
     Four partial sums, so that no addition waits for the previous one.
     """
@@ -170,6 +172,7 @@ def sparse_epochs(
         not state[NONZERO_ONLY],
     )
     total, epochs, entries_left, done = 0.0, len(track) - 1, max_entries, False
+    # |shift|^2 is the curvature in the intercept
     for i in range(len(shift)):
         total += shift[i] * shift[i]
     while epoch < epochs and not done:
@@ -265,6 +268,7 @@ def sparse_gram(
 
     Row i has the columns which[begin:ends[i]] and the entries value[begin:ends[i]].
     """
+    # the row before ends where this one begins
     begin = ends[start_row - 1] if start_row else 0
     for i in range(start_row, stop_row):
         # the columns of a row are sorted: those from `first` on come last
@@ -303,6 +307,7 @@ def dense_epochs(
     while epoch < epochs and not done:
         while k < len(T) and entries_left > 0:
             entries_left -= n + 1
+            # slope of the smooth part in w_k; then the exact minimizer
             g = 0.0
             for i in range(n):
                 g += T[k, i] * r[i]
@@ -310,11 +315,13 @@ def dense_epochs(
             step = new - w[k]
             if step != 0.0:
                 w[k] = new
+                # the slope that the step removed
                 worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                 for i in range(n):
                     # the slope in the scores changes by curvature times change of the score
                     r[i] += d[i] * (step * T[k, i])
             k += 1
+        # the budget of entries is used up: the next call continues at column k
         if k < len(T):
             break
         if total > 0.0:

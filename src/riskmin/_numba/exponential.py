@@ -1,6 +1,6 @@
 """Branch-free exponential and logarithm, so that the compiler vectorizes the loops around them.
 
-Numba's own are calls of the C library for one number at a time.
+Numba's exponential and logarithm call the C library for one number at a time.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ def exponential(x: float) -> float:
     made by shifting q into the exponent bits.
     """
     v = x if x > EXP_ZERO_BELOW else EXP_ZERO_BELOW
+    # q is v / log 2, rounded to an integer, which is also in the lowest bits of m
     m = v * PER_LOG2 + ROUNDING_SHIFT
     q = m - ROUNDING_SHIFT
     r = (v - q * LOG2_HIGH) - q * LOG2_LOW
+    # Horner's scheme for the Taylor polynomial of e^r
     p = EXP_HIGHEST
     for coefficient in EXP_COEFFICIENTS:
         p = p * r + coefficient
+    # 2^q: q in the exponent field, added to the exponent of 1.0
     scale = np.int64((np.float64(m).view(np.int64) << 52) + BITS_OF_ONE).view(np.float64)
     return p * scale if x > EXP_ZERO_BELOW else 0.0
 
@@ -60,6 +63,7 @@ def log_one_plus(e: float) -> float:
     m = LOG_REDUCTION if e > 0.25 else 0.0
     s = (e - m) / (e + (2.0 + m))
     q = s * s
+    # Horner's scheme for artanh(s) / s in s^2
     p = ARTANH_HIGHEST
     for coefficient in ARTANH_COEFFICIENTS:
         p = p * q + coefficient

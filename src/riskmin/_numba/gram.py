@@ -1,7 +1,7 @@
 r"""The products :math:`X^\top H X` of Newton's method: for diagonal H, and for pair blocks over sorted rows.
 
-A window of sorted rows slides: the sum of its rows gains those that enter and loses those that leave, so that
-the sums of all windows take one visit per row.
+The windows of sorted rows slide: each sum follows from the one before by adding the rows that enter and
+subtracting the rows that leave, so that a row is visited at most twice, however many windows contain it.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ def prefetch(locality: int) -> Any:
     def prefetch_entry(typing: Any, array: Any, index: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             struct = context.make_array(signature.args[0])(context, builder, args[0])
+            # address of array[index]; LLVM's prefetch never faults, so it may lie outside
             address = builder.bitcast(builder.gep(struct.data, [args[1]]), cgutils.voidptr_t)
             ir, i32 = cgutils.ir, cgutils.int32_t  # type: ignore[attr-defined]
             function_type = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32])

@@ -2,9 +2,9 @@
 
 They do not depend on the loss, so each is compiled once per storage format. Sums are in float64, also for
 float32 data. Measured choices: sparse loops may contract but not reassociate (reassociation makes the
-compiler emit gathers, twice as slow); indices are unsigned (no sign extension on each load); rows with dz = 0
-are skipped, which hinge-type losses reward; memory is prefetched. A matrix stored by columns is a transpose
-stored by rows: the same two loops, swapped.
+compiler emit gathers, which take twice as long); indices are unsigned (no sign extension on each load); rows
+with dz = 0, frequent for hinge-type losses, are skipped; memory is prefetched. A matrix stored by columns is
+a transpose stored by rows: it uses the same two loops, swapped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from riskmin._numba.prefetch import prefetch
 
 ONE, TWO, FOUR, ENTRIES_PER_CACHE_LINE = np.uintp(1), np.uintp(2), np.uintp(4), np.uintp(8)
 PREFETCH_ENTRIES = np.uintp(256)
-"""Number of entries ahead that are prefetched: lookups in w hide the stream from the processor."""
+"""Number of entries ahead that are prefetched: lookups in w keep the processor from detecting the stream."""
 MAX_BLOCK_ENTRIES = np.uintp(2**18)
 """Blocks of rows have at most this many entries; a longer range is not taken for a block."""
 LONG_ROW_ENTRIES = np.uintp(32)
@@ -113,6 +113,7 @@ def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> 
     """
     z[:] = 0.0
     p, j = len(w), 0
+    # columns in groups of four, then the remaining ones
     while j + 4 <= p:
         a, b, c, d = _four_columns(T, step, j, start, stop)
         for i in range(stop - start):
@@ -209,6 +210,7 @@ def csr_pullback_multi_output(
             if d[j] != 0.0:
                 nonzero[n_nonzero] = j
                 n_nonzero += np.uintp(1)
+        # rows without a slope, frequent for hinge-type losses, read nothing
         if n_nonzero == np.uintp(0):
             continue
         # indexed access pays off below a quarter of the outputs

@@ -21,8 +21,8 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
     lo, hi = np.inf, -np.inf
     for i in rows:
         lo, hi = min(lo, t[i] - upper[i]), max(hi, t[i] - lower[i])
-    # rows without a breakpoint inside (lo, hi): sum of c times the bound they are at; of the others sum c t,
-    # sum c
+    # Rows without a breakpoint inside (lo, hi) are summed once: `fixed` is the sum of c times the bound they
+    # are at; `linear` and `weight` are the sums of c t and of c over rows between their bounds.
     fixed = linear = weight = 0.0
     active, seed = len(rows), np.uint64(88172645463325252)
     while active:
@@ -31,9 +31,11 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
         seed ^= seed >> np.uint64(7)
         seed ^= seed << np.uint64(17)
         i = rows[seed % np.uint64(active)]
+        # a breakpoint of the row, inside (lo, hi) if possible; if both are inside, a random bit chooses
         pivot = t[i] - upper[i]
         if not lo < pivot < hi or (lo < t[i] - lower[i] < hi and seed >> np.uint64(63)):
             pivot = t[i] - lower[i]
+        # the sum at the pivot, minus the target: positive to the left of the root
         value = fixed + linear - pivot * weight - total
         for k in range(active):
             i = rows[k]
@@ -44,6 +46,7 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
             hi = min(hi, pivot)
         else:
             return pivot
+        # rows without a breakpoint inside the new bracket join the fixed or the linear part
         kept = 0
         for k in range(active):
             i = rows[k]
@@ -58,6 +61,7 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
                 rows[kept] = i
                 kept += 1
         active = kept
+    # no breakpoint is left inside (lo, hi): the sum is linear there, or constant if weight = 0
     if not weight > 0:
         return lo if np.isfinite(lo) else 0.0
     return min(max((fixed + linear - total) / weight, lo), hi)

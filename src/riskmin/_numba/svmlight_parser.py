@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from riskmin._numba.compile_cache import njit
 
-# Return codes of `parse`.
+# Return codes of `parse`, each error with its range in `state`.
 OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)
 # Modes of reading the first token of a row: a number, a number that may be missing, text.
 LABEL_NUMBER, LABEL_OPTIONAL, LABEL_TEXT = range(3)
@@ -55,6 +55,7 @@ def powers_of_ten() -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     """Return 10^0 .. 10^22 as doubles, and 10^-342 .. 10^308 as 128-bit mantissas [high, low], cut off."""
     table = []
     for q in range(_MIN_POWER, _MAX_POWER + 1):
+        # 10^q, scaled by a power of two, then its 128 most significant bits
         m = 10**q << 128 if q >= 0 else (1 << 1400) // 10**-q
         m = m >> (m.bit_length() - 128)
         table.append((m >> 64, m & (2**64 - 1)))
@@ -69,7 +70,7 @@ def _is_space(ch: Any) -> Any:
 
 @njit()
 def _skip(text: Any, p: Any) -> Any:
-    """Return the end of the blanks that start at p, at a newline at the latest."""
+    """Return the end of the blanks that start at p, which is at a newline at the latest."""
     ch = np.uint64(text[p])
     while ch != _NEWLINE and _is_space(ch):
         p += _U1
@@ -130,6 +131,7 @@ def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
             high += _U1
         if high & _LOW9 == _LOW9 and low + _U1 == _U0 and low2 + m < m:
             return False, 0.0
+    # 54 significant bits: the mantissa of 53 bits and one more, for rounding
     top = high >> _U63
     mantissa = high >> (top + _U9)
     exponent = ((217706 * q) >> 16) + 1087 - np.int64(shift) - np.int64(_U1 ^ top)  # 217706 / 2^16 = log2(10)
@@ -174,6 +176,7 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
     if sign in (_MINUS, _PLUS):
         p += _U1
     m, end = _digits(text, p, _U0)
+    # n digits so far; q is the exponent of ten, minus the number of decimals
     n = end - p
     q = np.int64(0)
     if np.uint64(text[end]) == _DOT:
@@ -181,7 +184,9 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
         m, end = _digits(text, dot, m)
         n += end - dot
         q = np.int64(dot) - np.int64(end)
+    # up to 19 digits fit into 64 bits; leading zeros do not count
     exact = n > _U0 and (n < np.uint64(20) or _significant(text, p, end) < np.uint64(20))
+    # e or E: setting bit 5 gives the lower case
     if np.uint64(text[end]) | _U32 == _CHAR_E:
         valid, e, end = _exponent(text, end + _U1)
         exact &= valid
@@ -220,8 +225,10 @@ def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slo
     exact, labels[row], end = _number(text, p, tens, table)
     if exact and mode != LABEL_TEXT:
         return OK, end
+    # a colon marks a feature or a query id in place of the label
     for i in range(p, end):
-        if np.uint64(text[i]) == _COLON:  # a feature: the row has no label
+        if np.uint64(text[i]) == _COLON:
+            # the row has no label: it is NaN, and the token is read again
             labels[row] = np.nan
             return _fail(state, NO_LABEL, p, end) if mode == LABEL_NUMBER else (OK, p)
     _note(slow, state, -1 - row, p, end)
@@ -236,8 +243,8 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
         or np.uint64(text[p + _U1]) != _CHAR_I
         or np.uint64(text[p + _U1 + _U1]) != _CHAR_D
     ):
+        # state[HAS_QID]: -1 unknown, 1 if all rows have a qid, 0 if none has
         if state[HAS_QID] == 1:
-            # state[QID]: -1 unknown, 1 all rows have a qid, 0 none has
             return _fail(state, QID_MISSING, p, p)
         state[HAS_QID] = 0
         return OK, p
@@ -251,6 +258,7 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
         start += _U1
     if start >= end or np.uint64(text[p + _U3]) != _COLON:
         return _fail(state, BAD_QID, p, end)
+    # only digits, at most 19 of them, and below 2^63
     m, stop = _digits(text, start, _U0)
     if stop != end or end - start > np.uint64(19) or m >> _U63 != _U0 or stop == start:
         return _fail(state, BAD_QID, p, end)
@@ -284,10 +292,12 @@ def _features(
         if end == p or np.uint64(text[end]) != _COLON or end - p > np.uint64(18):
             return _fail(state, BAD_PAIR, p, _token_end(text, p))
         index = np.int64(m)
+        # increasing indices, the first one at least `base`
         if index <= last:
             return _fail(state, UNSORTED, p, _token_end(text, p))
         if index > limit:
             return _fail(state, TOO_LARGE, p, end)
+        # the first index of the row is its smallest one
         if last < base and index < state[SMALLEST_INDEX]:
             state[SMALLEST_INDEX] = index
         last = index

@@ -1,4 +1,4 @@
-"""Checks that a matrix holds no NaN or infinity, and where the first one is."""
+"""Check that a matrix holds no NaN or infinity, and find the first one for the error message."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def _not_finite(X: Matrix) -> tuple[int, int] | None:
 
 def _all_finite(data: NDArray) -> bool:
     """Whether all entries are finite, checked block by block."""
+    # rows per block, for about FINITE_CHECK_ENTRIES entries
     step = max(FINITE_CHECK_ENTRIES // max(data[:1].size, 1), 1)
     with np.errstate(over="ignore", invalid="ignore"):
         for i in release_between(range(0, len(data), step)):

@@ -1,7 +1,8 @@
-"""The examples as a matrix, in any storage: dense in either order, CSR, CSC, or another array library.
+"""The data matrix X in any storage format: dense in either order, CSR, CSC, or another array library.
 
-One class per storage format, each with the two products of `Matrix`. Nothing is copied, except for the stored
-transpose of sparse data with very many columns, where scattering into w dominates the cost.
+There is one class per storage format, each with the two products of `Matrix`. Nothing is copied, except for
+the stored transpose of sparse data with very many columns, where scattering into the gradient dominates the
+cost.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Dense:
     def scores(self, w: Array, start: int, stop: int) -> Array:
         _check_weight_count(w, self.X.shape[1])
         if w.ndim == 2:
+            # multi-output: a matrix product by BLAS
             return interruptible_matmul(self.X[start:stop], w)
+        # in chunks, between which time limits and interrupts are checked
         z = np.empty(stop - start)
         fill_in_chunks(_kernels().dense_scores, (self.X,), w, start, stop, z, len(z) * self.X.shape[1])
         return z
@@ -110,6 +113,7 @@ class DenseFortran:
     def _flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
         (p, n), (step, size) = self.T.shape, self.T.strides
+        # column j of X is row j of T, which begins at j * stride
         if self.T.flags.c_contiguous:
             return self.T.reshape(-1), n
         # a range of rows is not contiguous: view the memory from its first to its last entry
@@ -192,6 +196,7 @@ class Csc:
     data: NDArray
     n_rows: int
 
+    # products read all columns, whatever the range of rows: one range of all rows
     whole = True
 
     @property
@@ -218,6 +223,7 @@ class Csc:
         if stop - start < self.n_rows:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
+        # X' dz is the score kernel of the transpose, with columns in place of rows
         gradient, parts = np.empty(len(out)), (self.indptr, self.indices, self.data)
         fill_in_chunks(_kernels().csr_scores, parts, full, 0, len(out), gradient, self.data.size)
         out += gradient
@@ -230,6 +236,7 @@ class CsrWithTranspose:
     csr: Csr
     csc: Csc
 
+    # pullbacks read the stored transpose, as in `Csc`
     whole = True
 
     @property
@@ -272,6 +279,7 @@ class ForeignArray:
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         check()
+        # the product stays on the device of X; only the gradient is copied to that of out
         out += as_array_like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
 
 
@@ -282,7 +290,8 @@ def _unsigned(a: NDArray) -> NDArray:
 
 def _as_compressed(X: Any) -> Matrix:
     X = validated_sparse(X)
-    size = int(X.indptr[-1])  # SciPy's arrays may be longer
+    # SciPy's arrays may be longer than the rows need
+    size = int(X.indptr[-1])
     parts = (
         _unsigned(native_indices(X.indptr)),
         _unsigned(native_indices(X.indices)[:size]),
@@ -304,7 +313,7 @@ STORED_MATRICES = (Dense, DenseFortran, Csr, Csc, CsrWithTranspose, ForeignArray
 
 
 def is_custom_matrix(X: Any) -> bool:
-    """Whether X is a user-defined `Matrix`, whose rows may be generated on request."""
+    """Whether X is a user-defined `Matrix`, whose rows may be generated on demand."""
     return all(callable(getattr(X, name, None)) for name in ("scores", "pullback")) and hasattr(
         X, "block_rows"
     )
@@ -340,7 +349,7 @@ def as_matrix(X: Any) -> Matrix:
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)
     a = as_floats(a, X)
-    # Fortran order is kept; anything else is made C-contiguous
+    # Fortran order is kept; any other layout is made C-contiguous
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return DenseFortran(a.T)
     return Dense(np.ascontiguousarray(a))
@@ -366,6 +375,7 @@ def as_row_matrix(X: Matrix) -> Csr | Dense:
 
     Copies only data that are stored by columns or have duplicate entries.
     """
+    # X.T is the stored transpose, so that X.T.T is X itself
     if isinstance(X, DenseFortran):
         return Dense(np.ascontiguousarray(X.T.T))
     if isinstance(X, Dense):

@@ -43,6 +43,7 @@ def memory_limit_bytes() -> int:
     with suppress(ImportError):
         import resource
 
+        # not every system defines all of them
         kinds = [getattr(resource, name, None) for name in ("RLIMIT_DATA", "RLIMIT_RSS", "RLIMIT_AS")]
         values = [resource.getrlimit(kind)[0] for kind in kinds if kind is not None]
         limits += [limit for limit in values if limit != resource.RLIM_INFINITY]
@@ -61,6 +62,7 @@ def _group_limits() -> list[int]:
             name = "memory.limit_in_bytes" if kinds else "memory.max"
             top = Path("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup")
             group = top / place.lstrip("/")
+            # the limit of an ancestor applies to all groups below it
             for folder in (group, *group.parents):
                 with suppress(OSError, ValueError):  # the root has no such file; "max" means no limit
                     limits.append(int((folder / name).read_text()))
@@ -76,7 +78,7 @@ def resident_budget() -> int:
         return int(float(given) * 2**20) if given else memory_limit_bytes() // MEMORY_LIMIT_DIVISOR
     except (ValueError, OverflowError):
         raise RuntimeError(
-            f"{MAPPED_MB_VARIABLE}={given!r} is no number of megabytes: set it to one, or unset it"
+            f"{MAPPED_MB_VARIABLE}={given!r} is not a number of megabytes: set it to one, or unset it"
         ) from None
 
 
@@ -91,6 +93,7 @@ class ResidentSetLimiter:
     """The maps of this process, and the budget of their resident pages."""
 
     def __init__(self) -> None:
+        # weak references: maps that are no longer used leave the set
         self.maps: weakref.WeakSet[Any] = weakref.WeakSet()
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
@@ -158,8 +161,9 @@ def exceeds_memory(a: NDArray) -> bool:
     if not _limiter.limited:
         return False
     with _limiter.lock:
+        # views, for the addresses of the maps
         views = [np.frombuffer(memory, np.uint8) for memory in _limiter.maps]
-    # the array's first byte lies within a map
+    # the address of the array's first byte lies within a map
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 

@@ -1,4 +1,4 @@
-"""Array namespaces and devices: the only module that knows which array libraries exist."""
+"""Array namespaces and devices: the only module that depends on particular array libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from riskmin.core import Array, NDArray
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace of the arrays.
 
-    NumPy is its own (it follows the standard since 2.1), which avoids wrappers on small blocks.
+    NumPy is returned directly (it follows the standard since 2.1), which avoids wrappers on small blocks.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def as_writable_view(a: NDArray) -> NDArray:
 
 
 def is_foreign(a: object) -> bool:
-    """Whether a is an array of another library than NumPy, and not a frame or a list."""
+    """Whether a is an array of a library other than NumPy, and not a frame or a list."""
     if isinstance(a, np.ndarray) or not hasattr(a, "__dlpack__"):
         return False
     from array_api_compat import is_array_api_obj  # Arrow's arrays have DLPack too, but no arithmetic
@@ -78,11 +78,12 @@ def is_foreign(a: object) -> bool:
 
 
 def to_numpy(a: Array) -> NDArray:
-    """Return a as a NumPy array, from whatever device it is on."""
+    """Return a as a NumPy array, copied from its device if necessary."""
     if isinstance(a, np.ndarray):
         return a
     from array_api_compat import is_cupy_array, to_device
 
+    # CuPy refuses implicit conversions: get() copies to the host
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
 
 
@@ -146,7 +147,7 @@ def as_numpy(a: Any, name: str) -> NDArray:
         return to_numpy(a)
     try:
         result = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
-        # NumPy would turn a list of numbers and text into text altogether
+        # NumPy converts a list of numbers and text to text: object keeps the numbers
         return np.asarray(a, dtype=object) if result.dtype.kind in "US" and isinstance(a, list) else result
     except ValueError as error:
         if "inhomogeneous" not in str(error):
@@ -160,16 +161,16 @@ def to_floats(a: NDArray) -> NDArray | None:
     """Return a copy in float64, with None read as NaN; None if a holds anything but real numbers."""
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
-    # object arrays may hold None, which becomes NaN, but neither text nor dates
+    # object arrays may hold None, which becomes NaN
     if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIME_TYPES)) for v in a.flat):
-        return None  # neither text, even if it reads as a number, nor a date is a number
+        return None  # text is not converted, even if it reads as a number, and neither are dates
     try:
         return a.astype(np.float64)
     except (TypeError, ValueError):
         return None
 
 
-COMPLEX_X_MESSAGE = "X holds complex numbers: give their real and imaginary parts as columns of their own"
+COMPLEX_X_MESSAGE = "X holds complex numbers: give their real and imaginary parts as separate columns"
 
 
 def as_floats(a: NDArray, X: Any) -> NDArray:
@@ -187,8 +188,9 @@ def as_floats(a: NDArray, X: Any) -> NDArray:
 def _not_numeric_message(a: NDArray, X: Any) -> str:
     """Return the error message for the first non-numeric column of X, named as in its frame."""
     j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
-    # without the object dtype the whole column is non-numeric: its first entry is enough
+    # without the object dtype all entries of the column are non-numeric: take the first one
     column = a[:, j] if a.dtype.kind == "O" else a[:1, j]
+    # with None, so that the array has the object dtype whatever v is
     bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
     names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
     return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"

@@ -1,7 +1,6 @@
 """Matrices whose rows are partitioned: in files, or on workers of a cluster. Labels and weights are local.
 
-A partition is read by the executor that holds its shard, where its rows are needed, and read again where
-they were lost.
+The executor reads a partition in the process that needs its rows, and reads it again if they were lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 
 @runtime_checkable
 class Partition(Protocol):
-    """A contiguous block of rows that can be read anywhere: a small description that can be pickled."""
+    """A contiguous block of rows that any process can read: a small, picklable description."""
 
     @property
     def name(self) -> str:
@@ -41,26 +40,26 @@ class Partition(Protocol):
     def sparse(self) -> bool: ...
 
     def read(self) -> Any:
-        """The rows, as anything that `as_matrix` takes."""
+        """Return the rows, in any form that `as_matrix` accepts."""
         ...
 
 
 @runtime_checkable
 class RowSource(Protocol):
-    """All rows in one place, from which any range can be read as a partition."""
+    """A source of all rows, any range of which can be read as a partition."""
 
     def part(self, start: int, stop: int) -> Partition:
-        """The rows start to stop."""
+        """Return the rows from start to stop - 1."""
         ...
 
     def whole(self) -> Any:
-        """All rows, as anything that `as_matrix` takes: memory-mapped, for example."""
+        """Return all rows, in any form that `as_matrix` accepts: memory-mapped, for example."""
         ...
 
 
 @dataclass(frozen=True)
 class PartitionedMatrix:
-    """A row-partitioned matrix: `linear_risk` and the estimators take it in the place of X.
+    """A row-partitioned matrix, which `linear_risk` and the estimators accept as X.
 
     Parameters
     ----------
@@ -69,7 +68,7 @@ class PartitionedMatrix:
     executor : executor class or settings, optional
         The default executor of `linear_risk` for these rows.
     source : RowSource, optional
-        The origin of the partitions, if rows can be partitioned in other ways, too.
+        The source from which the rows can be partitioned in other ways, if there is one.
 
     Examples
     --------
@@ -88,7 +87,8 @@ class PartitionedMatrix:
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise ValueError("there are no parts of X: give one at least")
+            raise ValueError("X has no parts: give at least one")
+        # all partitions must be rows of the same table
         first = self.parts[0]
         for part in self.parts:
             if part.shape[1] != first.shape[1]:
@@ -96,7 +96,7 @@ class PartitionedMatrix:
                     f"{part.name} has {part.shape[1]} columns, but {first.name} has {first.shape[1]}: "
                     "give parts of the same table"
                 )
-        # no shard is empty
+        # empty partitions are dropped, since shards must not be empty; one is left if all are empty
         object.__setattr__(self, "parts", [part for part in self.parts if part.shape[0]] or [first])
 
     @property
@@ -134,13 +134,14 @@ class PartitionedMatrix:
         return list(accumulate((part.shape[0] for part in self.parts), initial=0))
 
     def with_executor(self, executor: Any) -> PartitionedMatrix:
-        """The same rows with another executor."""
+        """Return the same rows with another executor."""
         return replace(self, executor=executor)
 
     def cut(self, ends: Sequence[int]) -> PartitionedMatrix:
-        """The same rows, partitioned at other row numbers: the i-th partition is ends[i] to ends[i + 1]."""
+        """Return the same rows, partitioned at other row numbers: ends[i] to ends[i + 1] is partition i."""
         if list(ends) == self.ends:
             return self
+        # only a source can read arbitrary ranges of rows
         if self.source is None:
             raise ValueError(
                 f"X comes in {len(self.parts)} parts that cannot be cut again: leave n_shards out, and if "
@@ -149,10 +150,11 @@ class PartitionedMatrix:
         return replace(self, parts=[self.source.part(int(i), int(j)) for i, j in pairwise(ends)])
 
     def whole(self) -> Any:
-        """All rows, read into this process; from the source, if there is one."""
+        """Return all rows, read into this process; from the source, if there is one."""
         if self.source is not None:
             return self.source.whole()
         blocks = [part.read() for part in self.parts]
+        # concatenation copies: a single block is returned as it is
         if len(blocks) == 1:
             return blocks[0]
         return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
@@ -194,7 +196,7 @@ class InMemoryPartition:
         return bool(sp.issparse(self.X))
 
     def read(self) -> Any:
-        """The rows."""
+        """Return the rows."""
         return self.X
 
 
@@ -208,7 +210,7 @@ class LazyShard:
     y, c : array
         The labels and the weights of its rows.
     ends : array, optional
-        Where its sequences end, if its rows are tokens.
+        The ends of its sequences, if its rows are tokens.
     wide : bool
         Whether to store the transpose of a sparse matrix as well.
     """
@@ -222,11 +224,13 @@ class LazyShard:
     def load(self) -> Shard:
         """Read the rows; raise a ValueError that names the partition if they are not as described."""
         X = as_matrix(self.part.read())
+        # a file may have been rewritten since its shape was read
         if X.shape != tuple(self.part.shape):
             raise ValueError(
                 f"{self.part.name} has {X.shape[0]} rows and {X.shape[1]} columns, but had "
-                f"{self.part.shape[0]} and {self.part.shape[1]} before: it was changed meanwhile; run again"
+                f"{self.part.shape[0]} and {self.part.shape[1]} before: the data changed meanwhile; run again"
             )
+        # rows that are not local can only be checked where they are read
         try:
             check_finite(X)
         except ValueError as error:
@@ -236,7 +240,7 @@ class LazyShard:
 
 
 def materialize(shard: Shard | LazyShard) -> Shard:
-    """The shard itself, or the result of reading it."""
+    """Return the shard itself, or the result of reading it."""
     return shard.load() if isinstance(shard, LazyShard) else shard
 
 
@@ -247,7 +251,7 @@ class RowMetadata:
     Parameters
     ----------
     shape : (int, int)
-    numbers : int
+    nnz : int
         The number of stored entries.
     sparse : bool
     y, c : array
@@ -262,12 +266,14 @@ class RowMetadata:
 
     @classmethod
     def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
-        """The metadata of local or partitioned rows."""
+        """Return the metadata of local or partitioned rows."""
         if isinstance(X, PartitionedMatrix):
             return cls(X.shape, X.nnz, X.sparse, y, c)
+        # the tokens of `Sequences`
         inner: Any = getattr(X, "tokens", X)
         # a matrix stored twice, by rows and by columns, counts once
         inner = getattr(inner, "csr", inner)
+        # None for arrays of other libraries and custom matrices, which count as dense
         entries = stored_values(inner)
         dense = getattr(inner, "indptr", None) is None
         size = X.shape[0] * X.shape[1] if entries is None else entries.size

@@ -12,7 +12,7 @@ from riskmin.core import Array, Matrix, NDArray
 
 
 def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
-    """The first row, and those sequence ends that cut the rows into shards of about equal size.
+    """Return 0 and the sequence ends that cut the rows into shards of about equal size.
 
     Examples
     --------
@@ -21,6 +21,7 @@ def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
     [0, 3, 6]
     """
     all_ends = np.append(0, ends)
+    # cuts into equal numbers of rows, then moved to sequence ends
     targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
     next_end = np.searchsorted(all_ends, targets)
     # of the two sequence ends around each target, the nearer one
@@ -38,7 +39,7 @@ class Sequences:
     tokens : Matrix
         The features.
     ends : (m,) array
-        The row after the last of each sequence, in increasing order; the last is the number of rows.
+        The row after the last row of each sequence, in increasing order; the last is the number of rows.
 
     Examples
     --------
@@ -54,9 +55,7 @@ class Sequences:
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, ForeignArray):
-            raise ValueError(
-                "chains are computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
-            )
+            raise ValueError("chains are computed by NumPy: give X as a NumPy array or a SciPy sparse matrix")
         ends = np.asarray(self.ends, dtype=np.int64)
         if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
             raise ValueError(
@@ -75,9 +74,10 @@ class Sequences:
         return self.tokens.block_rows
 
     def blocks(self, columns: int) -> list[tuple[int, int]]:
-        """Ranges of rows to score together: whole sequences, about a megabyte of features and scores.
+        """Return ranges of rows to score together: whole sequences, about a megabyte of features and scores.
 
-        All rows at once with one score per row: losses of groups of rows cost more per call than per row.
+        With one score per row it is a single range of all rows: losses of groups of rows cost more per call
+        than per row.
         """
         if getattr(self.tokens, "whole", False) or columns == 1:
             return [(0, self.shape[0])]
@@ -86,24 +86,25 @@ class Sequences:
         n_max = max(int(BLOCK_BYTES / bytes_per_token), 1)
         ranges, first = [], 0
         while first < self.shape[0]:
-            first_sequence = int(np.searchsorted(self.ends, first, side="right"))  # taken however long it is
+            # at least the next sequence, even if it exceeds the block size
+            first_sequence = int(np.searchsorted(self.ends, first, side="right"))
             last = max(int(np.searchsorted(self.ends, first + n_max, side="right")) - 1, first_sequence)
             ranges.append((first, int(self.ends[last])))
             first = ranges[-1][1]
         return ranges
 
     def rows(self, start: int, stop: int) -> Sequences:
-        """The sequences in a range of rows that begins and ends at sequence ends."""
+        """Return the sequences in a range of rows that begins and ends at sequence ends."""
         tokens: Any = self.tokens
         ends = self.ends[(self.ends > start) & (self.ends <= stop)] - start
         return Sequences(tokens.rows(start, stop), ends)
 
     def cut(self, n_shards: int) -> NDArray:
-        """Sequence ends that cut the rows into n_shards parts of about equal size, or fewer."""
+        """Return the sequence ends that cut the rows into at most n_shards parts of about equal size."""
         return even_sequence_ends(self.ends, n_shards)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        """The scores of tokens."""
+        """Return the scores of tokens."""
         return self.tokens.scores(w, start, stop)
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:

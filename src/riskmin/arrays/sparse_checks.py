@@ -1,8 +1,8 @@
 """Validation of SciPy sparse matrices before any compiled code reads them.
 
-SciPy's constructors check lengths, not indices, and its conversions trust both, as kernels do: an index out
-of range reads or writes beyond an array. So every sparse matrix from outside passes through this module once,
-which takes about as long as one sum over its indices.
+SciPy's constructors check lengths but not indices, and neither its conversions nor the kernels check them: an
+index out of range would read or write beyond an array. Therefore every sparse matrix that a user passes is
+validated once by this module, which takes about as long as one sum over its indices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from riskmin.core import NDArray
 INDEX_CHECK_ENTRIES = 2**18
 """Number of indices that are checked together."""
 MAX_ROWS_OR_COLUMNS = 2**32
-"""Largest number of rows or columns: some kernels store their numbers in 32 bits."""
+"""Largest number of rows or columns: some kernels store row and column indices in 32 bits."""
 
 
 class InvalidSparseMatrix(ValueError):
@@ -70,7 +70,8 @@ def validated_sparse(X: Any) -> Any:
     elif X.format == "dia":
         _check_diagonals(X)
     else:
-        X = X.tocoo()  # LIL, DOK and COO convert in Python code; their indices are checked now
+        # LIL, DOK and COO are converted to COO by Python code: its indices are checked before compiled code
+        X = X.tocoo()
         for axis, what, count in ((0, "rows", n), (1, "columns", p)):
             _check_range(X.coords[axis], count, what)
         if not len(X.data) == len(X.coords[0]) == len(X.coords[1]):
@@ -104,7 +105,7 @@ def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = 
     for name, a in (("indptr", indptr), ("indices", indices)):
         if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype.kind not in "iu":
             raise InvalidSparseMatrix(
-                f"its {name} is {getattr(a, 'dtype', type(a).__name__)}, not a row of integers"
+                f"its {name} is {getattr(a, 'dtype', type(a).__name__)}, not a 1-d array of integers"
             )
     if len(indptr) != n + 1:
         raise InvalidSparseMatrix(f"its indptr has {len(indptr)} entries, not {n + 1}")
@@ -148,6 +149,7 @@ def _check_blocks(X: Any) -> None:
         raise InvalidSparseMatrix(
             f"blocks of shape {(rows, columns)} do not make up a matrix of shape {(n, p)}"
         )
+    # indptr and indices count blocks
     check_arrays(X.indptr, X.indices, n // rows, p // columns)
     if len(X.data) < int(X.indptr[-1]):
         raise InvalidSparseMatrix(f"it has {len(X.data)} blocks, but its rows end at {int(X.indptr[-1])}")
@@ -160,7 +162,7 @@ def _check_diagonals(X: Any) -> None:
         raise InvalidSparseMatrix(f"its diagonals are of shape {np.shape(X.data)}, at {offsets.dtype}")
     if len(X.data) != len(offsets) or len(np.unique(offsets)) != len(offsets):
         raise InvalidSparseMatrix(f"it has {len(X.data)} diagonals for {len(offsets)} offsets, or one twice")
-    # a diagonal must meet the matrix
+    # diagonal 0 is the main one, k > 0 lies above it and k < 0 below
     if len(offsets) and not (-n <= int(offsets.min()) and int(offsets.max()) <= p):
         raise InvalidSparseMatrix(
             f"its diagonals are from {offsets.min()} to {offsets.max()}, beyond its corners"
@@ -168,7 +170,7 @@ def _check_diagonals(X: Any) -> None:
 
 
 def native_indices(a: NDArray) -> NDArray:
-    """Return validated indices as kernels take them: 32 or 64 bits, native byte order."""
+    """Return validated indices in the form that kernels expect: 32 or 64 bits, native byte order."""
     if a.dtype.itemsize in (4, 8) and a.dtype.isnative and a.flags.aligned:
         return a
     return a.astype(np.int64)

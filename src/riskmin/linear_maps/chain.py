@@ -57,11 +57,11 @@ class ChainMap:
         return self.k + 2
 
     def dim(self, n_features: int) -> int:
-        """The length of w."""
+        """Return the length of w."""
         return (n_features + self.shared) * self.k
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        """The scores of the tokens from start to stop, then those that all tokens share."""
+        """Return the scores of tokens start to stop - 1, followed by the rows that all tokens share."""
         W = w.reshape(-1, self.k)
         return np.concatenate([X.scores(W[: -self.shared], start, stop), W[-self.shared :]])
 
@@ -69,11 +69,12 @@ class ChainMap:
         """Add the gradient in w to out."""
         grad = out.reshape(-1, self.k)  # a view, since w is contiguous
         X.pullback(dz[: -self.shared], start, stop, grad[: -self.shared])
+        # T, start and end are scores and weights at the same time: their map is the identity
         grad[-self.shared :] += dz[-self.shared :]
 
 
 def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
-    """The best labels of each sequence, by the Viterbi algorithm.
+    """Return the label sequence of the largest score for each sequence, by the Viterbi algorithm.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     start, end : (k,) array
         The scores of first and last labels; -inf where they are not allowed.
     ends : (m,) array of int
-        The row after the last of each sequence.
+        The row after the last row of each sequence.
 
     Returns
     -------
@@ -99,6 +100,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     array([1, 1, 0])
     """
     z, ends = _stack_scores(E, T, start, end, ends)
+    # with cost 0, the most violating path is the path of the largest score, whatever the reference y
     y, labels = np.zeros(len(E), dtype=np.int64), np.zeros(len(E), dtype=np.int64)
     if len(ends) == 0:
         return labels
@@ -106,6 +108,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
     starts = np.append(0, ends[:-1])
     transitions = T[labels[:-1], labels[1:]]
+    # no transition between the last token of a sequence and the first of the next
     transitions[starts[1:] - 1] = 0.0
     # -inf marks labels that are not allowed: by their own score, or by the transition before them
     label_scores = E[np.arange(len(E)), labels] + np.append(0.0, transitions)
@@ -121,7 +124,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
 
 
 def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
-    """The probability of each label of each token, given its whole sequence.
+    """Return the probability of each label of each token, given its whole sequence.
 
     Parameters
     ----------
@@ -147,6 +150,7 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
     if len(ends) == 0:
         return dz[:0]
     _kernels()[0].expectations(z, labels, ends, np.ones(len(ends)), dz, value)
+    # adding the indicators of the path again leaves the expectations, which are the marginals
     probabilities: NDArray = dz[: len(E)]
     probabilities[np.arange(len(E)), labels] += 1.0
     return np.clip(probabilities, 0.0, 1.0)
@@ -155,6 +159,6 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
 def _stack_scores(
     E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """All scores in one array, as the kernels take them, and the ends."""
+    """Return all scores in one array, in the layout of the kernels, and the ends as int64."""
     z = np.concatenate([E, T, start[None], end[None]]).astype(np.float64, copy=False)
     return np.ascontiguousarray(z), np.asarray(ends, dtype=np.int64)

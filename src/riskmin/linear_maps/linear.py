@@ -1,8 +1,8 @@
 """Linear maps from w to the scores of rows, with their adjoints.
 
-Each has ``scores(X, w, start, stop)``, the scores of a range of rows, and the adjoint,
-``pullback(X, dz, start, stop, out)``, which adds its result to out. ``columns`` is the number of outputs, and
-``dim(p)`` the length of w.
+Each map has a method ``scores(X, w, start, stop)``, which returns the scores of a range of rows, and its
+adjoint ``pullback(X, dz, start, stop, out)``, which adds its result to out. ``columns`` is the number of
+outputs, and ``dim(p)`` the length of w.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class MultiOutput:
         X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view, since w is contiguous
 
     def grad_from_outputs(self, D: Array) -> Array:
-        """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
+        """Return the gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
         return D.reshape(-1)
 
 
@@ -112,6 +112,7 @@ class WithIntercept:
         return z + as_array_like(w[-self.columns :], z)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        # the adjoint: X' dz for W, and the column sums 1' dz for b
         self.inner.pullback(X, dz, start, stop, out[: -self.columns])
         out[-self.columns :] += as_array_like(dz.sum(0), out)
 
@@ -187,13 +188,14 @@ class Standardized:
         return int(self.inner.dim(n_features))
 
     def _scaled(self, w: Array) -> Array:
-        """The weights s * w of the columns of X itself."""
+        """Return the weights s * w of the columns of X itself."""
         return (as_array_like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
 
     def _offset(self, w: Array) -> Array:
-        """What the shift subtracts from the scores, m' W: a number, or one per output."""
+        """Return m' W, which the shift subtracts from the scores: a number, or one per output."""
         # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
         offset = as_array_like(self.shift, w) @ w.reshape(len(self.shift), -1)
+        # weights of nodes: the offset of a label is the sum along its path
         if isinstance(self.inner, TreePaths):
             return self.inner.tree.to_labels(offset[None, :])[0]
         return offset if self.columns > 1 else offset[0]
@@ -209,13 +211,14 @@ class Standardized:
         unscaled = 0.0 * out
         self.inner.pullback(X, dz, start, stop, unscaled)
         total: Any = as_array_like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
+        # the adjoint of the path sums: from labels to nodes
         if isinstance(self.inner, TreePaths):
             total = self.inner.tree.from_labels(total[None, :])[0]
         shift = (as_array_like(self.shift, out)[:, None] * total).reshape(-1)
         out += self._scaled(unscaled - shift)
 
     def grad_from_outputs(self, D: Array) -> Array:
-        """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
+        """Return the gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
         slopes: Array = self.inner.grad_from_outputs(D)
         return slopes
 
@@ -254,6 +257,7 @@ class TreePaths:
         return n_features * len(self.tree.nodes)
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # scores of nodes, which are summed along the paths to the labels
         return self.tree.to_labels(X.scores(w.reshape(-1, len(self.tree.nodes)), start, stop))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -261,5 +265,5 @@ class TreePaths:
         X.pullback(self.tree.from_labels(dz), start, stop, W)
 
     def grad_from_outputs(self, D: Array) -> Array:
-        """The gradient in w, given the gradient in the summed weights of the labels, of shape (p, k)."""
+        """Return the gradient in w from the gradient in the summed weights of the labels, of shape (p, k)."""
         return self.tree.from_labels(D).reshape(-1)

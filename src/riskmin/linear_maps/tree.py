@@ -66,7 +66,7 @@ class Tree:
 
     @classmethod
     def from_parents(cls, parents: Mapping[Any, Any], labels: Iterable[Any] | None = None) -> Tree:
-        """The tree of a mapping from each node to its parent.
+        """Return the tree of a mapping from each node to its parent.
 
         Parameters
         ----------
@@ -98,6 +98,7 @@ class Tree:
                 )
             else:
                 children[_plain(parent)].append(_plain(node))
+        # nodes on a cycle are not reachable from any root
         nodes, parent_index = _depth_first(roots, children)
         if len(nodes) < len(children):
             unreached = next(node for node in children if node not in set(nodes))
@@ -108,7 +109,7 @@ class Tree:
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = "/") -> Tree:
-        """The tree of labels that are paths, such as ``"C/C15/C151"``.
+        """Return the tree of labels that are paths, such as ``"C/C15/C151"``.
 
         Parameters
         ----------
@@ -150,6 +151,7 @@ class Tree:
     @cached_property
     def depth(self) -> NDArray:
         """The number of nodes on the path from the root to each node, including it."""
+        # parents precede their children, so one pass suffices
         depth = np.ones(len(self.nodes), dtype=np.intp)
         for v, parent in enumerate(self.parents):
             if parent >= 0:
@@ -168,12 +170,12 @@ class Tree:
 
     @cached_property
     def _columns(self) -> list[int] | None:
-        """The indices of the labels as a list, which any array library takes; None if they are all nodes."""
-        places: list[int] = self.label_index.tolist()
-        return None if places == list(range(len(self.nodes))) else places
+        """The indices of the labels as a list, valid for any array library; None if they are all nodes."""
+        columns: list[int] = self.label_index.tolist()
+        return None if columns == list(range(len(self.nodes))) else columns
 
     def restricted_to(self, labels: Sequence[Any]) -> Tree:
-        """The tree with these labels, without nodes that are on no path to them.
+        """Return the tree with these labels, without nodes that are on no path to them.
 
         Examples
         --------
@@ -186,6 +188,7 @@ class Tree:
         on_paths = set()
         for label in labels:
             v = index.get(_plain(label), -1)
+            # up to the root, or to a node whose ancestors are included already
             while v >= 0 and v not in on_paths:
                 on_paths.add(v)
                 v = self.parents[v]
@@ -198,7 +201,7 @@ class Tree:
 
     # ------------------------------------------------------------ sums
     def paths_sum(self, Z: Array) -> Array:
-        r"""Sums along the paths from the roots: from values of nodes to values of paths.
+        r"""Return the sums along the paths from the roots: from values of nodes to values of paths.
 
         .. math:: S_{iv} = \sum_{u \text{ on the path to } v} Z_{iu}
 
@@ -214,7 +217,7 @@ class Tree:
         return self._add_down(namespace(Z).asarray(Z, copy=True))
 
     def subtrees_sum(self, D: Array) -> Array:
-        r"""Subtree sums, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or restricted_to } v} D_{iu}`.
+        r"""Return subtree sums, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or below } v} D_{iu}`.
 
         Examples
         --------
@@ -240,21 +243,22 @@ class Tree:
         return D
 
     def to_labels(self, Z: Array) -> Array:
-        """The path sums of the labels, of shape (n, k), from Z of shape (n, nodes), which is overwritten."""
+        """Return the path sums of the labels, (n, k), for Z of shape (n, nodes), which is overwritten."""
         S = self._add_down(Z)
         return S if self._columns is None else S[:, self._columns]
 
     def from_labels(self, D: Array) -> Array:
-        """The adjoint of `to_labels`: from (n, k) to (n, nodes)."""
+        """Return the adjoint of `to_labels`: from (n, k) to (n, nodes)."""
         if self._columns is None:
             return self.subtrees_sum(D)
+        # nodes that are no labels start at zero
         full = zeros_for((D.shape[0], len(self.nodes)), D)
         full[:, self._columns] = D
         return self._add_up(full)
 
 
 def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
-    """The parent of every node on the paths; nodes are named by their full paths.
+    """Return the parent of every node on the paths; nodes are named by their full paths.
 
     A label that is no string is a root.
 
@@ -273,6 +277,7 @@ def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
                 f"the label {path!r} has an empty part: write its nodes from the top with one {separator!r} "
                 "between any two, or choose another separator"
             )
+        # every prefix of the path is a node, whose parent is the next shorter prefix
         parents.setdefault(parts[0], None)
         for depth in range(1, len(parts)):
             parents.setdefault(separator.join(parts[: depth + 1]), separator.join(parts[:depth]))
@@ -280,12 +285,13 @@ def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
 
 
 def _depth_first(roots: list[Any], children: dict[Any, list[Any]]) -> tuple[list[Any], list[int]]:
-    """The nodes reachable from the roots in depth-first order, and the indices of their parents."""
+    """Return the nodes reachable from the roots in depth-first order, and the indices of their parents."""
     nodes: list[Any] = []
     parent_index: list[int] = []
     stack = [(root, -1) for root in reversed(roots)]
     while stack:
         node, parent = stack.pop()
+        # reversed, so that the first child is visited first; len(nodes) is the index of this node
         stack += [(child, len(nodes)) for child in reversed(children[node])]
         nodes.append(node)
         parent_index.append(parent)
@@ -293,12 +299,12 @@ def _depth_first(roots: list[Any], children: dict[Any, list[Any]]) -> tuple[list
 
 
 def _plain(label: Any) -> Any:
-    """A NumPy scalar as a Python object; anything else unchanged."""
+    """Return a NumPy scalar as a Python object; anything else unchanged."""
     return label.item() if isinstance(label, np.generic) else label
 
 
 def _as_labels(labels: Iterable[Any] | None) -> tuple[Any, ...]:
-    """The labels as a tuple; empty for None, but never for an empty sequence."""
+    """Return the labels as a tuple; empty for None, but never for an empty sequence."""
     if labels is None:
         return ()
     result = tuple(_plain(label) for label in labels)
@@ -309,8 +315,8 @@ def _as_labels(labels: Iterable[Any] | None) -> tuple[Any, ...]:
 
 def _check_unique(names: tuple[Any, ...], what: str) -> None:
     """Raise if a name occurs twice."""
-    known = set()
+    previous_names = set()
     for name in names:
-        if name in known:
+        if name in previous_names:
             raise ValueError(f"the {what} {name!r} is there twice: give each {what} once")
-        known.add(name)
+        previous_names.add(name)

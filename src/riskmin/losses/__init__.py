@@ -142,6 +142,6 @@ def loss_from_dict(data: dict[str, Any]) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    # Nu and Smoothed wrap another loss, so that they have no name in LOSSES
+    # Nu and Smoothed wrap another loss and therefore have no name in LOSSES
     kinds: list[Any] = [Nu, Smoothed, *(type(loss) for loss in LOSSES.values())]
     return {kind.__name__: kind for kind in kinds}

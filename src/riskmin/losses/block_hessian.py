@@ -1,6 +1,6 @@
 r"""Hessians of multi-output losses: one k by k matrix H_i per row, given by its products.
 
-All of them are computed from the gradient in the scores, which every Newton step has already.
+All of them are computed from the gradient in the scores, which is known in every Newton step.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class BlockHessian(NamedTuple):
     Examples
     --------
     >>> import numpy as np
-    >>> curve = simplex_hessian(np.array([[0.5, 0.5]]), np.ones(1))
-    >>> curve.diagonal.tolist(), curve.product(np.array([[1.0, 0.0]]), slice(1)).tolist()
+    >>> H = simplex_hessian(np.array([[0.5, 0.5]]), np.ones(1))
+    >>> H.diagonal.tolist(), H.product(np.array([[1.0, 0.0]]), slice(1)).tolist()
     ([[0.25, 0.25]], [[0.25, -0.25]])
     """
 
@@ -61,10 +61,11 @@ def star_hessian(a: NDArray, true_class: NDArray) -> BlockHessian:
     Examples
     --------
     >>> import numpy as np
-    >>> curve = star_hessian(np.array([[2.0, 0.0, 3.0]]), np.array([[0.0, 1.0, 0.0]]))
-    >>> curve.diagonal.tolist(), curve.product(np.eye(3)[1:2], slice(1)).tolist()
+    >>> H = star_hessian(np.array([[2.0, 0.0, 3.0]]), np.array([[0.0, 1.0, 0.0]]))
+    >>> H.diagonal.tolist(), H.product(np.eye(3)[1:2], slice(1)).tolist()
     ([[2.0, 5.0, 3.0]], [[-2.0, 5.0, -3.0]])
     """
+    # H v = sum_j a_j (v_j - v_y) (e_j - e_y)
     y = np.argmax(true_class, axis=1)
 
     def times(V: NDArray, rows: slice) -> NDArray:
@@ -87,9 +88,9 @@ def simplex_face_hessian(face: NDArray, size: NDArray) -> BlockHessian:
     Examples
     --------
     >>> import numpy as np
-    >>> curve = simplex_face_hessian(np.array([[1.0, 1.0, 0.0, 1.0]]), np.ones(1))
-    >>> rows, U = curve.factors()
-    >>> rows.tolist(), (U.T @ U).round(6)[1].tolist(), curve.diagonal.round(6).tolist()
+    >>> H = simplex_face_hessian(np.array([[1.0, 1.0, 0.0, 1.0]]), np.ones(1))
+    >>> rows, U = H.factors()
+    >>> rows.tolist(), (U.T @ U).round(6)[1].tolist(), H.diagonal.round(6).tolist()
     ([0, 0], [-0.333333, 0.666667, 0.0, -0.333333], [[0.666667, 0.666667, 0.0, 0.666667]])
     """
     count = np.maximum(face.sum(axis=1), 1.0)
@@ -122,8 +123,8 @@ def scaled_face_hessian(face: NDArray, factor: NDArray, true_class: NDArray, siz
     --------
     >>> import numpy as np
     >>> factor, true_class = np.array([[0.0, 3.0]]), np.array([[1.0, 0.0]])
-    >>> curve = scaled_face_hessian(np.ones((1, 2)), factor, true_class, np.ones(1))
-    >>> curve.product(np.array([[0.0, 1.0]]), slice(1)).tolist()
+    >>> H = scaled_face_hessian(np.ones((1, 2)), factor, true_class, np.ones(1))
+    >>> H.product(np.array([[0.0, 1.0]]), slice(1)).tolist()
     [[-4.5, 4.5]]
     """
     f = face * factor * (1 - true_class)

@@ -33,7 +33,7 @@ def _kernels() -> tuple[Any, Any]:
 
 
 class SequenceBatch(NamedTuple):
-    """The sequences of a block of tokens, as the kernels take them.
+    """The sequences of a block of tokens, in the form that the kernels expect.
 
     `z` are the scores, `y` the integer labels, `ends` the end of each sequence (exclusive) and `c` the weight
     of each sequence.
@@ -95,7 +95,7 @@ class _TaggingLoss:
             )
 
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> ChainMap:
-        """Return the chain map of n_outputs labels; of as many labels as y holds by default."""
+        """Return the chain map of n_outputs labels; by default, of the labels 0 to the largest one in y."""
         largest = int(np.asarray(y)[:, 0].max())
         if n_outputs is not None and n_outputs <= largest:
             raise ValueError(
@@ -139,6 +139,7 @@ class ChainCrf(_TaggingLoss):
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted sum over sequences and its gradient."""
         batch = SequenceBatch.from_arrays(self, z, y, c)
+        # marginals minus label counts, weighted by sequence
         value, dz = _expectations(batch)
         return float(batch.c @ value), dz.astype(z.dtype, copy=False)
 

@@ -62,11 +62,13 @@ def power_conjugate(a: Array, p: float) -> Array:
 
     For p = 1 it is 0, on [0, 1].
     """
+    # q = p / (p - 1)
     return 0.0 * a if p == 1 else a ** (p / (p - 1)) * ((p - 1) / p)
 
 
 def power_conjugate_derivative(a: Array, p: float) -> Array:
     """Return the derivative a^(q - 1) of `power_conjugate`."""
+    # q - 1 = 1 / (p - 1)
     return 0.0 * a if p == 1 else a ** (1 / (p - 1))
 
 
@@ -74,6 +76,7 @@ def margin_bounds(y: Array, largest: float = 1.0) -> tuple[Array, Array]:
     """Return the domain of u for a loss of the margin: -largest <= y u <= 0, as (lower, upper)."""
     xp = namespace(y)
     zero = xp.zeros_like(y)
+    # l(z, y) = f(y z) with f nonincreasing: the derivative u has the sign of -y
     return xp.where(y > 0, -largest + zero, zero), xp.where(y > 0, zero, largest + zero)
 
 

@@ -1,4 +1,4 @@
-r"""Hessians of smoothed losses in the scores, as Newton's method uses them."""
+"""Hessians of smoothed losses in the scores, for Newton's method: diagonal - low rank - pair blocks."""
 
 from __future__ import annotations
 

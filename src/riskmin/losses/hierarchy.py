@@ -28,6 +28,7 @@ class _PathLoss:
     def check_labels(self, y: Array) -> None:
         """Require labels numbered as in `Tree.labels`."""
         self.multiclass_loss.check_labels(y)
+        # labels are indices into tree.labels
         n_labels = len(self.tree.labels)
         if y.max() >= n_labels:
             raise ValueError(
@@ -131,6 +132,7 @@ class HierarchicalHinge(_PathLoss):
     accepts_center = MulticlassHinge.accepts_center
 
     def __post_init__(self) -> None:
+        # names are resolved by `multiclass_loss`
         if isinstance(self.cost, str):
             if self.cost not in COSTS:
                 raise ValueError(f"cost={self.cost!r}, but the costs are {' and '.join(COSTS)}, or a matrix")
@@ -147,15 +149,18 @@ class HierarchicalHinge(_PathLoss):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HierarchicalHinge):
             return NotImplemented
+        # the multiclass loss compares the cost matrix, whether it is given by name or as an array
         return self.tree == other.tree and self.multiclass_loss == other.multiclass_loss
 
     def __hash__(self) -> int:
+        # without the cost matrix, which is not hashable
         return hash((type(self), self.tree, self.rescaled))
 
     @cached_property
     def multiclass_loss(self) -> MulticlassHinge:
         """The multiclass loss of the path scores."""
         if isinstance(self.cost, str):
+            # None is the zero-one cost of `MulticlassHinge`
             cost = self.tree.distance if self.cost == "tree distance" else None
             return MulticlassHinge(cost, self.rescaled)
         return MulticlassHinge(self.cost, self.rescaled)

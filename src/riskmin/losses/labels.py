@@ -1,6 +1,6 @@
-"""Label checks: errors that name the cause and the remedy in one sentence.
+"""Label checks, with error messages that name the cause and the remedy in one sentence.
 
-Each check is a function of the loss and y, so that a loss adopts it as a method in one line,
+Each check is a function of the loss and y, so that a loss can use it as a method by one line,
 ``check_labels = check_signs``.
 """
 
@@ -79,6 +79,7 @@ def encode_queries(qid: Any, n_rows: int) -> NDArray:
     """Return the query of each row as an integer from 0, in the sorted order of the ids."""
     if qid is None:
         raise ValueError("rankings are evaluated per query: give qid, the id of its query for each row")
+    # a column vector is accepted as well
     ids = np.asarray(qid)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]
@@ -94,7 +95,7 @@ def encode_queries(qid: Any, n_rows: int) -> NDArray:
             "give every row a number, or every row a string"
         ) from None
     if has_nan:
-        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
+        raise ValueError("qid holds NaN: drop those rows, or assign them to a separate query")
     return codes
 
 

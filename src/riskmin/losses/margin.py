@@ -169,6 +169,7 @@ class PowerHinge:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return |u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
+        # with m = margin - y z and a = -y u: sup_m a m - m^p / p, plus the linear term margin y u
         inside = power_conjugate(abs(u), self.p) + self.margin * y * u
         return infinite_outside(u, self.conjugate_domain(y), inside)
 
@@ -187,7 +188,7 @@ class SmoothedHinge:
 
     .. math:: l(z, y) = \max_{0 \le a \le 1} a (1 - y z) - \tfrac\mu2 a^2.
 
-    It is between `Hinge` minus :math:`\mu / 2` and `Hinge`.
+    Its value lies between that of `Hinge` minus :math:`\mu / 2` and that of `Hinge`.
 
     Parameters
     ----------
@@ -221,6 +222,7 @@ class SmoothedHinge:
         # the maximizer a = clip(m / mu, 0, 1)
         a = xp.minimum(xp.maximum(m / self.mu, 0.0), 1.0)
         g = c * a
+        # a m - mu a^2 / 2 = a (m - mu a / 2)
         return g @ (m - 0.5 * self.mu * a), -y * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
@@ -263,6 +265,7 @@ class Exponential:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return a ln a - a for a = -y u >= 0."""
+        # with t = -y z: sup_t a t - e^t, attained at t = ln a
         a = -y * u
         return infinite_outside(u, self.conjugate_domain(y), xlogx(a) - a)
 
@@ -315,6 +318,7 @@ class Logistic:
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
         """Return the score -y ln(a / (1 - a)) for a = -y u."""
+        # the log-odds of a; infinite at the ends of the domain
         a = -y * u
         return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
 
@@ -343,12 +347,14 @@ class Novelty:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i max(0, 1 - z_i) and a subgradient in z."""
+        # the hinge with y = 1 in all rows
         m = 1 - z
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -g
 
     def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u) = u for -1 <= u <= 0."""
+        # the conjugate of the hinge for y = 1
         one = namespace(y).ones_like(y)
         return IntervalConjugate(-one, 0 * one, one)
 

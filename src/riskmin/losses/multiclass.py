@@ -57,7 +57,7 @@ class _MulticlassLoss:
     check_labels = check_classes
 
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
-        """Return the linear map with one score per class; as many classes as y holds by default."""
+        """Return the linear map with one score per class; by default, of classes 0 to the largest in y."""
         n_classes = max(int(y.max()) + 1, 2)
         if n_outputs is None and np.all(y == y.flat[0]):
             raise ValueError(
@@ -100,6 +100,7 @@ class Softmax(_MulticlassLoss):
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds z_j - z_y of the loss."""
+        # log sum_j e^(z_j) >= z_j for every j
         return 1.0, 0.0
 
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
@@ -186,7 +187,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         return "max_j cost[y, j] (1 + z_j - z_y)" if self.rescaled else "max_j cost[y, j] + z_j - z_y"
 
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
-        """Return the linear map with one score per class; as many as the cost matrix has."""
+        """Return the linear map with one score per class of the cost matrix, if there is one."""
         linear_map = super().linear_map(y, n_outputs)
         if self.cost is None:
             return linear_map
@@ -218,7 +219,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         return c @ largest, self._slope(beta, factor, true_class, c)
 
     def _slope(self, beta: Array, factor: Array, true_class: Array, c: Array) -> Array:
-        """Return the gradient in z that belongs to the multipliers beta of the classes."""
+        """Return the gradient in z for the multipliers beta of the classes."""
         # sum_j beta_j f_j (e_j - e_y)
         beta = beta * factor * (1 - true_class)
         return (beta - namespace(beta).sum(beta, axis=1, keepdims=True) * true_class) * c[:, None]
@@ -264,6 +265,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes F and offsets O of the linear lower bounds F_yj (z_j - z_y) + O_yj of the loss."""
+        # the terms of the maximum: F = 1, or the cost for slack rescaling
         cost = 1.0 - np.eye(k) if self.cost is None else self.cost
         return (cost if self.rescaled else 1.0), cost
 
@@ -301,10 +303,12 @@ class MulticlassSquaredHinge(_MulticlassLoss):
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds 1 + z_j - z_y - 1/2 of the loss."""
+        # max(0, s)^2 / 2 >= s - 1/2, the tangent at s = 1
         return 1.0, 0.5 - 0.5 * np.eye(k)
 
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian at the point with gradient dz, from the violated margins (dz > 0)."""
+        # a class j != y has dz > 0 iff its margin is violated; each adds c (e_j - e_y)(e_j - e_y)'
         return star_hessian((dz > 0) * c[:, None], one_hot(y, dz))
 
 
@@ -362,11 +366,13 @@ class MultivariateSquared(ArrayDataclass):
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss and its gradient."""
+        # gradient M (z - y); M is symmetric
         residual = z - y
         gradient = residual if self.M is None else residual @ _as_scores_array(self.M, z)
         return 0.5 * (c @ namespace(z).sum(gradient * residual, axis=1)), gradient * c[:, None]
 
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian: c_i M in row i."""
+        # the same M in all rows: the products of all rows are one matrix product
         M = np.eye(dz.shape[1]) if self.M is None else self.M
         return BlockHessian(c[:, None] * np.diag(M), lambda V, rows: c[rows, None] * (V @ M))

@@ -79,6 +79,7 @@ class Absolute:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i |z_i - y_i| and a subgradient in z."""
+        # subgradient 0 at the nonsmooth point r = 0; g r = c |r|
         r = z - y
         g = c * namespace(z).sign(r)
         return g @ r, g
@@ -131,6 +132,7 @@ class Quantile:
 
     def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for -level <= u <= 1 - level."""
+        # the two slopes of the loss are the ends of the interval
         zero = namespace(y).zeros_like(y)
         return IntervalConjugate(zero - self.level, zero + (1 - self.level), y)
 
@@ -186,10 +188,12 @@ class EpsilonInsensitive:
         # the excess of the absolute residual over epsilon
         m = xp.maximum(xp.abs(r) - self.epsilon, 0.0)
         g = c * power_derivative(m, self.power)
+        # m^p = m^(p-1) m: one power serves value and gradient
         return (g @ m) / self.power, xp.sign(r) * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
         """Return c_i (power - 1) m^(power - 2) for m = |z_i - y_i| - epsilon > 0, and 0 for m <= 0."""
+        # zero inside the insensitive zone, m <= 0
         m = namespace(z).abs(z - y) - self.epsilon
         return c * power_second_derivative(m, self.power)
 
@@ -201,6 +205,7 @@ class EpsilonInsensitive:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
+        # conjugates: y u of the shift by y, epsilon |u| of the insensitive zone, |u|^q / q of the power
         a = abs(u)
         inside = y * u + self.epsilon * a + power_conjugate(a, self.power)
         return infinite_outside(u, self.conjugate_domain(y), inside)
@@ -300,6 +305,7 @@ class Poisson:
 
     def terms(self, z: Array, y: Array, c: Array) -> Any:
         """Return the sum of the absolute terms of the value, a scale for its rounding error."""
+        # the terms e^z, y, y z and y log y
         xp = namespace(z)
         return c @ (exp_with_derivative(z)[0] + y * (1 + xp.abs(z)) + xp.abs(xlogx(y)))
 

@@ -86,6 +86,7 @@ class Smoothed:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the smoothed loss and its gradient in z."""
+        # without the offset: the tangent itself is a cut of the smoothed loss
         return smoothed_value_grad(self.loss, z, y, c, self.mu)[:2]
 
 
@@ -127,6 +128,7 @@ def smoothed_value_grad(
     >>> float(value), dz.tolist(), float(offset)
     (0.0625, [0.25], 0.0625)
     """
+    # losses with another structure of multipliers have a method for it
     if isinstance(loss, Smoothable):
         method: Any = loss.smoothed_value_grad
         result: tuple[Any, Array, Any] = (
@@ -145,6 +147,7 @@ def smoothed_value_grad(
     if dual.epsilon:
         t = xp.sign(t) * xp.maximum(xp.abs(t) - dual.epsilon, 0.0)
     u = xp.minimum(xp.maximum(t / (dual.square + mu), dual.lower), dual.upper)
+    # the subtracted term, c mu (u - u_0)^2 / 2: adding it back makes the tangent a cut of the loss
     offset = 0.5 * mu * (c @ ((u - start) * (u - start)))
     # value u z - l*(u) - offset, gradient c u
     conjugate = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
@@ -169,6 +172,7 @@ def dual_argument(
     xp = namespace(z)
     # the gradient is c u: the dual variables of the center are its gradient over c
     start = 0.0 * z if center is None else center / xp.where(c > 0, c, 1.0 + 0.0 * c)
+    # u z - shift u - mu (u - u_0)^2 / 2 = u t - mu u^2 / 2 + constant
     return z - dual.shift + mu * start, start
 
 
@@ -188,7 +192,7 @@ def can_be_smoothed(loss: Any, y: Array) -> bool:
 def supports_center(loss: Any) -> bool:
     """Whether a loss has one multiplier per row, so that an earlier gradient can be the center.
 
-    Losses with an interval conjugate have; any other sets ``accepts_center = True``.
+    Losses with an interval conjugate have one; any other loss declares it by ``accepts_center = True``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Thresholds on scores: those that distinguish rows at all, and those that are best for a metric."""
+"""Thresholds on scores: the distinct ones, and the best one for a metric."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Small numerical methods that several rooms share."""
+"""Small numerical methods that several packages share: projections, sorting, search in one variable."""

@@ -53,22 +53,25 @@ def project(t: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float
     >>> project(np.array([2.0, 0.5, 0.0]), one, 0 * one, one, total=1.0)
     array([1., 0., 0.])
     """
-    # Rows of weight zero do not enter the sum.
+    # rows of weight zero do not enter the sum: they are clipped, and the others projected
     weighted = c > 0
     if not weighted.all():
         u = np.clip(t, lower, upper)
         u[weighted] = project(t[weighted], c[weighted], lower[weighted], upper[weighted], total)
         return u
     min_sum, max_sum = float(c @ lower), float(c @ upper)
+    # rounding allowance for sums at the ends of the attainable range
     slack = 1e-12 * (float(c @ np.maximum(-lower, 0.0)) + float(c @ np.maximum(upper, 0.0)) + abs(total))
     if not min_sum - slack <= total <= max_sum + slack:
         raise ValueError(f"the bounds allow sums from {min_sum:g} to {max_sum:g}, not {total:g}: widen them")
+    # u_i = clip(t_i - shift, lower_i, upper_i), with the shift that gives the sum
     shift = _kernels().shift_to_sum(t, c, lower, upper, float(total))
     return _to_sum(np.clip(t - shift, lower, upper), c, lower, upper, total)
 
 
 def _to_sum(u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float) -> NDArray:
     """Distribute the remaining rounding error of the sum over the rows inside their bounds, or over all."""
+    # a few rounds: a correction may itself reach a bound
     for _ in range(3):
         excess = float((c * u).sum()) - total
         inside = (u > lower) & (u < upper)
@@ -77,7 +80,7 @@ def _to_sum(u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float
         u = np.where(inside, np.clip(u - excess / float(c[inside].sum()), lower, upper), u)
     if inside.any():
         return u
-    # No row is inside its bounds: move all in proportion to their distance to the bound.
+    # no row is inside its bounds: move all in proportion to their distance to the bound
     room = u - lower if excess > 0 else upper - u
-    whole = float(c @ room)
-    return np.clip(u - room * (excess / whole), lower, upper) if whole else u
+    total_room = float(c @ room)
+    return np.clip(u - room * (excess / total_room), lower, upper) if total_room else u

@@ -24,6 +24,7 @@ def _maximize_on_support(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDA
     H, to_ref, ref_ref = G[others[:, None], others], G[others, r], G[r, r]
     # One ridge per row: entries of G differ by many orders of magnitude between steep and flat cuts.
     ridge = RELATIVE_RIDGE * (H.diagonal() + ref_ref) + 1e-300
+    # with x_ref = 1 - sum of the others: H_ij = G_ij - G_i,ref - G_ref,j + G_ref,ref
     H -= to_ref
     H -= (to_ref - ref_ref)[:, None]
     H.flat[:: len(others) + 1] += ridge

@@ -1,4 +1,4 @@
-"""Sorting of scores, ranks and prefix sums: the building blocks of pairwise and listwise losses."""
+"""Sorting, ranks and prefix sums of scores: the building blocks of pairwise and listwise losses."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def stable_argsort(z: Array) -> Array:
     next_keys, next_index = np.empty_like(keys), np.empty_like(index)
     for piece in chunk_ranges(0, n, OPERATIONS_PER_RADIX_KEY * n):
         radix_sort.floats_to_keys(keys, count, *piece)
+    # stable passes from the least significant digit to the most significant one
     for q in range(radix_sort.RADIX_PASSES):
         # a pass in which all keys have the same digit would change nothing
         if not radix_sort.counts_to_starts(count[q], n):
@@ -61,6 +62,7 @@ def ranks_in_sorted(s: Array, t: Array, side: str) -> Array:
     >>> ranks_in_sorted(np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0]), side="right").tolist()
     [0, 3]
     """
+    # short lists: one binary search per entry; long ones are merged, in O(n + m)
     if not isinstance(s, np.ndarray) or len(t) < RADIX_SORT_FROM:
         return namespace(s).searchsorted(s, t, side=side)
     from riskmin._numba.sorting.radix_sort import merge_ranks

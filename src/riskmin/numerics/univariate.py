@@ -13,7 +13,7 @@ CUT_ROUNDING = 2.0**-48
 
 
 class Tangent(NamedTuple):
-    """A function at x: its value and a slope; for a function of two variables, also the other slope."""
+    """Value and slope of a function at x; of a function of two variables, also the slope in the other."""
 
     x: float
     value: float
@@ -24,8 +24,8 @@ class Tangent(NamedTuple):
 def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
 
-    The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
-    if one of the tangents comes from far above the minimum.
+    The height is that of the tangents' mixture with slope zero, minus a rounding allowance, which is
+    large if one of the tangents was computed far above the minimum.
     """
     best = best_tangent(lo, hi)
     # a zero slope is the minimum itself
@@ -45,7 +45,7 @@ def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
 def zero_slope_weights(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return the weights of two tangents in their mixture with slope zero.
 
-    Each is computed by itself, not as one minus the other, since one may be tiny.
+    Each is computed separately, not as one minus the other, since one of them may be tiny.
     """
     if lo.slope == 0 or hi.slope == 0:
         return (1.0, 0.0) if lo.slope == 0 else (0.0, 1.0)
@@ -68,12 +68,14 @@ def bracket_minimum(
     end = start.x + math.copysign(reach, -start.slope)
     point = start
     step = math.copysign(step, -start.slope)
+    # each step is four times the last one: after 60 of them, the function counts as unbounded
     for _ in range(60):
         if point.slope == 0:
             return point, point
         check()
         at_end = abs(point.x + step - start.x) >= reach
         next_point = f(end if at_end else point.x + step)
+        # still decreasing at the end of the domain
         if at_end and (next_point.slope > 0) == (point.slope > 0):
             next_point = next_point._replace(slope=0.0)
         if (next_point.slope > 0) != (point.slope > 0) or next_point.slope == 0:

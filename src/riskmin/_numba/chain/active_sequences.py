@@ -18,9 +18,9 @@ ATOM_WEIGHT_FLOOR = 1e-15
 class Atoms(NamedTuple):
     """Atoms of all sequences: number, labels, weights, costs, factors and inner products.
 
-    Shapes for m sequences, n tokens and q slots: full (1,), the number of atoms dropped for lack of a slot;
-    used (m,); labels (q, n); alpha, cost, factor (m, q + 1); gram (m, q + 1, q + 1). The last slot, of all
-    but labels, belongs to the true labels y.
+    Shapes for m sequences, n tokens and q slots: n_dropped (1,), the number of atoms dropped for lack of a
+    slot; used (m,), the number of slots in use; labels (q, n); alpha, cost, factor (m, q + 1); gram
+    (m, q + 1, q + 1). In alpha, cost, factor and gram, the last slot belongs to the true labels y.
     """
 
     n_dropped: Any
@@ -35,8 +35,9 @@ class Atoms(NamedTuple):
 class ChainWorkspace(NamedTuple):
     """Workspaces for the longest sequence and its atoms, overwritten by each visit.
 
-    z, step, change (m + k + 2, k): scores, last step and total change of the score gradients; best, path: of
-    Viterbi; values, old: loss and previous weight per atom.
+    For m tokens and k labels: z, step, change (m + k + 2, k), the scores, the last step and the total change
+    of the score gradients; best (m, k) and path (m,), the table and the result of Viterbi; values and old,
+    the loss and the previous weight of each atom.
     """
 
     z: Any
@@ -74,6 +75,7 @@ def fill_gram_row(
         # <K counts_slot, counts_q> by the same sum as a score difference
         product = factor[slot] * factor[q] * score_difference(products, tail, y, labels[q, first:end])
         gram[slot, q] = gram[q, slot] = product
+    # leave both workspaces zero for the next call
     for t in range(m):
         for b in range(k):
             products[t, b] = 0.0
@@ -110,12 +112,14 @@ def optimize_weights(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_
             break
         # squared distance of the two atoms' gradients, and the weight that can be moved
         distance, available = gram[high, high] + gram[low, low] - 2 * gram[high, low], alpha[low]
+        # equal gradients: the dual is linear along the move, so all weight is moved
         move = lam * (v[high] - v[low]) / distance if distance > 0 else available
         move = available if available < move else move
         for q in range(n_atoms):
             # values change with w = -(1 / lam) sum_q alpha_q a_q
             v[q] -= move / lam * (gram[q, high] - gram[q, low])
         alpha[high] += move
+        # exactly zero if all weight was moved: the slot becomes free for a new atom
         alpha[low] = alpha[low] - move if move < available else 0.0
 
 
@@ -130,6 +134,7 @@ def add_weight_change(
     """
     moved = False
     for q in range(n_atoms):
+        # weights at the level of rounding errors become zero, which frees their slots
         alpha[q] = alpha[q] if alpha[q] > ATOM_WEIGHT_FLOOR else 0.0
         x = (alpha[q] - alpha_before[q]) * factor[q]
         if x != 0.0:

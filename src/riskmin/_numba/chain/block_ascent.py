@@ -78,9 +78,9 @@ def ascend_sequences(
 
     The first four lines of parameters are the fields of `TokenRows`, `ChainData`, `Atoms` and
     `ChainWorkspace`. An atom q of sequence s has the value v_q = cost_q + factor_q (score(q) - score(y)),
-    with cost c_s h and factor c_s, or c_s h for rescaled slacks; the gap is max(0, max_q' v_q') - sum_q
-    alpha_q v_q. slack is None for margin rescaling, and turns is None for one turn, so that unused code is
-    not compiled.
+    with cost c_s h for its Hamming distance h, and factor c_s, or c_s h for rescaled slacks; the gap is
+    max(0, max_q' v_q') - sum_q alpha_q v_q. slack is None for margin rescaling, and turns is None for one
+    turn, so that unused code is not compiled.
     """
     y_slot, every = all_alpha.shape[1] - 1, 0
     for i in range(len(order)):
@@ -156,6 +156,7 @@ def _scores(indptr: Any, indices: Any, data: Any, dense: int, w: Any, first: int
             x, row = data[i], w[indices[i - lo * dense]]
             for b in range(k):
                 z_row[b] += x * row[b]
+    # the rows of W that all tokens share: transitions, first-label and last-label scores
     for a in range(k + 2):
         for b in range(k):
             tail[a, b] = w[len(w) - k - 2 + a, b]
@@ -180,6 +181,7 @@ def _update_weights(
                     row[b] -= x * row_change[b]
             for b in range(k):
                 row_change[b] = 0.0
+    # the shared rows of W: transitions, first-label and last-label scores
     for a in range(k + 2):
         for b in range(k):
             w[len(w) - k - 2 + a, b] -= scale * tail[a, b]
@@ -195,12 +197,14 @@ def _update_scores(
     The step is added to change and set to zero.
     """
     m, k = z.shape
+    # z_t -= scale sum_u <x_t, x_u> step_u, by the Gram matrix K of the tokens
     for u in range(m):
         for t in range(m):
             x, z_row, step_row = K[t * m + u] * scale, z[t], step[u]
             if x != 0.0:
                 for b in range(k):
                     z_row[b] -= x * step_row[b]
+    # accumulate the step for the update of W, and clear it for the next turn
     for t in range(m):
         for b in range(k):
             change[t, b] += step[t, b]

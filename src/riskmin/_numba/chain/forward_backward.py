@@ -8,7 +8,7 @@ Probabilities are rescaled at every token, which costs one exponential per token
 of labels. If the transition scores differ by at most `MAX_TRANSITION_RANGE` this is exact for any token
 scores: any label can follow any other with a factor of at least e^-300, so the forward and backward factors
 of a token's labels differ by at most e^300, and terms that underflow, below e^-708, do not change any
-marginal. For a larger range the same sums are taken in logarithms (`chain_logs`), about five times slower.
+marginal. For a larger range the same sums are taken in logarithms (`log_space`), about five times slower.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ def _forward(weight: Any, forward: Any, alpha: Any, m: int) -> float:
         else:
             for b in range(k):
                 row[b] = 1.0
+        # normalize: the totals multiply to Z, relative to the maxima taken out by `_weights`
         total = _dot(row, w)
         inverse = 1.0 / total
         for b in range(k):
@@ -166,6 +167,7 @@ def _backward(
     token sum to one: rounding errors do not accumulate along the sequence.
     """
     k, last = len(beta), len(dz) - 1
+    # no score follows the last token: beta = 1, and its marginals are alpha
     for b in range(k):
         beta[b] = 1.0
         dz[last, b] = c * alpha[last, b]
@@ -175,10 +177,12 @@ def _backward(
             # message from token t to t - 1
             g[b] = w[b] * beta[b]
         _product(g, backward, beta)
+        # sum_b alpha_{t-1}[b] beta_{t-1}[b] = 1 after scaling
         inverse = 1.0 / _dot(row, beta)
         for b in range(k):
             beta[b] *= inverse
             dz[t - 1, b] = c * row[b] * beta[b]
+            # the same scale for the messages, which become the second factor of the pair marginals
             g[b] *= c * inverse
         for a in range(k):
             v = row[a]

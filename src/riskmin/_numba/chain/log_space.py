@@ -18,7 +18,9 @@ def log_domain_expectations(
     z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any,
     x: Any, alpha: Any, P: Any, low: Any, beta: Any,
 ) -> None:  # fmt: skip
-    """Compute value[s] = log Z_s - score(y_s) and dz = sum_s c_s (marginals - counts of y_s), as in `chain`.
+    """Compute value[s] = log Z_s - score(y_s) per sequence and dz = sum_s c_s (marginals - counts of y_s).
+
+    The layouts of z and dz are those of `forward_backward.expectations`.
 
     Workspaces: x and alpha (longest sequence, k), P (k * k, pairs of labels), low and beta (k).
     """
@@ -31,6 +33,7 @@ def log_domain_expectations(
             # log Z = sum of the maxima + log of the sum of the remaining factors
             value[s] += _forward(x[: end - first], T, P, low, alpha)
             _backward(x[: end - first], T, P, low, alpha, beta, pairs, c[s], dz[first:end])
+            # marginals of the first and last labels are those of the first and last token
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[end - 1, b]
@@ -73,6 +76,7 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
                 row[b] += z[n + k, b]
             if t == end - 1:
                 row[b] += z[n + k + 1, b]
+        # the maxima enter log Z; the score of y is subtracted
         maximum = largest(row)
         difference += maximum - row[y[t]]
         if t > first:
@@ -119,6 +123,7 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
         for a in range(k):
             for b in range(k):
                 P[a * k + b] -= low[b]
+        # all exponents are at most zero: nothing overflows
         exp_in_place(P)
         for a in range(k):
             for b in range(k):
@@ -173,10 +178,12 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
             inverse = 1.0 / total if total > 0 else 0.0
             for b in range(k):
                 P[a * k + b] *= inverse
+            # log of sum_b e^(T[a, b] + x_t[b] + beta_t[b])
             beta[a] = low[a] + np.log(total)
         _marginals(alpha[t - 1], beta, c, dz[t - 1])
         for a in range(k):
             for b in range(k):
+                # c p(y_{t-1} = a) p(y_t = b | y_{t-1} = a)
                 pairs[a, b] += dz[t - 1, a] * P[a * k + b]
 
 
@@ -185,6 +192,7 @@ def _marginals(alpha: Any, beta: Any, c: float, out: Any) -> None:
     """Compute out = c e^(alpha + beta) / sum e^(alpha + beta); shift beta so that it stays bounded."""
     for b in range(len(out)):
         out[b] = alpha[b] + beta[b]
+    # a common shift of beta cancels in the marginals, and keeps the exponents at most zero
     maximum = largest(out)
     for b in range(len(out)):
         out[b] -= maximum

@@ -1,8 +1,9 @@
 """Best label sequences of chains: Viterbi with Hamming costs, and the slack-rescaled maximum.
 
-The scores z have the layout of `chain`; the tail of z is its last k + 2 rows: transitions (k rows),
-first-label scores, last-label scores. The forward pass stores maxima only; the backward pass recomputes which
-label attained each maximum, one column per token, so that the inner loops hold nothing but sums and maxima.
+The scores z have the layout of `forward_backward`; the tail of z is its last k + 2 rows: transitions (k
+rows), first-label scores, last-label scores. The forward pass stores maxima only. The backward pass
+recomputes which label attained each maximum, one column per token, so that the inner loops contain only sums
+and maxima.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> Non
     # checkpoints[i]: the table of token i * every; segment[j]: the table of token i * every + j
     checkpoints = np.full((-(-m // every), m + 1, k), -np.inf)
     segment = np.full((min(every, m), m + 1, k), -np.inf)
+    # forward: the tables of all tokens, of which every `every`-th is stored as a checkpoint
     for t in range(m):
         if t % every == 0:
             _advance(z, tail, y, t, segment[(t - 1) % every], checkpoints[t // every])
@@ -149,6 +151,7 @@ def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> Non
             v = errors * (1 + segment[(m - 1) % every, errors, b])
             if v > maximum:
                 h, label, maximum = errors, b, v
+    # backward: the label at t, the number of errors before t, then the best label there
     for t in range(m - 1, -1, -1):
         path[t] = label
         if t == 0:
@@ -180,6 +183,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, current: Any) -> No
     for h in range(len(current)):
         for b in range(k):
             current[h, b] = -np.inf
+    # row: scores of token t, including those of first and last labels; out: best prefix scores
     row, out = np.empty(k), np.empty(k)
     for b in range(k):
         row[b] = z[t, b]
@@ -191,6 +195,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, current: Any) -> No
     y_score = row[y_t]
     for b in range(k):
         row[b] -= y_score
+    # from here on the score of the true transition into t
     if t > 0:
         y_score = tail[y[t - 1], y_t]
     for h in range(t + 1):
@@ -224,6 +229,7 @@ def add_count_difference(path: Any, y: Any, x: float, dz: Any, tail: Any) -> Non
     Tokens and transitions where path and y agree cancel and are skipped.
     """
     k = tail.shape[1]
+    # row k of the tail belongs to a virtual label before the first token, as in `score_difference`
     before, y_before, same_before = k, k, True
     for t in range(len(y)):
         same = path[t] == y[t]

@@ -69,6 +69,7 @@ def fill_records(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, 
     n_rows = 0
     for i in range(len(q)):
         r = np.uintp(i) * EIGHT
+        # u_i moves w by -(c_i / lam) x_i / m
         step = c[i] / lam
         curvature = step * q[i]
         floats[r + LOWER], floats[r + UPPER], floats[r + SHIFT] = lower[i], upper[i], shift[i]
@@ -85,9 +86,11 @@ def fill_records(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, 
 @njit(inline="always")
 def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) -> float:
     """Return argmax over v in [lower, upper] of v t - epsilon |v| - square v^2 / 2."""
+    # shrink t towards 0 by epsilon
     above = t - min(max(t, -epsilon), epsilon)
     if square > 0:
         return min(max(above / square, lower), upper)
+    # linear in v: the maximizer is a bound, or 0 where both terms vanish
     return upper if above > 0 else (lower if above < 0 else 0.0)
 
 
@@ -97,9 +100,9 @@ def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: An
           z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
-    sums accumulates R(w), the cut's offset -sum_i c_i l*(u_i), and the sum of the absolute values of its
-    terms, which bounds the rounding error. If fresh, the dual variables are replaced by the subgradients of
-    the loss at w. An empty w stands for zero. start_row must be a multiple of the block size.
+    The slots of sums accumulate R(w), the cut's offset -sum_i c_i l*(u_i), and the sum of the absolute values
+    of its terms, which bounds the rounding error. If fresh, the dual variables are replaced by the
+    subgradients of the loss at w. An empty w stands for zero. start_row must be a multiple of the block size.
     """
     for first in range(start_row, stop_row, SUM_BLOCK_ROWS):
         block_risk = block_offset = block_size = 0.0
@@ -124,9 +127,11 @@ def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: An
             block_offset -= weight * conjugate
             # absolute values of the terms that cancel in the offset and in a @ w
             block_size += weight * (abs(conjugate) + abs(d) * (abs(s) + abs(shift)))
+            # a += c_i u_i x_i
             d *= weight
             for k in range(start, stop):
                 a[k - start if indices is None else indices[k]] += d * data[k]
+        # one addition per block: R(w), the cut's offset, the sum of absolute terms
         sums[0] += block_risk
         sums[1] += block_offset
         sums[2] += block_size
@@ -141,6 +146,7 @@ def select_active_rows(
     out receives the range of the slopes. The shrinking rule is that of `sweep`.
     """
     high, low, active = 0.0, 0.0, 0
+    # first pass: the range of the slopes along which a row can still move
     for i in rows:
         r = np.uintp(i) * EIGHT
         u = floats[r + U]

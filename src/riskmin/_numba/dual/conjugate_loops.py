@@ -23,7 +23,7 @@ MAX_EXPONENT = 690.0
 
 @njit()
 def _limits(kind: int, base: float) -> tuple[float, float]:
-    """Smallest and largest a inside the open domain: l*' is infinite at the ends."""
+    """Return the smallest and largest a inside the open domain: l*' is infinite at the ends."""
     return max(1e-300, 4.5e-16 * base), 1 - 1.2e-16 if kind == LOGISTIC else math.inf
 
 

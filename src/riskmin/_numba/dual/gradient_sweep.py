@@ -27,7 +27,8 @@ LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 """Transfer functions w(v).
 
 LINEAR: v / m; CLIPPED: clip(shrink(v, absolute) / square, lower, upper); EXPS: mu e^v; SOFTMAX: mu e^v scaled
-to a given sum; NORM: gradient of a power of the p-norm, p dual to q.
+to a given sum; NORM: gradient of a power of the p-norm, p dual to q. Columns of `terms`: for LINEAR, 1 is m;
+for CLIPPED, 0 to 3 are absolute, square, lower and upper; for EXPS and SOFTMAX, 0 is mu.
 """
 
 MAX_CURVATURE_INCREASES = 60
@@ -256,6 +257,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
             return new
         new_z, _ = trial(i, -move * weight, X, reg, state)
         for k in range(P.shape[1]):
+            # the constraint's part of the score, after the step
             new_z += P[i, k] * (s[k] + rho * (gap[k] - move * weight * P[i, k]))
         fall = (z - new_z) * math.copysign(1.0, move)
         if fall <= kappa * abs(move) * (1 + 1e-9) + noise:
@@ -299,6 +301,7 @@ def ascend(
             new = gradient_step(u[i], z, rate / weight, kind, rows[i], shape)
         else:
             new = _visit(i, weight, u[i], X, loss, reg, state, constraints)
+        # relaxation: a fraction of the step, or more than all of it, within the bounds
         if damping != 1:
             new = min(max(u[i] + damping * (new - u[i]), rows[i, 0]), rows[i, 1])
         if new == u[i]:
@@ -308,6 +311,7 @@ def ascend(
         _, total = trial(i, step, X, reg, state)
         commit(i, step, total, X, reg, state)
         for k in range(P.shape[1]):
+            # the constraints are linear in v
             gap[k] += step * P[i, k]
         u[i] = new
 
@@ -324,9 +328,10 @@ def mean_curvature(rows: Any, X: Any, reg: Any, state: Any) -> Any:
 
 @njit()
 def online_pass(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
-    """Online update (24): add rate * y_i * x_i to v at each mistake; return the number of mistakes."""
+    """Online pass, (24) of Zhang (2002): v += rate y_i x_i at each mistake; return the number of mistakes."""
     refresh(reg, state)
     mistakes = 0
+    # a mistake: the score does not have the sign of the label
     for i in order:
         if y[i] * score(i, X, reg, state) <= 0:
             _, total = trial(i, rate * y[i], X, reg, state)

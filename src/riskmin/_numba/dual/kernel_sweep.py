@@ -50,6 +50,7 @@ def add_rows(store: Any, slots: Any, coef: Any, first: int, last: int, out: Any)
 @njit(fastmath={"nnan", "nsz", "reassoc"})
 def _argmax(a: Any) -> tuple[int, float]:
     """Return the index and the value of the largest entry."""
+    # first the maximum, in a loop that vectorizes, then its first index
     maximum = -np.inf
     for k in range(a.shape[0]):
         maximum = max(maximum, a[k])
@@ -75,8 +76,8 @@ def _piecewise_minimizer(
 ) -> Any:
     """Return the minimizer d > 0 of a convex function of one variable, given slope and curvature at 0.
 
-    Its slope jumps by twice `first_jump` at `first`, and by twice `second_jump` at `second`: the places where
-    an absolute value changes sign.
+    Its slope jumps by twice `first_jump` at `first`, and by twice `second_jump` at `second`: the points
+    at which the argument of an absolute value changes sign.
     """
     if first > second:
         first, second = second, first
@@ -112,7 +113,7 @@ def _directional_slopes(
 def _partner(
     i: int, steep: float, row: Any, diagonal: Any, square: Any, fall: Any, gain: Any
 ) -> tuple[int, float]:
-    """Return the row j that gains most by falling as much as row i rises, and the curvature along that step.
+    """Return the row j of largest gain if gamma_j falls by the amount gamma_i rises, and the curvature.
 
     The gain is estimated by d^2 / h, with d = rise_i + fall_j and h = H_ii + m_i + H_jj + m_j - 2 H_ij.
     """
@@ -197,6 +198,7 @@ def single_steps(
             return step
         _gains(gamma, lower, upper, curvature, rise, fall, gain)
         i, _ = _argmax(gain)
+        # the direction of steepest descent; |gamma_i| has its nonsmooth point at gamma_i = 0
         sign = 1.0 if rise[i] >= fall[i] else -1.0
         d = _piecewise_minimizer(
             -max(rise[i], fall[i]), curvature[i], -sign * gamma[i], absolute[i], 0.0, 0.0

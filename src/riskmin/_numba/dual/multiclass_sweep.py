@@ -2,10 +2,10 @@ r"""Sweeps of dual block ascent for the multiclass max-margin loss, with L2 regu
 
 The multipliers of a row, one per class, are a point beta of a simplex. A visit moves them to the optimum with
 all other rows fixed: the projection onto the simplex of :math:`\beta + s / A`, for the slacks :math:`s_j =
-\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights: those of
-a feature together, padded to a multiple of four, for sparse rows; those of a class together for dense rows,
-where classes far from attaining a row's maximum are left out, since each costs an inner product. damping is
-None where it is 1, so that its code is not compiled.
+\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights.
+For sparse rows, the weights of a feature are contiguous, padded to a multiple of four. For dense rows, the
+weights of a class are contiguous, and classes far from attaining a row's maximum are left out, since each
+costs an inner product. damping is None where it is 1, so that its code is not compiled.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def row_step(
     beta becomes the projection onto the simplex of beta + slack / curvature.
     """
     inverse, moved = 1.0 / curvature, False
+    # `change` holds the point that is projected, then the changes of the multipliers
     for j in range(k):
         change[j] = beta[j] + slack[j] * inverse
     # threshold of the projection onto the simplex
@@ -100,6 +101,7 @@ def row_violation(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
         if beta[j] > 0.0:
             low = min(low, s)
             n_positive += 1
+    # slacks relative to the largest, as `_drop_classes` compares them
     for j in range(k):
         slack[j] -= top
     return top - low, (top - second if n_positive == 1 and low == top else 0.0)
@@ -250,6 +252,7 @@ def sweep(
         start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
         # few active classes: only their columns of W are read
         if k <= FOUR:
+            # pad with the last class: `_four_slacks` always takes four
             for m in range(FOUR):
                 touched[m] = active_classes[i, min(m, k - ONE)]
             _four_slacks(indices, data, W, start, stop, cost, y[i], touched, slack)
@@ -273,7 +276,7 @@ def sweep(
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
             out[N_ROW_MOVES] += 1
-            # only classes whose multiplier changed touch W
+            # W_j -= (c / lam) (change of beta_j) x_i, only for classes whose multiplier changed
             used = ZERO
             for m in range(k):
                 if change[m] != 0.0:
@@ -321,6 +324,7 @@ def dense_sweep(
             # one inner product per active class
             slack[m], row_beta[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
         violation, lead = row_violation(row_beta, slack, k)
+        # the shrinking rules of `sweep`, for rows and then for classes
         if shrink and lead > SHRINK_VIOLATION_RATIO * last_violation:
             continue
         order[kept] = i
@@ -333,6 +337,7 @@ def dense_sweep(
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
             out[N_ROW_MOVES] += 1
+            # V_j -= (c / lam) (change of beta_j) x_i, for the classes whose multiplier changed
             for m in range(k):
                 if change[m] != 0.0:
                     j = np.uintp(active_classes[i, m])

@@ -4,7 +4,7 @@ The dual variables u_i determine w = -(1 / lam) sum_i c_i u_i x_i / m. A row's p
 64 bytes, a cache line, and its entries are `start` to `stop` of indices and data. The cost is memory latency,
 since rows are visited in random order: records and entries are prefetched some visits ahead. Dense rows have
 None for indices, and regularizers with m = 1 None for scale, so that unused code is not compiled. The helpers
-are inlined by Numba: as calls with array arguments they would cost up to a sixth of a visit.
+are inlined by Numba: calls with array arguments would take up to a sixth of the time of a visit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CACHE_LINE_BYTES = 64
 SHRINK_SLOPE_RATIO = 0.2
 """A row at a bound is left out if its slope exceeds this fraction of the largest slope of the last sweep.
 
-LIBLINEAR takes 1; but rows left out by mistake return after the next check, so a smaller fraction is faster.
+LIBLINEAR uses 1. Rows left out by mistake return after the next check, so a smaller fraction is faster.
 """
 
 _prefetch = prefetch(3)
@@ -193,6 +193,7 @@ def sweep(
     """
     size, begins = np.uintp(active), first == 0
     high, low, kept = _load_progress(begins, out)
+    # shrinking thresholds from the slopes of the last sweep; infinite if it met none
     above, below = (
         SHRINK_SLOPE_RATIO * (out[MAX_SLOPE] or math.inf),
         SHRINK_SLOPE_RATIO * (out[MIN_SLOPE] or -math.inf),
@@ -240,6 +241,7 @@ def sweep(
 @njit()
 def _sigmoid_pair(s: float) -> tuple[float, float]:
     """Return the probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
+    # the exponent is at most zero: nothing overflows, and the smaller probability keeps its digits
     e = math.exp(-abs(s))
     small, large = e / (1.0 + e), 1.0 / (1.0 + e)
     return (large, small) if s > 0 else (small, large)
@@ -289,7 +291,8 @@ def logistic_sweep(
 ) -> int:  # fmt: skip
     """One pass over order[:active] by exact steps for the logistic loss, positions first to last - 1.
 
-    The dual variable is a = -y u in (0, 1), stored by its log-odds s; b = 1 - a.
+    The dual variable is a = -y u in (0, 1), stored by its log-odds s; b = 1 - a. For each row the kernel
+    minimizes a ln a + (1 - a) ln(1 - a) + y z a + c |x|^2 (a - a0)^2 / (2 lam) over a and updates w.
     """
     size, begins = np.uintp(active), first == 0
     high, low, _ = _load_progress(begins, out)
@@ -316,6 +319,7 @@ def logistic_sweep(
         if s != s0:
             floats[r + SHIFT], floats[r + U] = s, -y * a
             out[N_MOVES] += 1
+            # u changes by -y (a - a0)
             _update_w(indices, data, w, scale, start, stop, -y * difference * floats[r + STEP])
     _store_progress(high, low, size, last == active, active, out)
     return active

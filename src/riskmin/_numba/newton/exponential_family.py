@@ -1,6 +1,6 @@
 """Losses with exponentials for Newton's method: first and second derivatives.
 
-The logistic loss has kernels of its own. The other losses are e^(a z) - r (1 + z - log r), with the row's
+The logistic loss has separate kernels. The other losses are e^(a z) - r (1 + z - log r), with the row's
 sign a and rate r: a = -y, r = 0 for the exponential loss, and a = 1, r = y for the Poisson loss.
 """
 
@@ -36,8 +36,8 @@ TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
 def logistic_line_derivatives(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any) -> None:
     """Compute the derivatives of sum_i c_i log(1 + e^(-y_i s_i)) at s = z + t dz + b.
 
-    g = -c y / (1 + e^(y s)), h = c p (1 - p), in the slots of `newton`; e^(-|s|) is used, so that nothing
-    overflows.
+    g = -c y / (1 + e^(y s)), h = c p (1 - p), in the slots of `piecewise_quadratic`, with p = 1 / (1 + e^s);
+    e^(-|s|) is used, so that nothing overflows.
     """
     d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
     for i in range(len(z)):
@@ -78,6 +78,7 @@ def logistic_evaluate_with_cut(
         slopes[i], curvatures[i] = g, c[i] * (q * r)
         # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0)
         value = c[i] * (log_one_plus(e) + (0.0 if margin > 0.0 else -margin))
+        # the tangent at s_i: its offset, and the absolute values of the terms that cancel
         total_value += value
         offset += value - g * s
         abs_terms += value + abs(g * s)
@@ -137,6 +138,7 @@ def exponential_evaluate_with_cut(
         # beyond the cut-off the exponential is replaced by its tangent e (1 + x - cut-off)
         tangent = 1.0 + (x - TANGENT_EXP_ABOVE if x > TANGENT_EXP_ABOVE else 0.0)
         value = c[i] * (e * tangent - rate[i] - rate[i] * (s - log_rate[i]))
+        # the tangent at s_i: its offset, and the absolute values of the terms that cancel
         total_value += value
         offset += value - g * s
         abs_terms += abs(value) + abs(g * s)

@@ -10,7 +10,9 @@ from riskmin._numba.compile_cache import njit
 from riskmin._numba.simplex_loops import simplex_shift
 
 SLOPE_SUM, CURVATURE_SUM = 0, 1
+"""Slots of `out` of line derivatives: first and second derivative in t."""
 VALUE_SUM, OFFSET_SUM, ABS_TERM_SUM = 0, 1, 2
+"""Slots of `out` at a point: the unsmoothed loss, the cut's offset, and the absolute sum of its terms."""
 
 
 @njit()
@@ -34,6 +36,7 @@ def simplex_line_derivatives(
             direction[j] = D[i, j] - d_y
             v[j] = weight * (pull[i, j] + cost_y[j] + (Z[i, j] - z_y) + t * direction[j])
         shift = simplex_shift(v, k, workspace)
+        # on the positive multipliers: their number, sums of d_j and d_j^2, and beta'd
         count = first = second = total = 0.0
         for j in range(k):
             if v[j] > shift:
@@ -68,10 +71,10 @@ def simplex_evaluate_with_cut(
             slack = cost_y[j] + (Z[i, j] - z_y)
             largest_slack = max(largest_slack, slack)
             v[j] = weight * (pull[i, j] + slack)
+        # multipliers beta_j = max(v_j - shift, 0)
         shift = simplex_shift(v, k, workspace)
         count, others, row_offset, row_size = 0, 0.0, 0.0, 0.0
         for j in range(k):
-            # multiplier of class j
             b = max(v[j] - shift, 0.0)
             count += b > 0.0
             slopes[i, j] = c[i] * b

@@ -121,6 +121,7 @@ def unsmoothed_value_slope(
     """
     value = slope_b = 0.0
     for i in range(len(z)):
+        # maximize u e - epsilon |u| - square u^2 / 2 over [lower, upper], as in `evaluate_with_cut`
         e = z[i] + b - shift[i]
         e = e - epsilon if e > epsilon else (e + epsilon if e < -epsilon else 0.0)
         if square > 0.0:

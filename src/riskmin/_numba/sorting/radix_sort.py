@@ -25,6 +25,7 @@ def floats_to_keys(keys: Any, count: Any, first: int, last: int) -> None:
     """
     for i in range(first, last):
         k = keys[i]
+        # negative floats: larger magnitude means smaller, so all bits are flipped
         k = ~k if k & SIGN else k | SIGN
         keys[i] = k
         for q in range(RADIX_PASSES):
@@ -37,6 +38,7 @@ def counts_to_starts(count: Any, n: int) -> bool:
     """Turn counts into the start of each digit; return whether all n keys have the same digit."""
     position, all_equal = 0, False
     for d in range(RADIX_BUCKETS):
+        # exclusive prefix sums: the counts of all smaller digits
         n_digit = count[d]
         all_equal |= n_digit == n
         count[d] = position
@@ -48,7 +50,7 @@ def counts_to_starts(count: Any, n: int) -> bool:
 def scatter_by_digit(
     keys: Any, order: Any, start: Any, q: int, first: int, last: int, to_keys: Any, to_order: Any
 ) -> None:
-    """Scatter a range of the keys, and their indices, to where their digit q belongs (a stable pass)."""
+    """Scatter a range of the keys, and their indices, to the positions of their digit q (a stable pass)."""
     shift = np.uint64(q * DIGIT_BITS)
     for i in range(first, last):
         k = keys[i]

@@ -1,6 +1,6 @@
 """Loops over the rows of each query: hinges of all its pairs, and its most violating rankings.
 
-Each query has its own sums, so that millions of other rows do not cost it digits.
+Sums are taken per query: in sums over millions of other rows, digits would be lost.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def most_violating_first(s: Any, starts: Any, splits: Any, share: Any, n_before:
         best = lead = above = 0.0
         higher, n_before[k] = starts[k], 0
         for r in range(splits[k], starts[k + 1]):
+            # relevant rows of higher score than r: their number, and the sum of their scores
             while higher < splits[k] and s[higher] > s[r]:
                 above += s[higher]
                 higher += 1
@@ -41,11 +42,11 @@ def most_violating_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, first: int, last: int,
     place: Any,
 ) -> None:  # fmt: skip
-    """Fill in the places of the rows that the most violating ranking of their query has in its first k.
+    """Fill place for the rows that are among the first k in the most violating ranking of their query.
 
     The rows of a query are sorted by grade and score, highest first; its grades start at
     ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries of the range are visited. discount has length
-    k. Other rows keep their place.
+    k. The places of all other rows are not changed.
     """
     for q in range(first, last):
         if chosen[q]:
@@ -67,6 +68,7 @@ def _interleave_grades(s: Any, gain: Any, tied: Any, share: float, discount: Any
         np.empty(n_grades, np.int64),
         np.empty(n_grades, np.int64),
     )
+    # cell number: sum_g n_g stride_g, with 0 <= n_g <= max_count_g
     cells = 1
     for g in range(n_grades - 1, -1, -1):
         max_count[g], stride[g], n[g] = min(tied[g + 1] - tied[g], n_top), cells, 0
@@ -93,12 +95,14 @@ def _interleave_grades(s: Any, gain: Any, tied: Any, share: float, discount: Any
         for g in range(n_grades):
             if n[g]:  # the last row in front is of this grade, ahead of all rows of better grades behind
                 z, value = s[tied[g] + n[g] - 1], best[cell - stride[g]] - discount[used - 1] * gain[tied[g]]
+                # it passes the rows of better grades h that are still behind: sum of z - s_i over them
                 for h in range(g):
                     value += share * (
                         (tied[h + 1] - tied[h] - n[h]) * z - suffix_sums[tied[h] - first + h + n[h]]
                     )
                 if value > best[cell]:
                     best[cell], last_grade[cell] = value, g
+        # all places are taken: add the pairs behind, in the order of their scores
         if used == n_top:
             value = best[cell]
             if n_top < size:
@@ -144,6 +148,7 @@ def _tail_pair_sums(
                     tails[((h * n_grades + g) * width + a) * width + b] = 0.0
             higher = tied[g + 1] - tied[g]
             for i in range(tied[h + 1] - 1, tied[h] - 1, -1):
+                # rows of grade g with a higher score than i are the first `higher` ones
                 while higher and s[tied[g] + higher - 1] <= s[i]:
                     higher -= 1
                 for b in range(min(higher, max_count[g] + 1)):
@@ -254,6 +259,7 @@ def _from_above(
         # pairs with t >= mu have multiplier 1
         beta = m[nb, 0] - m[over, 0]
         if smooth is not None:
+            # pairs with 0 < t <= mu: rows first to over - 1; from `split` on they are in the next cell
             end = h * (np.floor(low / h) + 1)
             r = low - (end - h)
             while first < over and z[below[first]] <= low:
@@ -286,6 +292,7 @@ def _from_below(
         # pairs with t >= mu have multiplier 1
         gamma = w[under, 0]
         if smooth is not None:
+            # pairs with 0 < t <= mu: rows under to last - 1; those before `split` are in the cell before
             start = h * np.floor(s / h)
             while last < na and (last < under or z[above[last]] - 1 < s):
                 last += 1

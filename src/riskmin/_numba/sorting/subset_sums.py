@@ -46,10 +46,10 @@ def log_symmetric_polynomials(odds: Any, max_size: int, step: int) -> Any:
 def inclusion_probabilities(odds: Any, checkpoints: Any, step: int, size: Any) -> Any:
     """Return the probability of each row to be in the subset, where `size` is the distribution of its size.
 
-    Rows are decided one by one, given how many are still to be taken: with r to go, row i is taken with
-    probability odds_i e_{r-1}(rows after i) / e_r(rows from i on). Rounding errors of a decision leave the
-    result the marginals of a distribution of that size, to the last digits. block recomputes the sums of
-    `step` rows from the stored ones.
+    Rows are decided one by one: if r rows are still to be taken, row i is taken with probability
+    odds_i e_{r-1}(rows after i) / e_r(rows from i on). Despite rounding errors in these probabilities, the
+    result is the marginals of a distribution over subsets of that size, up to the last digits. block
+    recomputes the sums of `step` rows from the stored ones.
     """
     n, max_size = len(odds), checkpoints.shape[1] - 1
     remaining, probabilities = size.copy(), np.zeros(n)

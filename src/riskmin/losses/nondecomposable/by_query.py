@@ -18,6 +18,7 @@ def check_ranking_labels(loss: object, y: Array) -> None:
     """Require grades and query numbers, with two different grades in at least one query."""
     _check_grade_and_query(loss, y)
     labels = np.asarray(to_numpy(y))
+    # sorted by query and grade: two different grades of a query are adjacent somewhere
     rows = lexsort_rows(labels[:, 0], labels[:, 1])
     grades, ids = labels[rows, 0], labels[rows, 1]
     if not np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])):
@@ -37,6 +38,7 @@ def check_relevance_labels(loss: object, y: Array) -> None:
     """Require grades >= 0 and query numbers, with relevant and irrelevant rows in at least one query."""
     _check_nonnegative(loss, y)
     labels = np.asarray(to_numpy(y))
+    # queries of relevant rows that also have irrelevant ones
     relevant = labels[:, 0] > 0
     if not np.isin(labels[relevant, 1], labels[~relevant, 1]).any():
         raise ValueError(
@@ -76,13 +78,13 @@ class QueryRows:
     grade : (m,) array
         The grades of these rows.
     query : (m,) array
-        The query of each of these rows, numbered from 0 among the queries that are kept.
+        The query of each of these rows, numbered from 0 among the queries with different grades.
     starts : (q + 1,) array
         The start of each query in `rows`, and the end of the last one.
     mean : (q,) array
         The mean weight of the rows of each query.
     sum_of_means : float
-        The sum of the mean weights of all queries, of which these may be a part.
+        The sum of the mean weights of all queries, of which these may be only a part.
 
     Examples
     --------
@@ -106,7 +108,7 @@ class QueryRows:
     ) -> QueryRows:
         """Group the rows by labels and weights; with `relevant`, all grades above 0 count as the same.
 
-        If the rows are those of a part of the queries only (possibly none), `total` is the sum of the mean
+        If the rows belong to only some of the queries (possibly to none), `total` is the sum of the mean
         weights of all queries.
         """
         labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)
@@ -119,11 +121,12 @@ class QueryRows:
         ends = np.append(starts[1:], len(rows))
         sizes = ends - starts
         informative = grade[rows[starts]] > grade[rows[ends - 1]]
+        # weight of a query: the mean of its rows
         mean = (np.add.reduceat(weights[rows], starts) / sizes)[informative]
         total = total or float(mean.sum())
         if not total > 0:
             raise ValueError(
-                f"{type(loss).__name__} finds no weight on queries of different grades: give their rows some"
+                f"{type(loss).__name__} needs weight on queries of different grades: give their rows some"
             )
         rows, sizes = rows[np.repeat(informative, sizes)], sizes[informative]
         query = np.repeat(np.arange(len(sizes)), sizes)
@@ -143,6 +146,7 @@ class QueryRows:
     @cached_property
     def group_starts(self) -> NDArray:
         """The starts of the groups of rows of the same query and grade, and the end of the last group."""
+        # a group begins where the query or the grade changes
         new = (np.diff(self.query) != 0) | (np.diff(self.grade) != 0)
         return np.append(np.flatnonzero(np.append(True, new)), len(self.rows))
 
@@ -177,6 +181,7 @@ class QueryRows:
 
     def scores(self, z: Array) -> NDArray:
         """Return the scores of the rows in float64, centered per query: sums of large ones would cancel."""
+        # the loss is invariant to a shift per query
         s = to_numpy(z).astype(np.float64)[self.rows]
         return s - (self.query_sums(s) / np.diff(self.starts))[self.query]
 

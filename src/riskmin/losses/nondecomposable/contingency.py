@@ -27,6 +27,7 @@ from riskmin.numerics.sorting import as_float64, prefix_sums, stable_argsort
 
 def check_equal_weights(loss: object, c: Array) -> None:
     """Raise a ValueError if rows have different weights: a contingency table counts rows."""
+    # a tolerance: equal weights that were normalized may differ by rounding
     xp = namespace(c)
     if float(xp.max(c)) > float(xp.min(c)) * (1 + 1e-6):
         raise ValueError(
@@ -72,6 +73,7 @@ class SortedScores:
 
     def score_gain(self, misses: Any, alarms: Any) -> Array:
         """Return the largest sum_i z_i (y'_i - y_i) / n over labelings with these misses and alarms."""
+        # an alarm adds 2 z_i / n, a miss subtracts 2 z_i / n
         return 2 / len(self.z) * (self.negative_sums[alarms] - self.positive_sums[misses])
 
     def as_float(self, count: Array) -> Array:
@@ -158,6 +160,7 @@ class FBeta:
 
     def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return the misses, the alarms and Delta of every possible contingency table."""
+        # all (n+ + 1)(n- + 1) pairs of misses and alarms
         misses, alarms = (a.ravel() for a in np.indices((n_positive + 1, n_negative + 1)))
         hits = (1 + self.beta**2) * (n_positive - misses)
         return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
@@ -165,7 +168,7 @@ class FBeta:
     def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
-        It takes O(n^2), so it is for up to a few thousand rows.
+        It takes O(n^2) steps, which suits up to a few thousand rows.
         """
         check_equal_weights(self, c)
         return smoothed_by_entropy(self, z, y, mu)
@@ -248,7 +251,7 @@ class PrecisionAtK:
     def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
-        It takes O(n n+ + n k), so it is for up to a few thousand rows.
+        It takes O(n n+ + n k) steps, which suits up to a few thousand rows.
         """
         check_equal_weights(self, c)
         return smoothed_by_entropy(self, z, y, mu)

@@ -120,6 +120,7 @@ def _pair_hinges_hessian(
     diagonal = xp.zeros_like(z)
     for above, p, below, q in parts:
         low, s = z[above] - 1, z[below]
+        # the rows below with 0 < beta < 1 are a range: low_i < s_j <= low_i + mu
         first, last = ranks_in_sorted(s, low, side="right"), ranks_in_sorted(s, low + mu, side="right")
         pair_blocks.append(PairBlock(above, p / (mu * total), below, q, first, last))
         sums_above, sums_below = pair_block_products(pair_blocks[-1], xp.ones_like(z))
@@ -179,6 +180,7 @@ class RocArea:
         p, q = c[above], c[below]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
             raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
+        # normalized per class, so that the weights of all pairs have sum one
         yield above, p / xp.sum(p), below, q / xp.sum(q)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
@@ -273,6 +275,7 @@ class Ordinal:
         else:
             parts = self._grades(rows, grade, c)
             sums = xp.stack([xp.sum(c[grade == k]) for k in range(len(grades))])
+            # sum_kh C(k, h) (weight of grade k) (weight of grade h)
             total = sums @ (self._table(sums) @ sums)
         if not float(total) > 0:
             raise ValueError(f"no pair of grades in y has a weight above 0: check {self!r} and the weights")
@@ -280,6 +283,7 @@ class Ordinal:
 
     def _halves(self, rows: Array, grade: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield the pairs of the upper with the lower half of the grades, then recursively of each half."""
+        # rows stay sorted by z in each half: one sort serves all log g levels
         stack = [(rows, 0, int(grade.max()) + 1)]
         while stack:
             rows, lo, hi = stack.pop()
@@ -294,6 +298,7 @@ class Ordinal:
         """Yield the pairs of each grade with all lower ones, whose weights are multiplied by the costs."""
         levels = grade[rows]
         for k, cost in enumerate(self._table(c[: int(grade.max()) + 1])):
+            # lower grades of cost 0 are left out
             above, below = rows[levels == k], rows[(levels < k) & (cost[levels] > 0)]
             if len(below):
                 yield above, c[above], below, c[below] * cost[grade[below]]

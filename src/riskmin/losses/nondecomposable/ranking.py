@@ -205,6 +205,7 @@ class Mrr:
         s, irrelevant_starts = q.scores(z), q.group_starts[1:-1:2]
         # per query the relevant rows, then the irrelevant ones, both by decreasing score
         order = lexsort_rows(-s, -q.grade, q.query)
+        # the number of irrelevant rows in front of the first relevant one, per query
         n_front = np.empty(len(irrelevant_starts), np.int64)
         most_violating_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
         # irrelevant rows in front of the first relevant one, then all others
@@ -270,7 +271,7 @@ class PairwiseHinge:
         query_weight = np.where(pairs > 0, q.weight, 0.0)
         if not query_weight.sum() > 0:
             raise ValueError(
-                "PairwiseHinge finds no pair of rows that both have weight: give more rows weight"
+                "PairwiseHinge needs a pair of rows that both have weight: give more rows weight"
             )
         query_weight = query_weight / query_weight.sum() / np.where(pairs > 0, pairs, 1.0)
         return (
@@ -285,12 +286,14 @@ def _worst_rankings(q: QueryRows, z: Array, gain: NDArray, discount: NDArray) ->
 
     The gains are normalized such that the ideal ranking of each query has the sum 1.
     """
+    # in the order of decreasing grades, the position of a row is its ideal one
     s, ideal = q.scores(z), discount[q.position]
     gain = gain / q.query_sums(ideal * gain)[q.query]
     # within a grade by decreasing score; grades stay in place
     order = lexsort_rows(-s, -q.grade, q.query)
     places = _worst_places(q, s[order], gain, discount)
     differences, weight = _place_differences(q, s, order, places), q.weight[q.query]
+    # Delta per row; place k, behind all discounted positions, has discount 0
     delta = (ideal - np.append(discount, 0.0)[places]) * gain
     return float(weight @ (differences * s + delta)), _scatter(q.rows, weight * differences, z)
 
@@ -346,6 +349,7 @@ def _place_differences(q: QueryRows, s: NDArray, order: NDArray, front: NDArray)
     front_of_row[order] = front
     ideal = actual.copy()
     ideal[order] = q.position
+    # positions in the maximizing ranking: by `front`, then by score
     actual[lexsort_rows(-s, front_of_row, q.query)] = q.position
     return group_means((ideal - actual) / q.pair_counts[q.query], order, q.query, q.grade, s)
 
