@@ -102,7 +102,7 @@ def check_writable(*paths: Path | None) -> None:
         if not folder.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {folder}; make it first")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
+            raise ValueError(f"{path} cannot be written: you may not write to the folder {folder}")
 
 
 def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
@@ -145,8 +145,8 @@ def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: 
     for option, column, content in (("--target", target, "labels"), ("--qid", qid, "query ids")):
         if column is not None and kind in ("svmlight", "npz", "rsk"):
             raise ValueError(
-                f"{option} names a column of a table, but {path} is {kind}, whose {content} have a place of "
-                "their own: leave it out"
+                f"{option} names a column of a table, but {path} is {kind}, whose format defines where "
+                f"{content} are: leave it out"
             )
     if not quiet and path.is_file() and path.stat().st_size > ANNOUNCE_READ_ABOVE_BYTES:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
@@ -185,6 +185,7 @@ def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *,
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data
+    # the same columns in another order
     if sorted(data.feature_names) == sorted(known):
         position = {name: i for i, name in enumerate(data.feature_names)}
         return data._replace(X=data.X[:, [position[name] for name in known]])
@@ -205,6 +206,7 @@ def suppress_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # no summary mentions a checkpoint that could not be written
         warnings.filterwarnings("always", ".*the run goes on without a checkpoint", RuntimeWarning)
         warnings.showwarning = print_warning
         yield
@@ -217,6 +219,7 @@ _OPTION_OF_PARAMETER = {
     "positive=True": "--positive",
     "try positive=False": "leave it out",
     "set standardize=True": "add --standardize",
+    # replaced in this order: "alpha=" before "alpha"
     "alpha=": "--lam ",
     "alpha": "--lam",
     "tol=": "--tol ",
@@ -246,6 +249,7 @@ def print_table(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     side = "<" if left else ">"
     for row in cells:
+        # the last column is not padded
         line = "  ".join(f"{cell:{side}{width}}" for cell, width in zip(row[:-1], widths[:-1], strict=True))
         click.echo(f"  {line}  {row[-1]}".rstrip())
 
@@ -281,6 +285,7 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
     if not isinstance(reg, Separable):
         return False
     reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    # per weight: the factor of |w|, and the bounds on w
     terms = reg.terms(np.zeros(n_weights))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
 

@@ -24,6 +24,7 @@ from riskmin.cli.commands.warmup import warmup
 from riskmin.core import UnsupportedProblem, signals
 from riskmin.core.messages import one_line
 
+# 70 is EX_SOFTWARE of sysexits.h; shells report death by a signal as 128 + its number
 _EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
 
 _EPILOG = """\b
@@ -108,6 +109,7 @@ def _main(args: Sequence[str] | None) -> int:
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         _fail(f"{cause} before there was anything to save")
         return _EXIT_SIGNAL_BASE + number
+    # anything else is unexpected: the traceback is part of the report
     except Exception:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")

@@ -92,6 +92,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that define the objective, its tolerances and limits."""
+    # decorators apply from the last to the first: reversed, --help lists the options in this order
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -105,6 +106,7 @@ def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     task = get_loss(given["loss"]).task
     task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes
     _check_options(task, given)
+    # raises if the name is unknown
     get_solver(given["solver"])
     settings = {
         "regularizer": given["reg"],
@@ -149,7 +151,9 @@ def make_estimator(given: dict[str, Any]) -> Any:
     }
     if given.get("contamination") is not None:
         settings["contamination"] = given["contamination"]
+    # `path` and `cv` have no --lam: they replace alpha in every fit
     model = kinds[task](alpha=given.get("lam", 1.0), **settings)
+    # raises if the name is unknown, or --positive does not support the regularizer
     resolve_regularizer(model)
     return model
 

@@ -267,6 +267,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
                 "warm_start=True starts from the last fit, which had other labels or features: "
                 "set warm_start=False or make a new estimator"
             )
+        # layout of w: the (p, n_nodes) weights in row-major order, then the intercepts
         last = np.ravel(self.coef_.T)
         return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
 

@@ -177,7 +177,7 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
         beta, b = fit_kernel_machine(self, kernel, X, signs, weight)
         self.support_ = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
-        # w = (K beta, beta) / ROOT: ROOT times its first half are the scores of the training rows
+        # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores of the training rows
         self.intercept_ = self._decision_intercept(
             lambda: SQRT2 * self.result_.w[: len(signs)], b, signs, weight
         )

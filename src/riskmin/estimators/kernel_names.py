@@ -111,6 +111,7 @@ def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
         # variance of all entries of X, with row weights c
         mean = float((c @ X).mean())
         variance = float(c @ squared_norms(X)) / int(p) - mean * mean
+        # a variance of rounding errors only: X is constant, and gamma = 1 as in scikit-learn
         return 1.0 / (int(p) * variance) if variance > 1e-12 * mean * mean else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
         raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
@@ -130,6 +131,7 @@ def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArr
 
 def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
     """Split rows into slices: a float64 block of `n_columns` columns takes at most KERNEL_CHUNK_BYTES."""
+    # 8 bytes per entry
     step = max(1, KERNEL_CHUNK_BYTES // (8 * max(n_columns, 1)))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
@@ -140,6 +142,7 @@ def fit_kernel_machine(
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     check_parameters(model)
     check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+    # cache_size is in MB of 2**20 bytes
     K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
     loss = resolve_loss(model)
     fit_intercept = model.fit_intercept and supports_intercept(loss)

@@ -160,6 +160,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         options = {"fit_intercept": self.fit_intercept, "qid": qid}
         w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)
         self._set_fitted(w, b)
+        # queries are encoded as 0, 1, 2, ...
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self

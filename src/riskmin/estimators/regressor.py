@@ -190,6 +190,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: 
             self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
         else:
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
+            # b is a scalar if there is no intercept
             self.intercept_ = b + np.zeros(y.shape[1])
 
     def predict(self, X: Any) -> NDArray:

@@ -26,6 +26,7 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         )
         contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
         require(contains_zero, loss, f"the domain of {form} must hold lower <= 0 <= upper for every row")
+        # moderate scores, scores in the tails, and scores far out on both sides
         for scores in (z, 30 * z, 1e3 * np.sign(z), -1e3 * np.sign(z)):
             _check_at_slopes(loss, form, scores, y, lower, upper)
         for _ in range(10):
@@ -102,6 +103,7 @@ def _best_score(loss: Loss, form: str, u: Array, y: Array) -> Array:
     if form == INTERVAL:
         dual = interval_conjugate_of(loss, y)
         assert dual is not None
+        # derivative of l*(u) = shift u + epsilon |u| + square u^2 / 2
         return dual.shift + dual.epsilon * np.sign(u) + dual.square * u
     assert isinstance(loss, HasConjugate)
     return loss.conjugate_grad(u, y)
@@ -125,6 +127,7 @@ def _check_at_slopes(loss: Loss, form: str, z: Array, y: Array, lower: Array, up
     value, u = _row_losses(loss, z, y)
     inside = np.all(u >= lower - 1e-12 * (1 + abs(u))) and np.all(u <= upper + 1e-12 * (1 + abs(u)))
     require(inside, loss, f"the loss has a slope outside of the domain of its {form}")
+    # at an end of the domain, rounding may leave it
     u = np.minimum(np.maximum(u, lower), upper)
     total = value + _conjugate(loss, form, u, y)
     _require_equal(loss, form, total, u, z, value, "at a slope of the loss")

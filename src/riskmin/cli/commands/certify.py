@@ -63,7 +63,7 @@ def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json:
     fitted = load_model(model)
     if fitted.weighted_:
         raise ValueError(
-            f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
+            f"{model} was fitted with weights of rows, which {data} does not hold: it cannot be certified"
         )
     table = load_for_model(fitted, data, target, qid, labels=TASK_BEHAVIORS[fitted.task].needs_labels)
     result, numbers = certify_model(fitted, table.X, table.y, table.qid, **limits)
@@ -75,6 +75,7 @@ def _intact(path: Path) -> bool:
     from riskmin.core.persist import checksum, load_arrays
 
     arrays, meta = load_arrays(path, "model")
+    # the checksum covers the arrays and all other metadata
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))
 
 

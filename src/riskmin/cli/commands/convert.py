@@ -140,6 +140,7 @@ class _ConversionProgress:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # erase the live line: carriage return, then the ANSI code that clears to the end of the line
         if self.live and not self.quiet:
             click.echo("\r\033[K", nl=False, err=True)
 
@@ -149,6 +150,7 @@ class _ConversionProgress:
         if self.quiet or now < self.next_report_time:
             return
         self.next_report_time = now + self.interval
+        # time left if the rest of the input is read at the mean speed so far
         left = f", {duration((now - self.start) * (1 / share - 1))} left" if share > 0 else ""
         line = f"riskmin: {rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{left}"
         click.echo(f"\r\033[K{line}" if self.live else line, nl=not self.live, err=True)

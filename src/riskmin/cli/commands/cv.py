@@ -100,10 +100,12 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
         raise ValueError(
             "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
         )
+    # without --scoring: the metric that the loss bounds, else the score of the estimator
     name = given["scoring"]
     measure = measure_for_loss(get_loss(given["loss"])) if name is None else measure_by_name(name, task)
     scoring = None if measure is None else measure.scorer
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    # these tasks have no CV estimator: the same search, with folds that keep queries together
     if task in ("ordinal", "ranking"):
         scored = GradeErrorScorer.name if measure is None else measure.name
         return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
@@ -117,6 +119,7 @@ def _fit(search: Any, table: Dataset, scored: str) -> None:
     """Run the search; errors that are due to --scoring name that option."""
     try:
         search.fit(table.X, table.y, **query_kwargs(search, table.qid))
+    # scorers of scikit-learn raise these errors without naming the option
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise

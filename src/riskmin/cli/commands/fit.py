@@ -102,6 +102,7 @@ def fit(
     outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
+        # MPI ranks load and fit together; the root alone checks and writes files
         ranks = coordination(executor)
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
@@ -161,6 +162,7 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
     ):
         model.set_params(callback=progress)
         model.fit(table.X, table.y, **query_kwargs(model, table.qid))
+    # the model must not refer to the closed display
     model.set_params(callback=None)
 
 

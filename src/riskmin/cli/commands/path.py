@@ -101,6 +101,7 @@ def _fit_path(
     from riskmin.regularizers import absorb_sizes, penalized_part
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
+    # J has alpha as its strength; only its risk and its regularizer are used along the path
     J = _objective(model, table, executor)
     risk, reg = J.risk, penalized_part(J.reg)
     lams = given["lams"] or lam_grid(risk, absorb_sizes(reg), given["n_lams"] or 13).tolist()
@@ -148,6 +149,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
 
     n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
     task.check(model, table.y, table.qid)
+    # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
     labels, weight = task.targets(model, table.y, n)
     outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
@@ -169,6 +171,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
 
 
 def _threads(jobs: int) -> int | None:
+    # None: one thread per core
     return None if jobs == -1 else jobs
 
 

@@ -75,6 +75,7 @@ def _class_codes(model: Any, y: NDArray) -> NDArray:
             f"the label {format_label(unknown[0])} is none of the model's, {known}: "
             "check the data and --target"
         )
+    # classes_ is sorted, and holds all labels of y
     index = np.searchsorted(model.classes_, y).astype(np.float64)
     return index if is_multi_output(fitted_loss(model)) else 2 * index - 1
 
@@ -82,6 +83,7 @@ def _class_codes(model: Any, y: NDArray) -> NDArray:
 def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     from sklearn.utils.class_weight import compute_sample_weight
 
+    # weights as in `fit`: class weights, normalized to sum to 1
     codes = _class_codes(model, y)
     weight = compute_sample_weight(model.class_weight, y)
     return codes, weight / weight.sum()
@@ -182,6 +184,7 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     if len(y) > 1:
         result["R^2"] = metrics.r2_score(y, y_pred)
     if isinstance(loss, Poisson):
+        # the deviance takes logarithms of predictions, which may have underflowed to 0
         result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
     if isinstance(loss, Quantile):
         result[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= y_pred)
@@ -206,6 +209,7 @@ def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         "novel": float(np.mean(novel)),
         "mean loss": mean_loss(model, z, np.zeros(len(z))),
     }
+    # labels are optional; of two classes, the rarer one is taken for novel
     classes, counts = np.unique([] if y is None else y, return_counts=True)
     if len(classes) == 2:
         rare = classes[np.argmin(counts)]

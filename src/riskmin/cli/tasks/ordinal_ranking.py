@@ -131,6 +131,7 @@ def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         measure_for_loss(Ndcg(k=10)),
         measure_for_loss(Mrr()),
     ):
+        # the measures are defined for grades >= 0 of which one is positive
         if measure is not None and grades.min() >= 0 and grades.max() > 0:
             metrics[measure.name] = float(measure.scorer(model, X, grades, qid=qid))
     with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries

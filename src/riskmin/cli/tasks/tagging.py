@@ -77,6 +77,7 @@ def n_input_columns(model: Any) -> int | None:
     """Number of input columns, without the label, of the training sentences."""
     if model.template != "window":
         raise ValueError("the model was fitted to features that were made in Python: predict there")
+    # features are named "w[0]:the", "pos[-1]|pos[0]:DT|NN", ...: one prefix per column, "w" for the word
     prefixes = {name.partition("[")[0] for name in model.features_}
     return 1 + len(prefixes - {"w"})
 
@@ -209,7 +210,9 @@ def recompute_tagging_risk(model: Any, X: Any, y: Any) -> float:
 
     tokens, _ = read_tokens(model, X, None, reset=False)
     codes, _ = targets(model, y, len(y))
+    # y of a chain loss has two columns: label index and sequence number
     sentence = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
+    # score rows: the tokens, then k rows of transitions, the starts and the ends
     z = np.vstack([emissions(model, tokens.X), model.transitions_, model.start_, model.end_])
     c = np.full(len(codes), 1 / len(tokens.lengths))
     value, _ = resolve_loss(model).value_grad(z, np.column_stack([codes, sentence]), c)

@@ -103,6 +103,7 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
     ([1], [2], 2000000)
     """
     deviation = np.sqrt(moments.variance)
+    # constant columns have no scale; overflow makes a deviation infinite
     columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
@@ -141,6 +142,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     candidates.append("bundle")
     if not smooth and isinstance(loss, Smoothable) and isinstance(reg, Smooth):
         candidates.append("smoothing")
+    # result.solver names the classes of all solvers of the run
     return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
 
 

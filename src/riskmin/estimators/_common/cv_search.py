@@ -77,7 +77,8 @@ def search_alphas(
     ----------
     template : estimator
         Template of all fits, whose alpha is ignored.
-    data : Rows
+    data : LabeledRows
+        All rows, of which the folds are subsets.
     alphas : array or int
         The values of alpha, or the size of the default grid.
     splits : pairs of arrays
@@ -92,9 +93,10 @@ def search_alphas(
     check_parameters(template)
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
-    whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
+    used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
+    problems = [_fold_problem(template, part).objective for part in used.by_problem(template)]
     for problem in problems:
+        # a user-defined loss is tested for convexity once, not in every fold
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
     if not resolve_loss(template).separable:
         risk = problems[0].risk
@@ -130,6 +132,7 @@ class _FoldProblem(NamedTuple):
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
         """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
         risk: Any = self.objective.risk
+        # results of a path differ from the objective in lam only
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
             result = self.scaling.with_zeroed_constants(J, result)
@@ -211,6 +214,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
 
 def _takes_weights(scorer: Any) -> bool:
     """Whether a scorer takes weights; those of scikit-learn pass keywords on to their score function."""
+    # `_score_func` is the metric inside a scorer that `make_scorer` returned
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 

@@ -194,6 +194,7 @@ def fit_linear(
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X."""
+    # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - getattr(risk, "n_intercepts", 0)
     return Objective(
         risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
@@ -226,6 +227,7 @@ def fit_objective(
     risk: Any = objective.risk
     if scaling is not None:
         result = scaling.with_zeroed_constants(objective, result)
+    # minimize over b once more, at the final w
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
     # a run may converge to w = 0: the note explains why, and how to avoid it
@@ -324,8 +326,10 @@ def _best_intercept(
     risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
 ) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
+    # centered squared losses: b follows from w and the means
     if isinstance(risk, CenteredIntercepts):
         return risk.intercept(result.w), result.value
+    # no intercept, or explicit ones, which are entries of w
     if isinstance(risk, Risk):
         return 0.0, result.value
     if isinstance(risk, ProfiledIntercept):
@@ -340,6 +344,7 @@ def _best_intercept(
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
     coordination: Any = coordination_of(risk)
+    # `rank` exists for MPI only
     if not model.verbose or getattr(coordination, "rank", 0) > 0:
         yield model.callback
         return
@@ -377,10 +382,12 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
+    # the offset is subtracted in `decision_function`
     if model.task == "novelty":
         return affine_scores(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
         return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    # coef_ is (k, p), and products take the (p, k) matrix in row-major order
     return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
 
 

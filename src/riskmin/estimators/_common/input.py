@@ -149,6 +149,7 @@ def select_rows(X: Any, mask: NDArray) -> Any:
 def _subset(part: Any, rows: NDArray) -> Partition:
     """Return some rows of a partition; one held by workers keeps its type, which its executor recognizes."""
     subset = RowSubset(part, rows)
+    # only partitions held by workers have `pick`
     if not hasattr(part, "pick"):
         return subset
     remote: Partition = replace(part, shape=subset.shape, nnz=subset.nnz, pick=SelectRows(rows, part.pick))
@@ -208,6 +209,7 @@ class RowSubsetSource:
     rows: NDArray
 
     def part(self, start: int, stop: int) -> Partition:
+        # the smallest contiguous range of the source that holds these rows
         first, last = int(self.rows[start]), int(self.rows[stop - 1])
         return RowSubset(self.source.part(first, last + 1), self.rows[start:stop] - first)
 
@@ -235,6 +237,7 @@ class PlacedRows:
 
 def _place(X: PartitionedMatrix) -> Any:
     """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
+    # scores need neither labels nor weights
     executor, empty = X.executor, np.zeros(0)
     if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
         return X.whole()
@@ -255,7 +258,10 @@ def linear_scores(X: Any, w: NDArray) -> NDArray:
 
 
 def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
-    """Return the scores X w + b of validated rows; raise if one is not finite. `what` names a row."""
+    """Return the scores X w + b of validated rows; raise if one is not finite.
+
+    `row_name` is the word for a row in the message.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
         z: NDArray = linear_scores(X, w) + b
     if not np.isfinite(z).all():

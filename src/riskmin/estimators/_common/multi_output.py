@@ -56,6 +56,7 @@ def loss_for_classes(loss: Any, k: int) -> Any:
             f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
             "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
         )
+    # a margin m is a cost of m for every mistake
     if isinstance(loss, Hinge):
         return MulticlassHinge(None if loss.margin == 1 else loss.margin * (1 - np.eye(k)))
     return Softmax() if isinstance(loss, Logistic) else MulticlassSquaredHinge()

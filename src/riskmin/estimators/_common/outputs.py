@@ -61,6 +61,7 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
         [single.result_ for single in models], fitted_regularizer(models[0]), float(model.alpha), model.tol
     )
     value = sum(single.objective_ for single in models)
+    # all outputs have the same X, hence the same scale
     model.scale_ = models[0].scale_
     model._hints = next(
         (single._hints for single in models if single.result_.status == result.status), ConvergenceHints()
@@ -107,6 +108,7 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
     ((2,), 'converged', 'tol', True)
     """
+    # a run proves max_s s b - lam Omega*(-s a / lam): s is the scale of its cut
     scales = [reg.scale(r.cut, lam) for r in results]
     a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
     b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
@@ -124,6 +126,7 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     # (p, k) matrices of weights and slopes, in row-major order as for joint problems
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
     met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
+    # the note of a run that did not converge, or one that all outputs share
     notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]
     note = next(filter(None, notes), "")
     return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met, note)

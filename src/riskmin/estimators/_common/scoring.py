@@ -93,6 +93,7 @@ def measure_by_name(name: str, task: str) -> Measure:
 
 def measure_for_loss(loss: Any) -> Measure | None:
     """Return the measure that a loss bounds; None if there is none."""
+    # a smoothed loss bounds the measure of the loss inside
     loss = loss.loss if isinstance(loss, Smoothed) else loss
     if isinstance(loss, RocArea):
         return Measure("ROC area", "classification", sklearn_metrics.get_scorer("roc_auc"))
@@ -100,6 +101,7 @@ def measure_for_loss(loss: Any) -> Measure | None:
         return Measure("break-even point", "classification", _scorer_of_scores(metrics.prbep_score))
     if isinstance(loss, FBeta):
         return Measure(f"F{loss.beta:g}", "classification", FBetaScorer(loss.beta))
+    # a subclass of PrecisionAtK, so tested first
     if isinstance(loss, RecallAtK):
         scorer = _scorer_of_scores(metrics.recall_at_k_score, k=loss.k)
         return Measure(f"recall at {loss.k}", "classification", scorer)

@@ -67,6 +67,7 @@ def describe_trivial_fit(
         symptom = f"the scores of {loss!r} carry no information, as J is least at w = 0 within tol"
     if not symptom or symptom.endswith("check y"):
         return symptom
+    # J without weights, compared with the bound: an upper bound of what weights can gain
     value = objective.value(_without_weights(objective, w))
     within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), MAX_TRIVIAL_TOL) * value
     if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
@@ -105,6 +106,7 @@ def _has_signal(objective: Objective) -> bool:
         return True
     label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
     if risk.multi_output and label.shape[1] == 1:
+        # one indicator column per class
         label = (label == np.unique(label)) * 1.0
     label = label - c @ label  # centered
     rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_n_rows)])
