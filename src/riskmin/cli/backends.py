@@ -68,6 +68,7 @@ def _check(given: dict[str, Any], task: str) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --dask tls://HOST:PORT")
         if given[name] is not None and not given[name].is_file():
             raise ValueError(f"--{name.replace('_', '-')}: there is no file {given[name]}; check the path")
+    # --jobs counts threads of this process, which would be idle
     if backends and given["jobs"] != 1:
         raise click.UsageError(
             f"--jobs is for threads of this process, but {backends[0]} computes in others: leave one out"
@@ -90,6 +91,7 @@ def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
         from riskmin.executors.dask.client import dask_client
         from riskmin.executors.dask.executor import DaskExecutor
 
+        # without files, Dask takes them from its configuration
         files = {name: given[f"tls_{name}"] for name in ("ca", "cert", "key")}
         settings = {name: None if file is None else str(file) for name, file in files.items()}
         return DaskExecutor(stack.enter_context(dask_client(given["dask"], **settings)))
@@ -102,6 +104,7 @@ def _spmd() -> Any:
 
     executor = Spmd()
     try:
+        # reading the rank imports mpi4py and initializes MPI
         _ = executor.rank
     except ImportError as error:
         raise ValueError(
@@ -163,6 +166,7 @@ def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> An
     """Load files as the partitions of one table, in this process or in those of the executor."""
     from riskmin.data import load_partitioned
 
+    # a single store can be split into several partitions
     source = paths[0] if len(paths) == 1 else list(paths)
     data = load_partitioned(source, executor=executor or _InProcessReader(), **settings)
     # without an executor all partitions are in memory: concatenate them to one matrix

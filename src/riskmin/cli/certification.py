@@ -93,6 +93,7 @@ def certify_model(
         "criterion": model.result_.criterion,
         "standardized": getattr(model, "scale_", None) is not None,
     }
+    # sequences for a tagger, rows for all other models
     n_rows = len(X) if model.task == "tagging" else X.shape[0]
     atol = _claimed_atol(model, X, y, qid)
     # claims that are checked without another run
@@ -191,6 +192,7 @@ def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
     from riskmin.estimators._common.multi_output import is_multi_output
     from riskmin.estimators.ordinal import thresholds
 
+    # no intercept: the offset of a novelty detector is not part of the objective
     if model.task in ("novelty", "tagging"):
         return None
     if is_multi_output(fitted_loss(model)):  # multi-output intercepts are part of w, or follow from it
@@ -302,8 +304,10 @@ def _claim_error(model: Any, n_rows: int, J: float, atol: float) -> str | None:
     # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
     if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
+    # one point at which the cut must lie below the risk; the proof adds others
     if (excess := _cut_excess(model, model.result_.w, J)) > 0:
         return f"the cut is not valid: at the model's weights it exceeds the risk by {excess:.2g}"
+    # the gap that the run itself claims, with the value that its solver reached
     gap = (result.value - bound) / result.value if result.value else 0.0
     if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING_RTOL):
         return f"it claims to have converged to an absolute gap of {atol:.2e}, but it is {result.gap:.2e}"
@@ -369,6 +373,7 @@ def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: fl
     if excess > 0:
         reason = f"the cut is not valid: at weights visited by the proof it exceeds the risk by {excess:.2g}"
         return CertificationResult(1, "refuted", reason)
+    # the verdict depends on how the proved gap compares with the goal and with the claim
     gap, claimed_gap = numbers["gap_rel"], numbers["claimed_gap_rel"]
     absolute = numbers["objective"] - numbers["lower_bound"]
     if goal_atol > 0 and absolute <= goal_atol:
@@ -380,6 +385,7 @@ def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: fl
     statement = f"the objective is within {gap:.2e} of the optimum"
     if gap <= claimed_gap + ROUNDING_RTOL:
         return CertificationResult(0, "certified", f"{statement}, as proved anew")
+    # claims below OBJECTIVE_RTOL are not resolved
     if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
         suffix = f"it claims {claimed_gap:.2e}, too close to check"
         return CertificationResult(0, "certified", f"{statement}, as proved anew; {suffix}")

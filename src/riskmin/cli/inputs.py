@@ -99,6 +99,7 @@ def check_writable(*paths: Path | None) -> None:
             raise ValueError(f"{path} is a folder: name a file in it")
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is not a regular file, and cannot be replaced by one")
+        # a file is written to a temporary neighbor and renamed: the folder must be writable
         if not folder.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {folder}; make it first")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -111,6 +112,7 @@ def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None
     for name, path in outputs.items():
         if path is None:
             continue
+        # outputs are added to `used`, so that no two of them are the same file
         for other, taken in used.items():
             if _same_file(path, taken):
                 raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
@@ -130,6 +132,7 @@ def _is_inside_store(path: Path, folder: Path) -> bool:
     """Whether a path leads into a .rsk folder: directly, through a linked folder, or by a hard link."""
     if not folder.is_dir() or format_of(folder) != "rsk":  # the reader will report any other folder
         return False
+    # samefile follows links
     if any(parent.exists() and parent.samefile(folder) for parent in path.resolve().parents):
         return True
     return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
@@ -187,6 +190,7 @@ def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *,
         return data
     # the same columns in another order
     if sorted(data.feature_names) == sorted(known):
+        # positions in the data, in the order of the model
         position = {name: i for i, name in enumerate(data.feature_names)}
         return data._replace(X=data.X[:, [position[name] for name in known]])
     unknown = [name for name in data.feature_names if name not in set(known)]

@@ -89,6 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    # SIGTERM and SIGHUP raise KeyboardInterrupt, so that every command saves its state
     with signals.as_interrupts(), root_output_only(args):
         return _main(args)
 
@@ -102,9 +103,11 @@ def _main(args: Sequence[str] | None) -> int:
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
     except (ValueError, UnsupportedProblem, OSError, click.ClickException) as error:
         return _fail(str(error))
+    # before Exception: a lack of memory is not a bug
     except MemoryError:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
+        # a shell sees 128 + the number of the signal
         number = signals.last_signal()
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         _fail(f"{cause} before there was anything to save")

@@ -27,6 +27,7 @@ def _parse_grades(
     if value is None:
         return None
     words = [word.strip() for word in value.split(",")]
+    # two or more distinct grades, none of them empty
     if len(words) < 2 or not all(words) or len(set(words)) < len(words):
         raise click.BadParameter(f"{value!r} must name each grade once: write poor,fair,good.", ctx, param)
     try:
@@ -160,6 +161,7 @@ def make_estimator(given: dict[str, Any]) -> Any:
 
 def _check_options(task: str, given: dict[str, Any]) -> None:
     """Raise if an option would have no effect for the task."""
+    # an option without effect is an error, since the user expects one
     kind = f"{given['loss']} is a loss for {task}"
     if given["class_weight"] and task != "classification":
         raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")

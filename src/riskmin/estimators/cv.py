@@ -60,6 +60,7 @@ class _AlphaSearch:
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
+        # `fit` passed a validated array without names on to the estimator
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
 

@@ -217,6 +217,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
         codes = np.searchsorted(classes, y)
         tree = tree_of_labels(classes.tolist(), self.hierarchy, self.separator)
+        # without class weights, for standard deviations
         row_weight = weight
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
@@ -257,6 +258,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
         flat = flat_loss(self)
         if isinstance(flat, Softmax):
             return HierarchicalSoftmax(tree)
+        # a cost given with the loss object precedes the parameter `cost`
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
 
     def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:

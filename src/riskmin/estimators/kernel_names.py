@@ -49,6 +49,7 @@ def validate_kernel_rows(
 
     Objects, such as strings that only the kernel interprets, are given as one per row or as a 2-d array.
     """
+    # only a callable kernel accepts rows that are not numbers
     objects = (
         None
         if not callable(model.kernel) or isinstance(X, PartitionedMatrix) or sp.issparse(X)
@@ -162,6 +163,7 @@ def fit_kernel_machine(
         model, objective, get_solver(model.solver), start, n_rows=n, weighted=weight is not None
     )
     beta = coefficients(w)
+    # rows whose coefficient is zero do not affect predictions
     model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
     model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
     support_coef: NDArray = beta[model.support_]

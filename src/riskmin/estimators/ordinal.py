@@ -163,6 +163,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         resolve_loss(self)  # report an invalid loss before reading y
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
+        # before validation, which converts y to a NumPy array
         declared = _declared_order(y)
         X, y = validate_rows(self, X, y)
         if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, even fractional ones
@@ -204,6 +205,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         z = decision_scores(self, X)
         # grade k is predicted for scores in (bounds[k], bounds[k + 1]]
         bounds = np.concatenate([[-np.inf], self.thresholds_, [np.inf]])
+        # signed distance to the nearer of the two thresholds
         margin: NDArray = np.minimum(z[:, None] - bounds[:-1], bounds[1:] - z[:, None])
         return margin[:, 1] if len(self.classes_) == 2 else margin
 

@@ -156,6 +156,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         weight = normalize_weights(sample_weight, len(y))
         ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
         is_ranking = getattr(loss, "task", None) == "ranking"
+        # losses for regression fit single rows
         qid = ids if is_ranking else None
         options = {"fit_intercept": self.fit_intercept, "qid": qid}
         w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)

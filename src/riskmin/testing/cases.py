@@ -47,6 +47,7 @@ class LossCase(NamedTuple):
         y = self.y[rows]
         if self.shared:  # number the sequences anew: a repeated sequence counts as two
             y[:, 1] = np.repeat(np.arange(len(which)), [len(units[u]) for u in which])
+        # shared score rows follow those of the examples
         score_rows = np.append(rows, np.arange(len(self.y), len(self.z)))
         return LossCase(self.z[score_rows], y, self.c[rows]), score_rows
 
@@ -119,6 +120,7 @@ def make_case_sampler(
 
 def _requires_equal_weights(loss: Loss, sampler: CaseSampler) -> bool:
     """Whether the loss raises a ValueError for rows of different weights."""
+    # weights drawn from [0.5, 1.5] differ
     case = sampler.case(np.random.default_rng(0), 0.0)
     try:
         loss.value_grad(*case)
@@ -188,6 +190,7 @@ def _labels(loss: Loss, columns: int | None) -> LabelSampler:
         "multiclass": [_classes(columns)],
         "tagging": [_sequences(columns)],
     }
+    # the first choice that `check_labels` accepts, or the first one
     for choice in choices.get(getattr(loss, "task", "classification"), []):
         try:
             if isinstance(loss, ChecksLabels):

@@ -24,6 +24,7 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         require(
             lower.shape == upper.shape == y.shape, loss, f"the domain of {form} is not one interval per row"
         )
+        # l is bounded below by 0, so l*(0) = -inf_z l(z) is finite
         contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
         require(contains_zero, loss, f"the domain of {form} must hold lower <= 0 <= upper for every row")
         # moderate scores, scores in the tails, and scores far out on both sides
@@ -32,6 +33,7 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         for _ in range(10):
             _check_inside(loss, form, rng, y, np.maximum(lower, -3.0), np.minimum(upper, 3.0))
         _check_ends(loss, form, y, lower, upper)
+    # a loss may offer both forms, which must agree
     if len(forms) == 2:
         u = _draw_inside(rng, *_domain(loss, INTERVAL, y))
         same = close(_conjugate(loss, INTERVAL, u, y), _conjugate(loss, "conjugate", u, y), 1e-10, 1e-12)
@@ -69,6 +71,7 @@ def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
             f"but differences of dz give {central[i]:.6g}"
         )
         require(False, loss, failure)
+    # the dtype of the scores is preserved
     narrow = [a.astype(np.float32) for a in (z, y, c)]
     require(loss.curvature(*narrow).dtype == np.float32, loss, "the curvature is not of the scores' dtype")
     for far in (1e8, -1e8):

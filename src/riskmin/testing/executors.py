@@ -84,6 +84,7 @@ def _check_calls(tested: Executor, shards: Sequence[Shard]) -> None:
     require(in_order, tested, f"map is out of order: {results}")
     for size in (1, 30_000):
         each = [np.arange(size) + 0.1 * k for k in range(len(shards))]
+        # sums in shard order: any other order would change the last bits
         expected = Serial(shards).sum(_weight_sum_and_scaled, 1 / 3, each=each)
         actual = tested.sum(_weight_sum_and_scaled, 1 / 3, each=each)
         same = actual[0] == expected[0] and np.array_equal(actual[1], expected[1])

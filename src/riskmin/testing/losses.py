@@ -192,6 +192,7 @@ def _check_splits(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check that the values and gradients of the parts of a random split add up."""
     value, g = _evaluate(loss, *case)
     n = len(case.example_rows())
+    # up to four parts, split between examples
     ends = [0, *sorted(rng.choice(np.arange(1, n), min(3, n - 1), replace=False)), n]
     total, gradient = 0.0, np.zeros_like(g)
     for i, j in pairwise(ends):

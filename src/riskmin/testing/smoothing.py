@@ -61,6 +61,7 @@ def _check_minorants(
     value, g, offset = smoothed_value_grad(loss, z, y, c, mu, center)
     where = f"at mu = {mu:g}{'' if center is None else ', with a center'}"
     require(offset >= -1e-12, loss, f"the minorant offset {float(offset):g} is negative {where}")
+    # step 0 compares values at z itself
     for step in (0.0, 1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
         line = g * (u - z)

@@ -84,6 +84,7 @@ def _solved_problems(rng: Rng, smooth: bool, nonsmooth: bool) -> list[_SolvedPro
     n, p = 30, 4
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
+    # labels for classification, and counts for the Poisson loss
     y, counts = np.where(z > 0, 1.0, -1.0), np.minimum(np.floor(np.exp(z)), 9.0)
     cases = []
     if not nonsmooth:

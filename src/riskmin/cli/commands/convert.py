@@ -76,6 +76,7 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
         return _check(source, quiet)
     if target_folder is None:
         raise click.UsageError("TARGET is missing: name the folder to write, such as data.rsk")
+    # readers recognize a store by its suffix
     if target_folder.suffix != ".rsk":
         raise ValueError(f"{target_folder} would not be recognized as a store: let its name end with .rsk")
     zero_based, layout = given.pop("zero_based"), given.pop("layout")
@@ -132,6 +133,7 @@ class _ConversionProgress:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
+        # seconds between two reports
         self.interval = LIVE_UPDATE_SECONDS if self.live else LOG_LINE_SECONDS
         self.start = time.perf_counter()
         self.next_report_time = self.start + self.interval

@@ -164,6 +164,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
     from riskmin.report import write_search
 
     model = search.best_estimator_
+    # the estimator was fitted to an array: names come from the file
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
@@ -174,6 +175,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
 
 def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> int:
     """Report fits that did not converge on stderr and return the exit code."""
+    # fits of the folds; the status of the final fit is in `facts`
     n_failed = search.n_not_converged_
     if n_failed and not as_json:
         click.echo(

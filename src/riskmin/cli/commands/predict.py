@@ -117,6 +117,7 @@ def evaluate(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json
         click.echo(json.dumps({"rows": table.X.shape[0], **metrics}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
+        # multiclass models have a table of metrics per class
         per_class = metrics.pop("classes", None)
         print_pairs(
             (name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items()

@@ -109,6 +109,7 @@ def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, A
         "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
         f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
     }
+    # ROC area and the metric of the loss need rows of both classes
     both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
     defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
     if both_classes:
@@ -145,6 +146,7 @@ def _check_numeric_labels(model: Any, y: Any) -> NDArray:
 
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
+    # one row of coef_ per output
     if np.ndim(getattr(model, "coef_", 0.0)) == 2:
         raise ValueError(
             f"the model predicts {len(model.coef_)} numbers per row, but a file has one label per row: "

@@ -67,6 +67,7 @@ def load_sentences(
 def load_all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
     """Load and concatenate the sentences of several files with the same columns."""
     corpora: list[Any] = [load_sentences(paths[0], target, qid, labels=True)]
+    # number of columns without the label, that of the first file
     width = len(corpora[0].X[0][0])
     corpora += [load_sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
     X, y = ([sentence for data in corpora for sentence in data[k]] for k in range(2))
@@ -140,6 +141,7 @@ def format_predictions(model: Any, data: Dataset, *, scores: bool, proba: bool) 
         rows = [[list(marginal.values()) for marginal in tokens] for tokens in model.predict_marginals(X)]
         return "\n".join("".join("\t".join(map(repr, row)) + "\n" for row in tokens) for tokens in rows)
     y_pred = model.predict(X)
+    # without labels, the placeholders are not printed
     y_true: Any = [[()] * len(tokens) for tokens in X] if data.y is None else data.y
     lines = []
     for tokens, true_labels, labels in zip(X, y_true, y_pred, strict=True):

@@ -48,6 +48,7 @@ class LabeledRows(NamedTuple):
 
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
+        # a joint loss fits all outputs in one problem
         if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
@@ -107,6 +108,7 @@ def search_alphas(
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
+    # a list, since messages name the number of folds
     folds = list(splits)
     done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
         delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
@@ -174,6 +176,7 @@ def _score_alphas(
 ) -> tuple[list[float], int]:
     problems = [_fold_problem(template, part) for part in train.by_problem(template)]
     paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
+    # keyword arguments of the scorer
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
@@ -207,6 +210,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
         max_iter=int(template.max_iter),
         max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
     )
+    # an incomplete path has no scores: let Ctrl-C end the search
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
     return results

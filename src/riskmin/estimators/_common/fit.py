@@ -249,6 +249,7 @@ def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, 
     excess = lower - value
     if excess <= 1e-9 * abs(value):
         return
+    # cancellation leaves errors of the order of eps R(0), however small J is
     inner = unwrap_risk(risk)
     if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
         raise RuntimeError(
@@ -286,6 +287,7 @@ def build_risk(
     n_outputs: int | None = None,
 ) -> Risk | ProfiledIntercept | Adaptive:
     """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
+    # estimators with classes or outputs pass the form of the loss that they fit
     loss = resolve_loss(model) if loss is None else loss
     return linear_risk(
         X,
@@ -350,6 +352,7 @@ def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
         return
     from riskmin.report.progress import Progress
 
+    # the display comes first, so that it also shows the iterate at which the callback stops
     with Progress(tol=model.tol) as display:
 
         def both(iterate: Iterate, row: dict[str, float]) -> Any:

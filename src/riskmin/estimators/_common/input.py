@@ -90,6 +90,7 @@ def _partitioned(X: Any) -> PartitionedMatrix:
 
 def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:
     """Return an object with the column names: metadata of a frame or the first partition; else `rows`."""
+    # `_meta` is the empty frame that describes a Dask dataframe
     candidates = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
     return next((frame for frame in candidates if hasattr(frame, "columns")), rows)
 
@@ -125,6 +126,7 @@ def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: 
 
 def executor_for(model: Any, X: Any) -> Any:
     """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
+    # n_jobs has no effect on rows that come with an executor
     executor = X.executor if isinstance(X, PartitionedMatrix) else None
     if executor is not None:
         return executor
@@ -142,6 +144,7 @@ def select_rows(X: Any, mask: NDArray) -> Any:
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
         if mask[i:j].any()
     ]
+    # a source can be split at any row, so the mask is applied to it as a whole
     source = None if X.source is None else RowSubsetSource(X.source, np.flatnonzero(mask))
     return PartitionedMatrix(parts, X.executor, source)
 

@@ -72,6 +72,7 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
     >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
     (MultivariateSquared(), None)
     """
+    # with M = I the outputs do not interact, so the joint optimum is that of each output
     if isinstance(loss, Squared) and isinstance(reg, L2):
         return MultivariateSquared()
     return loss if is_multi_output(loss) else None

@@ -51,6 +51,7 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
         single = _single_output(model, j, Y.shape[1])
         if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
             single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        # after Ctrl-C every output still gets weights: those of its first iterate
         if stopped:
             single.callback = _stop_at_once
         w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
@@ -77,6 +78,7 @@ def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
 
 def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
+    # a shallow copy: fitted attributes of the output do not change the model
     single = copy.copy(model)
     if model.warm_start and hasattr(model, "coef_"):
         if np.ndim(model.coef_) != 2 or len(model.coef_) != k:

@@ -129,6 +129,7 @@ def _measure_or_none(name: str) -> Measure | None:
     kind = name.partition(":")[0].strip()
     if kind not in LOSSES or measure_for_loss(LOSSES[kind]) is None:
         return None
+    # raises for malformed parameters, with an example for scorers
     parse_settings(name, "scorer", "precision_at_k:k=50")
     return measure_for_loss(get_loss(name))
 
@@ -142,6 +143,7 @@ def _measure_names(task: str | None = None) -> list[str]:
 class RankingScorer(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Scorer of rankings; requests ``qid`` under metadata routing."""
 
+    # the defaults of metadata routing: qid is requested, weights are not
     __metadata_request__score: ClassVar = {"model": UNUSED, "qid": True, "sample_weight": False}
 
     def __init__(self, measure: Any, settings: dict[str, Any] | None = None) -> None:

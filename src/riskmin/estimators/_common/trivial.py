@@ -55,6 +55,7 @@ def describe_trivial_fit(
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
+    # the innermost loss of wrappers such as Nu and Smoothed
     loss = [*loss_components(objective.risk)][-1]
     task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
     if task == "novelty":
@@ -65,6 +66,7 @@ def describe_trivial_fit(
         symptom = _classification_symptom(objective, w, b)
     else:
         symptom = f"the scores of {loss!r} carry no information, as J is least at w = 0 within tol"
+    # constant labels need no further diagnosis
     if not symptom or symptom.endswith("check y"):
         return symptom
     # J without weights, compared with the bound: an upper bound of what weights can gain
@@ -121,6 +123,7 @@ def _has_signal(objective: Objective) -> bool:
         ]
         return total
 
+    # standard deviation of each covariance if labels are assigned at random
     chance = np.std([covariances(rng.permutation(len(c))) for _ in range(N_PERMUTATIONS)], axis=0)
     size = np.abs(covariances(np.arange(len(c))))
     # in standard deviations: the expected maximum of len(size) normal variables, and a margin
@@ -135,6 +138,7 @@ def _n_rows(shard: Any) -> int:
 # ---------------------------------------------------------------- symptoms
 def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     """Describe predictions that are all equal; return an empty string if they vary."""
+    # one column per output
     z, y = (a.reshape(len(a), -1) for a in _scores(objective, w))
     deviation, spread = np.std(z, axis=0), _label_spread(y)
     if not spread.any():
@@ -166,6 +170,7 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
 def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
     y, c = (to_numpy(part) for part in risk_of_scores(objective.risk).labels)
+    # rows of weight zero have no effect on the fit
     codes = np.unique(y[c > 0], return_inverse=True)[1]
     return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)
 

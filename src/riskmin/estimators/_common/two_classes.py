@@ -122,6 +122,7 @@ def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDA
         # factor = total weight / (k * weight of the class): all classes get the same sum
         factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
     else:
+        # a dict needs no counts: each class occurs once in `y=classes`
         factors = compute_class_weight(given, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         which = "both" if k == 2 else "all"

@@ -77,6 +77,7 @@ def to_python_number(value: Any) -> Any:
 
 def _regularizer_to_json(given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
+    # exact types: a subclass is user code, whose behavior the file could not restore
     if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
         reason = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
         raise ValueError(

@@ -48,6 +48,7 @@ def check_param_types(kind: Any, params: dict[str, Any]) -> None:
         if name not in defaults:
             raise ValueError(f"{kind.__name__} has no parameter {name}")
         default = defaults[name]
+        # parameters without an entry must have the type of their default
         needs, fits = _PARAM_TYPES.get(name, _type_of_default(default))
         if not fits(value):
             raise ValueError(f"its parameter {name} is {value!r}, not {needs}")

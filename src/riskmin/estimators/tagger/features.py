@@ -37,6 +37,7 @@ class FeatureEncoder:
     def rows(self, sequences: Sequence[Any]) -> csr_matrix[Any]:
         """Return the tokens of all sequences as rows of a CSR matrix."""
         columns, ends, weighted = self._scan(sequences)
+        # most features are indicators, of weight 1
         data = np.ones(len(columns))
         if weighted:
             positions = np.array([position for position, _, _ in weighted])
@@ -102,6 +103,7 @@ class FeatureEncoder:
                 f"sequence {number} has the token {short_repr(token)}: give a dict of features per token, "
                 "or a list of strings"
             )
+        # the order of a set is not reproducible between processes
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token
         for key in ordered:
             if not isinstance(key, str):

@@ -35,6 +35,7 @@ def read_tokens(
     """
     if lengths is None and (issparse(X) or getattr(X, "ndim", 1) == 2):
         raise ValueError("X is a matrix: give lengths, the number of tokens of each sequence, in order")
+    # sizes stays None for one matrix with `lengths`
     sizes: NDArray | None = None
     if lengths is None:
         sequences = _check_sequences(X)
