@@ -365,8 +365,8 @@ def describe_status(facts: dict[str, Any]) -> str:
     """The status, and the absolute tolerance if that one was met."""
     if facts["criterion"] != "atol":
         return str(facts["status"])
-    asked = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
-    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
+    required = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
+    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {required}"
 
 
 def data_shape(model: Any, data: Dataset) -> tuple[int, int]:

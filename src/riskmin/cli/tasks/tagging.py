@@ -77,7 +77,7 @@ def load_all_sentences(paths: Sequence[Path], target: str | int | None, qid: str
 def n_input_columns(model: Any) -> int | None:
     """Number of input columns, without the label, of the training sentences."""
     if model.template != "window":
-        raise ValueError("the model was fitted to features that were made in Python: predict there")
+        raise ValueError("the model was fitted to features that were made in Python: use it in Python")
     # features are named "w[0]:the", "pos[-1]|pos[0]:DT|NN", ...: one prefix per column, "w" for the word
     prefixes = {name.partition("[")[0] for name in model.features_}
     return 1 + len(prefixes - {"w"})

@@ -39,7 +39,7 @@ def describe_trivial_fit(
 ) -> str:
     """Return a message for a fit that is no better than w = 0, with a remedy; an empty string otherwise.
 
-    `cold` tells that the run started at w = 0: if J decreased much from there, the fit is not trivial.
+    `cold` means that the run started at w = 0: if J decreased much from there, the fit is not trivial.
 
     Examples
     --------
