@@ -101,6 +101,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        # the parameter `dtype` decides, not the type of X
         tags.transformer_tags.preserves_dtype = []
         return tags
 

@@ -224,6 +224,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
         w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
         set_tree_weights(self, w, classes, tree, self.fit_intercept)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
+        # the number of rows given, including dropped ones of weight zero
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self

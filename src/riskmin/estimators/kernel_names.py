@@ -59,6 +59,7 @@ def validate_kernel_rows(
         return validate_local_rows(model, X, y, reset=reset, **checks, **KERNEL_VALIDATION_OPTIONS)
     if objects.ndim not in (1, 2) or 0 in objects.shape:
         raise ValueError(f"X has the shape {objects.shape}: give one row, or one object, per example")
+    # one object per row counts as one feature
     width = objects.shape[1] if objects.ndim == 2 else 1
     if reset:
         model.n_features_in_ = width
@@ -78,6 +79,7 @@ def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     kernel = model.kernel
     if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
         return kernel
+    # an indefinite kernel has no norm, so J would not be convex
     names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - INDEFINITE_KERNELS)
     if kernel in INDEFINITE_KERNELS:
         raise ValueError(

@@ -130,6 +130,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         OnlineClassifier
             The fitted estimator itself.
         """
+        # v_ is the dual vector, from which the next call continues
         first = not hasattr(self, "v_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs both labels: give classes")

@@ -33,6 +33,7 @@ def is_poisson(loss: Any) -> bool:
     """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
+    # Nu does not change the scale of the scores
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 

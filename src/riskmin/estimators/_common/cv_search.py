@@ -40,6 +40,7 @@ class LabeledRows(NamedTuple):
 
     def subset(self, rows: Any) -> LabeledRows:
         """Return some of the rows, without those of weight zero."""
+        # a mask, a slice or an array of indices becomes an array of indices
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
@@ -143,6 +144,7 @@ class _FoldProblem(NamedTuple):
 
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
+    # the classes of these rows: a fold may lack some
     labels, weight, classes = template._encode_labels(rows.y, rows.weight)
     n_classes = len(classes) if template.task == "classification" else None
     risk = build_risk(
@@ -194,6 +196,7 @@ def _score_alphas(
         else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
             model._set_fitted(w, b, None, train.X, train.y, weight)
+        # the scorer sees a fitted estimator, as in scikit-learn
         scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 

@@ -117,6 +117,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
+    # w of a tagger also has transitions, starts and ends, which belong to no feature
     if model.task != "tagging":
         reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
@@ -235,6 +236,7 @@ def fit_objective(
         result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
     )
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    # kernel machines and taggers do not standardize
     if hasattr(model, "standardize"):
         model.scale_ = None if scaling is None else scaling.scale
     model._hints = diagnose_run(objective, result, model.solver)
@@ -396,6 +398,7 @@ def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
 
 def multi_output_scores(model: Any, X: Any) -> NDArray:
     """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
+    # `coef_` of two classes is a difference: unpack the weights of both classes from w
     w, k = np.asarray(model.result_.w), len(model.classes_)
     coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
     return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

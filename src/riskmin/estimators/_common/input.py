@@ -77,6 +77,7 @@ def check_readable(data: Any, name: str) -> Any:
     """
     if isinstance(data, str):
         return data  # "no_validation"
+    # compiled loops follow the indices without bounds checks
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
         return validated_sparse(data)
@@ -188,6 +189,7 @@ class RowSubset:
     @property
     def nnz(self) -> int:
         """Estimate of the stored entries: those of the partition times the fraction of its rows."""
+        # an estimate: counting would read the rows
         return round(self.part.nnz * len(self.rows) / max(self.part.shape[0], 1))
 
     @property
@@ -234,6 +236,7 @@ class PlacedRows:
 
     def scores(self, w: NDArray) -> NDArray:
         """Return X w: one number per row, or one column per column of w."""
+        # w is (p,), or (p, k) for k outputs
         linear_map: Any = SingleOutput() if w.ndim == 1 else MultiOutput(w.shape[1])
         return np.concatenate(self.executor.map(shard_ops.scores, linear_map, np.ravel(w)))
 

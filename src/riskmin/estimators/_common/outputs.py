@@ -45,6 +45,7 @@ def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple
 
 def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
     """Solve one problem per output, one after the other."""
+    # max_seconds limits all outputs together
     start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
     fits, stopped = [], False
     for j in range(Y.shape[1]):

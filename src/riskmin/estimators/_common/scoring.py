@@ -83,6 +83,7 @@ def get_scorer(name: str) -> Any:
 def measure_by_name(name: str, task: str) -> Measure:
     """Return the measure of a name; raise if it does not apply to the task."""
     scorer, measure = get_scorer(name), _measure_or_none(name)
+    # scorers of scikit-learn take no query ids
     if measure is None and task != "ranking":
         return Measure(name, task, scorer)
     if measure is None or measure.task != task:
@@ -115,6 +116,7 @@ def measure_for_loss(loss: Any) -> Measure | None:
         scorer = RankingScorer(metrics.expected_rank_utility_score, settings)
         return Measure("expected rank utility", "ranking", scorer)
     if isinstance(loss, (Ndcg, PairwiseHinge)):
+        # the pairwise hinge bounds no metric at a cutoff: NDCG@10 is reported
         k = getattr(loss, "k", 10)
         return Measure(f"NDCG@{k:g}", "ranking", RankingScorer(metrics.mean_ndcg_score, {"k": k}))
     return None

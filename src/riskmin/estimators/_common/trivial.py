@@ -50,6 +50,7 @@ def describe_trivial_fit(
     >>> describe_trivial_fit(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
     'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
     """
+    # J at the first iterate of the run
     w, first = np.asarray(result.w), result.trace[0]["value"]
     cold = cold and not objective.has_intercepts  # explicit intercepts lower J without any weights
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
@@ -151,6 +152,7 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
 
 def _label_spread(y: NDArray) -> NDArray:
     """Return the spread of labels: the standard deviation, or the 10-90% range if smaller and positive."""
+    # outliers inflate the standard deviation, but not the range of quantiles
     low, high = np.quantile(y, [0.1, 0.9], axis=0)
     deviation: NDArray = np.std(y, axis=0)
     spread: NDArray = np.where(high > low, np.minimum(deviation, high - low), deviation)
@@ -183,12 +185,14 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         )
     if not within and model.tol > MIN_TRIVIAL_TOL:
         return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
+    # the effect of alpha depends on the units of X unless columns are standardized or a kernel is used
     scaled = hasattr(model, "kernel") or getattr(model, "standardize", False)
     units = "" if scaled else " for the units of X (it must shrink with them)"
     too_large = f"alpha={model.alpha:g} is too large{units}"
     if getattr(model, "positive", False):
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
     if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
+        # the last class is the positive one
         fraction = float(_class_fractions(objective)[0][-1])
         return (
             f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "

@@ -79,6 +79,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
 def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
+    # np.unique of labels that cannot be compared raises a TypeError without the cause
     if y.dtype == object:
         _check_sortable(y)
     check_classification_targets(y)

@@ -124,6 +124,7 @@ def params_from_dict(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that `params_to_dict` wrote, for an estimator of this class."""
     params = dict(written["plain"])
     check_param_types(kind, params)
+    # a name, None, or a class with its settings
     solver = written["solver"]
     params["solver"] = (
         _solver_classes()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver

@@ -48,6 +48,7 @@ class FeatureEncoder:
                 )
         indices = np.array(columns, dtype=np.int32)
         indptr = np.concatenate([[0], ends]).astype(np.int64)
+        # in prediction, entries of unknown features are dropped
         if not self._grows and len(indices):
             known = indices != UNKNOWN
             # indptr in terms of the entries that remain
@@ -132,6 +133,7 @@ class FeatureEncoder:
         self, sequences: Sequence[Any], ends: list[int], entry: tuple[int, float, str]
     ) -> None:
         position, weight, name = entry
+        # from the position of the entry to its token, and from there to its sequence
         token = int(np.searchsorted(ends, position, side="right"))
         sequence_ends = np.cumsum([len(sequence) for sequence in sequences])
         number = int(np.searchsorted(sequence_ends, token, side="right"))

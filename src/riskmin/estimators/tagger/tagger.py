@@ -198,6 +198,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
         labels = flatten_labels(compute_if_dask(y), tokens)
+        # an empty sequence has no labels to fit; `predict` accepts it
         if (tokens.lengths == 0).any():
             empty = int(np.flatnonzero(tokens.lengths == 0)[0])
             raise ValueError(f"sequence {empty} is empty: leave it out, with its labels and its weight")
