@@ -147,11 +147,11 @@ def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]
 class _InProcessReader:
     """Reads partitions in this process, through the interface of a partition-reading executor."""
 
-    def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def persist(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Return f(item) for each item."""
         return [f(item) for item in items]
 
-    def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
+    def apply(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
         """Return g(handle) for each handle."""
         return [g(handle) for handle in handles]
 

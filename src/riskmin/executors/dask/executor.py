@@ -104,7 +104,7 @@ class DaskExecutor:
 
         Returns
         -------
-        Spread
+        PartitionedMatrix
             Accepted by `linear_risk` and the estimators in the place of X; each chunk is a shard.
         """
         cluster = DaskCluster(self.client, self.patience)
