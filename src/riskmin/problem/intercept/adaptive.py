@@ -76,7 +76,7 @@ class Adaptive:
     def risk(self) -> Risk:
         """The risk with the loss ``Nu(loss, nu)`` and without its intercept."""
         inner: Risk = without_intercept(self.base)
-        # without rows and metadata, no solver visits its rows one by one
+        # rows and metadata are removed, so that no solver visits rows one by one
         return replace(inner, loss=self.loss, rows=None, row_metadata=None)
 
     @property
@@ -101,7 +101,7 @@ class Adaptive:
         return ProfiledCursor(cursor) if isinstance(self.base, ProfiledIntercept) else cursor
 
     def intercept(self, w: Array) -> float:
-        """The minimizing b, 0 if the risk has none; the midpoint if a whole interval minimizes."""
+        """The minimizing b; the midpoint if an interval minimizes, and 0 if the risk has no intercept."""
         cursor = self.cursor(w)
         return (
             0.5 * (cursor.minimizer_interval_end(-1) + cursor.minimizer_interval_end(+1))

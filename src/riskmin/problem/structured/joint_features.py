@@ -37,6 +37,7 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
     """
     if sparse.issparse(vector):
         vector = cast(Any, vector)
+        # a sparse vector may be 1-d, one row or one column
         if vector.shape not in ((dim,), (1, dim), (dim, 1)):
             raise ValueError(f"{name} has shape {vector.shape}: the model's dim asks for (1, {dim})")
         coo = (validated_sparse(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
@@ -73,7 +74,8 @@ def _index_value_pair(vector: tuple[Any, Any], dim: int, name: str) -> tuple[NDA
 
 
 def subtract(a: SparseVector, b: SparseVector) -> SparseVector:
-    """A - b, with unique indices and without zeros."""
+    """The difference a - b, with unique indices and without zeros."""
+    # merge the indices, and add up the values at equal ones; entries that cancel are dropped
     indices, position = np.unique(np.concatenate([a.indices, b.indices]), return_inverse=True)
     values = np.bincount(position, np.concatenate([a.values, -b.values]), minlength=len(indices))
     nonzero = values != 0
@@ -84,6 +86,7 @@ def mixture(rows: list[SparseVector], c: NDArray, dim: int) -> NDArray:
     """The sum of c_i times row i, as a dense vector."""
     if not rows:
         return np.zeros(dim)
+    # all rows as one list of (index, c_i value), added up by index: no matrix is formed
     indices = np.concatenate([row.indices for row in rows])
     values = np.concatenate([row.values for row in rows])
     return np.bincount(indices, values * np.repeat(c, [len(row.values) for row in rows]), minlength=dim)

@@ -1,7 +1,7 @@
 """Checks of a user-defined model before a run: of the argmax, of the partition function and of its gradient.
 
-No finite number of checks proves an argmax right. So every result is compared with all cached outputs, and
-for a few small examples these are all outputs that exist.
+No finite number of checks proves that an argmax is correct. So every result is compared with all cached
+outputs, and for a few small examples with all outputs that exist.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def probe_partition(terms: PartitionExamples) -> None:
         _check_gradient(terms, i, ws)
         features = [terms.phi(i, y) for y in all_outputs(terms.model, terms.xs[i])]
         for w in ws if features else ():
+            # log sum_y' exp(w'phi(x, y')), over all outputs y'
             scores = np.array([row.dot(w) for row in features])
             exact = float(np.logaddexp.reduce(scores))
             value, _ = terms.evaluate(i, w)
@@ -71,6 +72,7 @@ def probe_partition(terms: PartitionExamples) -> None:
 def _check_gradient(terms: PartitionExamples, i: int, ws: list[NDArray]) -> None:
     """Compare directional derivatives with central differences, halfway between the points."""
     for w, v in pairwise(ws):
+        # at the midpoint m: grad'd against (log Z(m + d) - log Z(m - d)) / 2
         d = 1e-4 * (v - w)
         middle = w + 0.5 * (v - w)
         (high, _), (low, _), (_, row) = (terms.log_partition(i, middle + t * d) for t in (1, -1, 0))
