@@ -21,7 +21,7 @@ from riskmin.executors.errors import portable
 from riskmin.executors.local import call_arguments, check_shards, sum_tuples, worker_count
 
 INLINE_ARRAY_BYTES = 2**16
-"""Arrays of fewer bytes in total go through the pipe; larger ones through shared memory."""
+"""Arrays of fewer bytes in total are sent through the pipe, larger ones through shared memory."""
 
 
 class _SharedMessage(NamedTuple):
@@ -43,9 +43,11 @@ class _SendBuffer:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
         raws = [b.raw() for b in buffers]
+        # each array is padded to a multiple of a cache line, 64 bytes
         n_bytes = sum(-(-len(r) // 64) * 64 for r in raws)
         if n_bytes < INLINE_ARRAY_BYTES:
             return pickle.dumps(obj, protocol=5)
+        # twice the size, so that slightly longer messages need no new segment
         if self.memory is None or self.memory.size < n_bytes:
             self.close()
             self.memory = SharedMemory(create=True, size=2 * n_bytes)
@@ -111,6 +113,7 @@ def _serve(conn: Connection) -> None:
         except Exception as error:  # a partition that cannot be read
             reply = sender.pack((False, portable(error, "a worker process")))
         conn.send_bytes(reply)
+        # rounds: a function, its arguments for each shard, and the seconds left until the deadline
         while True:
             message = conn.recv_bytes()
             try:
@@ -218,6 +221,7 @@ class Processes:
         check_shards("Processes", shards)
         self.n_workers = worker_count(n_workers)
         n_used = min(self.n_workers, len(shards))
+        # shard k belongs to worker _owner[k]: contiguous ranges of about equal size
         self._owner = [k * n_used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
         self._workers = [
@@ -255,11 +259,11 @@ class Processes:
         """Run f on all shards and return the replies in shard order."""
         todo = call_arguments(len(self._owner), args, each)
         check()
-        seconds = (
-            current_limit().deadline - perf_counter()
-        )  # relative, since the clocks of processes may differ
+        # seconds from now, since the clocks of processes may differ
+        seconds = current_limit().deadline - perf_counter()
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]
         _raise_first(replies)
+        # workers hold contiguous shards, so that their replies are in shard order
         return [x for _, reply in replies for x in reply]

@@ -61,9 +61,10 @@ def dask_client(
         raise ConnectionError(
             f"no Dask scheduler answers at {address} ({error}): check that one runs there{hint}"
         ) from None
+    # if the scheduler dies, a ConnectionError of this package reports it: silence Dask's own log messages
     log = logging.getLogger("distributed.client")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # if the scheduler dies, our own ConnectionError reports it
+    log.setLevel(logging.CRITICAL)
     try:
         yield client
     finally:

@@ -48,7 +48,7 @@ class WorkerStatus:
     """Whether a Dask nanny process restarts it when it dies."""
     paused: bool
     registered: bool
-    """Whether it has the resource that its tasks require; a worker restarted at the same address has not."""
+    """Whether it has the resource that its tasks require; a restarted worker at the same address lacks it."""
 
     @classmethod
     def from_info(cls, address: str, info: Any) -> WorkerStatus:
@@ -98,7 +98,7 @@ class DaskCluster:
         return results
 
     def live_workers(self) -> dict[str, WorkerStatus]:
-        """Return the workers by address; raise once there was none for `timeout` seconds."""
+        """Return the workers by address; raise a ConnectionError after `timeout` seconds without a worker."""
         self.check()
         try:
             infos = self.client.sync(
@@ -118,7 +118,7 @@ class DaskCluster:
         return workers
 
     def check_not_paused(self, address: str, worker: WorkerStatus) -> None:
-        """Raise an error once a worker, which starts no task while paused, was so for `timeout` seconds."""
+        """Raise a MemoryError if a worker has been paused for `timeout` seconds: it starts no tasks."""
         if self._timed_out(address, worker.paused):
             raise MemoryError(
                 f"the Dask worker {address} is paused for {self.timeout:g} s, since its memory is full: "
@@ -142,9 +142,10 @@ class DaskCluster:
         return usable
 
     def register(self, workers: dict[str, WorkerStatus]) -> dict[str, WorkerStatus]:
-        """Return those of the workers that answer; raise where one has another version of riskmin."""
+        """Return the workers that answer; raise a RuntimeError if one has another version of riskmin."""
         from riskmin import __version__
 
+        # workers that joined, or were restarted without the resource that pins tasks to them
         new = [a for a, worker in workers.items() if not (worker.registered and a in self.same_version)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():

@@ -115,6 +115,7 @@ def partitions_of(X: Any, cluster: DaskCluster) -> list[WorkerPartition]:
     _check(infos)
     parts: list[WorkerPartition] = []
     for k, (future, info) in enumerate(zip(futures, infos, strict=True)):
+        # empty partitions are skipped, but if all are empty, the last one is kept
         if info.shape[0] == 0 and (parts or k < len(futures) - 1):
             continue
         future = future if info.columns is None else client.submit(to_array, future, pure=False)

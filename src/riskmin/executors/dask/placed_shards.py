@@ -128,6 +128,7 @@ class DaskShards:
         """Send one task per placement and return the replies of each."""
         if not self._placements:
             raise RuntimeError("the shards on the Dask cluster were closed: make the risk anew")
+        # what all shards have in common is packed once, the arguments of each shard per placement
         number, shared = next(self._round_numbers), pack((f, args))
         per_shard = {
             placement: pack([each[k] for k in placement.members] if len(each) else None)
@@ -175,11 +176,13 @@ class DaskShards:
         """Wait for the replies to a round; rebuild lost groups and send the round to them again."""
         replies: dict[ShardPlacement, tuple[bool, Any]] = {}
         while len(replies) < len(self._placements):
+            # 1. send the round to all groups that are on a worker and have not received it
             for placement in self._placements:
                 if placement.group is not None and placement.group.status in ("cancelled", "lost"):
                     self._drop(placement, pending)
                 if placement not in replies and placement not in pending and placement.group is not None:
                     pending[placement] = send(placement)
+            # 2. collect the replies that arrive within the polling interval
             unanswered = {placement: sent for placement, sent in pending.items() if placement not in replies}
             futures.wait([sent.reply for sent in unanswered.values()], timeout=ROUND_POLL_SECONDS)
             for placement, sent in unanswered.items():
@@ -189,6 +192,7 @@ class DaskShards:
                         self._drop(placement, pending)
                     else:
                         replies[placement] = unpack(message)
+            # 3. place the groups of dead workers on live ones; they get the round in the next pass
             if len(replies) < len(self._placements):
                 self._recover(
                     {placement for placement in self._placements if placement not in replies}, pending
@@ -206,6 +210,7 @@ class DaskShards:
         holders = self._row_holders()
         by_owner: dict[str, list[int]] = {}
         for k in range(n):
+            # a worker that holds the rows, else the contiguous share k n_used / n
             nearest = [address for address in holders.get(k, ()) if address in workers]
             by_owner.setdefault(nearest[0] if nearest else addresses[k * n_used // n], []).append(k)
         return [
@@ -308,6 +313,7 @@ class DaskShards:
         if placement.orphaned_at is None:
             candidates = [placement.owner]
         elif not (candidates := self._spare(live)):
+            # without a spare worker, a worker that restarts by itself gets some time to come back
             if not live or (
                 placement.auto_restart and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
             ):
@@ -321,7 +327,7 @@ class DaskShards:
         """Build the shards of a placement on a worker, from rows in this process or on the workers."""
         row_futures = [self._rows_future(k) for k in placement.members]
         try:
-            # one at a time, since they pass through the scheduler
+            # one shard at a time, since the data pass through the scheduler
             specs = [
                 self.client.scatter(
                     [ShardSpec(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1

@@ -92,7 +92,8 @@ class ShardGroup:
         """Return [f(shard, *arguments)] for round `number`, which increases from round to round."""
         if self.error is not None:
             raise self.error
-        if number <= self.last_round:  # Dask may rerun a task: a cache must not be updated twice
+        # Dask may rerun a task, but a cache must not be updated twice: cleared, it is rebuilt by the caller
+        if number <= self.last_round:
             for shard in self.executor.shards:
                 shard.cache.clear()
         self.last_round = number
@@ -111,7 +112,7 @@ def _threads() -> int:
 
 # ---------------------------------------------------------------- tasks
 def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
-    """Build a group of shards in parallel; an error is stored in it, so that Dask does not replace it."""
+    """Build a group of shards in parallel; an error is stored in the group, and its method `run` raises it."""
     try:
         with ThreadPoolExecutor(_threads()) as pool:
             return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
@@ -147,7 +148,7 @@ def run_round(
 
 
 def touch_shard(shard: Shard) -> None:
-    """Do nothing: a round of this function shows that every shard could be built."""
+    """Do nothing: a round of this function fails if a shard could not be built."""
 
 
 async def greet(dask_worker: Any) -> str:

@@ -119,6 +119,7 @@ class Communicator:
             if self.interrupts.requested or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
+            # the exchange takes place even after an error on this rank: the others wait for its header
             sizes = len(message.text), message.size()
             headers, messages = self._post(
                 _MessageHeader(_version(), self.number, state, checksum, *sizes, _padded(name)), message
@@ -145,6 +146,7 @@ class Communicator:
             raise self.shared_error
         starts = [k * FIRST_EXCHANGE_BYTES + HEADER_LAYOUT.size for k in range(self.size)]
         messages = [Message(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
+        # second exchange: all ranks know its sizes from the headers, so that all of them take part or none
         sizes = [h.second_bytes for h in headers]
         if any(sizes):
             with self.abort_on_error():
@@ -179,7 +181,8 @@ class Communicator:
                     and local_error is not None
                     and type(local_error) is type(self.shared_error)
                 ):
-                    self.shared_error = local_error  # with its traceback
+                    # the same error as on the other ranks, but with the traceback of this rank
+                    self.shared_error = local_error
                 raise self.shared_error from (None if self.shared_error is local_error else local_error)
 
     @contextlib.contextmanager
@@ -200,6 +203,7 @@ class Communicator:
             try:
                 yield
             except BaseException as caught:
+                # an error that was raised on all ranks needs no further exchange
                 if caught is self.shared_error:
                     raise
                 error = caught
@@ -260,7 +264,7 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
 def arguments_checksum(values: Sequence[Any]) -> int:
     """Return the CRC-32 of the bits of the arrays and floats among `values`.
 
-    Integers are left out: they are keys, of which each rank may have used some for itself.
+    Integers are left out: they are keys from counters, which may differ between ranks.
     """
     crc = 0
     for x in values:

@@ -244,6 +244,7 @@ class Spmd:
             return sum_tuples(self.map(f, *args, each=each))
         local: list[tuple[Any, ...]] = []
 
+        # first exchange: short entries, and placeholders of the long arrays, which stay in `local`
         def work() -> list[tuple[Any, ...]]:
             local.extend(self._local_results(f, args, each))
             return [tuple(_LongArray(x.shape) if _is_long(x) else x for x in term) for term in local]
@@ -256,7 +257,7 @@ class Spmd:
         if not shapes:
             return sum_tuples(terms)
         sizes = [int(np.prod(shape)) for shape in shapes]
-        # long arrays of one shard are joined, so that one reduction serves all of them
+        # then the long arrays: those of one shard are joined, so that one reduction serves all of them
         with self.communicator.abort_on_error():
             joint = self._reduced(
                 [_concatenated([x for x in term if _is_long(x)]) for term in local], sum(sizes)
@@ -283,6 +284,7 @@ class Spmd:
         if not self.ordered:
             comm.Allreduce(_local_sum(vectors, n), result)
             return result
+        # rank r adds up the entries ends[r] to ends[r + 1] of the vectors of all shards
         ends = np.linspace(0, n, communicator.size + 1).astype(int).tolist()
         widths = np.diff(ends)
         width, counts = int(widths[communicator.rank]), np.bincount(self.owner, minlength=communicator.size)
@@ -292,6 +294,8 @@ class Spmd:
             .view(np.float64)
             .reshape(len(self.owner), width)
         )
+        # sent: for each rank, its range of every local vector; received: this rank's range of every vector,
+        # (shards, width), in the order of the ranks and so of the shards
         np.concatenate(
             [vector[i:j] for i, j in pairwise(ends) for vector in vectors] or [outgoing], out=outgoing
         )
