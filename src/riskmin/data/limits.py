@@ -1,7 +1,7 @@
 """Limits on the memory that a reader may take: a small file can expand to more than a machine has.
 
 Compressed files, headers with huge shapes and lines without an end raise an error once the memory held by the
-reader exceeds the limit, before that of the machine is exhausted.
+reader exceeds the limit, before the memory of the machine is exhausted.
 """
 
 from __future__ import annotations

@@ -211,6 +211,7 @@ def _file_parts(
     sparse_files = [info for info in summaries if info.sparse]
     mixed = len({info.one_based for info in sparse_files}) > 1
     shifts = [int(mixed and info.one_based) for info in summaries]
+    # files that were read with indices from 1 have one column less than with indices from 0
     shifted = [
         info._replace(shape=(info.shape[0], info.shape[1] + shift))
         for info, shift in zip(summaries, shifts, strict=True)
@@ -218,6 +219,7 @@ def _file_parts(
     if n_features is not None:
         shifted = [info._replace(shape=(info.shape[0], n_features)) for info in shifted]
     columns = _common_columns(files, shifted, n_features)
+    # partitions are read one by one later: fix the index base that was found for all files together
     if settings.get("zero_based", "auto") == "auto" and sparse_files:
         settings = settings | {"zero_based": not all(info.one_based for info in sparse_files)}
     parts: list[Partition] = []
@@ -233,6 +235,7 @@ def _file_parts(
 
 def _common_columns(files: list[str], summaries: list[_FileSummary], n_features: int | None) -> int:
     """Return the number of columns of all files; raise a DataError for the first file with other columns."""
+    # sparse files may have fewer columns than others: the last columns may have no entries in them
     first, largest = summaries[0], max(info.shape[1] for info in summaries)
     expected = n_features if n_features is not None else largest if first.sparse else first.shape[1]
     for file, info in zip(files, summaries, strict=True):

@@ -184,7 +184,10 @@ class Threads:
         return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
-        """Return the sum of arrays in order; long ones in parallel by ranges, with bitwise the same result."""
+        """Return the sum of arrays in order; long ones by ranges in parallel, with bitwise the same result.
+
+        Multi-dimensional arrays are added up by the calling thread.
+        """
         n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
         if n < PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
             return sum_arrays(arrays)

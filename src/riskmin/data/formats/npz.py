@@ -30,7 +30,7 @@ _SPARSE_ARRAYS = {
     "coo": ("data", "row", "col"),
 }
 """Names of the arrays of a sparse matrix, by format."""
-_DECOMPRESS_BYTES = 2**20  # read at a time
+_DECOMPRESS_BYTES = 2**20  # number of bytes that are read at a time
 
 
 class _Archive:
@@ -57,6 +57,7 @@ class _Archive:
             raise self.broken(f"its array {name} is missing")
         try:
             with self.zip.open(self.members[name]) as member:
+                # the header declares the size: it must match the member before memory is allocated
                 shape, fortran_order, dtype = _header(member)
                 size = math.prod(shape) * dtype.itemsize
                 if dtype.hasobject:
@@ -65,13 +66,14 @@ class _Archive:
                     raise ValueError(f"{name} is not as long as {dtype} of shape {shape}")
                 self.budget.reserve(size)
                 flat = _read_bytes(member, size).view(dtype) if size else np.empty(0, dtype)
+                # NumPy stores text as 4 bytes per character and does not check the code points
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
                     raise ValueError(f"{name} is not text: it holds invalid code points")
         except DataError:
             raise
         except _Refused as error:
             raise DataError(self.path, None, str(error)) from error
-        except Exception as error:  # as above
+        except Exception as error:  # errors of many types, as in __init__
             raise self.broken(error) from error
         return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
 
@@ -117,6 +119,7 @@ def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
     if size.shape != (2,) or size.dtype.kind not in "iu" or not (size > 0).all():
         raise archive.broken(f"its sparse matrix has the shape {size.tolist()}")
     shape = int(size[0]), int(size[1])
+    # the indices of COO may also be stored as one array "coords" of shape (2, nnz)
     if kind == "coo" and "coords" in archive:
         data, *index_arrays = archive.read("data"), *np.atleast_2d(archive.read("coords"))
     else:
@@ -126,7 +129,8 @@ def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
             f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in index_arrays]}"
         )
     parts: Any = (data, tuple(index_arrays)) if kind == "coo" else (data, *index_arrays)
-    archive.budget.require(8 * (shape[0] + 1) + 12 * data.size)  # row pointers, and indices and values of CSR
+    # memory of the CSR matrix: 8 bytes per row pointer; 4 per index and 8 per value
+    archive.budget.require(8 * (shape[0] + 1) + 12 * data.size)
     try:
         X = sp.csr_matrix(validated_sparse(getattr(sp, f"{kind}_matrix")(parts, shape=shape)))
     except InvalidSparseMatrix as error:

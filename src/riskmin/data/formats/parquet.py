@@ -40,6 +40,7 @@ class ParquetRows:
         """Open the file, after checking that its largest row group fits into memory."""
         import pyarrow.parquet as pq
 
+        # reading in batches still needs the memory of a row group
         budget = MemoryBudget(self.path)
         with self._parsed():
             file = pq.ParquetFile(in_memory(stream, budget))
@@ -81,6 +82,7 @@ class ParquetRows:
 
     def batches(self) -> Iterator[Dataset]:
         """Yield all rows, in batches."""
+        # at most 2^16 rows and 2^22 cells per batch
         batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
         with open_decompressed(self.path) as stream:
             file = self._opened(stream)
@@ -160,6 +162,7 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
         raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
     try:
         cells = column.to_numpy(zero_copy_only=False)
+        # dates and time differences would be converted to their number of nanoseconds
         if cells.dtype.kind in "mM":
             raise TypeError("dates would pass for nanoseconds")
         numbers: NDArray[np.float64] = cells.astype(np.float64)

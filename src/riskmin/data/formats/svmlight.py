@@ -108,10 +108,10 @@ def text_chunks(file: IO[bytes], size: int, budget: MemoryBudget) -> Iterator[by
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
+        # the memory for parsing a line of this length
         if step > size:
-            budget.require(
-                _SCRATCH_PER_BYTE * (len(tail) + len(data))
-            )  # memory for parsing a line of this length
+            budget.require(_SCRATCH_PER_BYTE * (len(tail) + len(data)))
+        # the text up to the last newline is complete; the tail is continued by the next read
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             tail, step = tail + data, 2 * step
@@ -133,6 +133,7 @@ class _GrowingArray:
         """Append numbers, converted to the dtype of the array."""
         size = self.size + len(values)
         if size > len(self.array):
+            # growing by a factor of 9/8 makes the number of reallocations logarithmic
             capacity = size + size // 8
             self.budget.reserve((capacity - len(self.array)) * self.array.itemsize)
             self.array.resize(capacity, refcheck=False)
@@ -172,6 +173,7 @@ class SvmlightReader:
             else kernel.LABEL_OPTIONAL
         )
         self.tens, self.table = kernel.powers_of_ten()
+        # counters of the compiled parser; -1 and the largest integer mean that none was seen yet
         self.state = np.zeros(kernel.N_STATE, np.int64)
         self.state[kernel.LINE_NUMBER] = 1
         self.state[[kernel.HAS_QID, kernel.LARGEST_INDEX]] = -1
@@ -225,7 +227,7 @@ class SvmlightReader:
             state,
         )
         rows, n = int(state[k.N_ROWS]), int(state[k.N_VALUES])
-        # These checks concern rows before the one at which the parser stopped: the first error is reported.
+        # errors of earlier rows first: the rows before the one at which the parser stopped
         self._patch(text, self._slow[: state[k.N_SLOW]].tolist(), rows)
         self._check(rows)
         values = self._cast(n, rows)
@@ -238,6 +240,7 @@ class SvmlightReader:
     def parse(self, text: bytes) -> None:
         """Parse the next chunk and append its rows."""
         rows = self.read(text)
+        # indices are int32 until one does not fit
         if self.state[self.kernel.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.budget.reserve(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
@@ -364,6 +367,7 @@ class SvmlightReader:
 
     def dataset(self) -> Dataset:
         """Return all rows as a data set."""
+        # only now is the index base certain: a 0 in the last row would have made it 0
         width, indices = self.width, self.indices.trimmed()
         if self.one_based:
             indices -= 1

@@ -44,5 +44,6 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     with atomic_write(path) as file:
         for (start, stop), label, query in zip(rows, labels, queries, strict=True):
             entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
+            # repr is the shortest decimal that reads back as the same float64
             pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)
             file.write(f"{label!r}{query}{pairs}\n".encode("ascii"))

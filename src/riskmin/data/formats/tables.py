@@ -82,6 +82,7 @@ def assign_roles(
     ids = _query_column(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
     label_index = _column_index(path, names, target, "target")
+    # without a given target: the first known name, else the last column
     if target is None:
         label_index = next(
             (names.index(name) for name in _TARGET_NAMES if name in [names[i] for i in others]),
@@ -94,6 +95,7 @@ def assign_roles(
             and names[label_index] not in _TARGET_NAMES
         ):
             label_index = None  # the last column may be a feature
+    # a table to predict on, with exactly the features of the model
     if not require_labels and n_features == len(others):
         label_index = None
     elif label_index is None and target is not None and require_labels:
@@ -175,6 +177,7 @@ class Lines:
             number += 1
             if len(line) == _LINE_CHARACTERS:
                 line = self._whole_line(line)
+            # an odd number of quotes opens or closes a quoted cell; an escaped quote is doubled, so even
             if '"' in line and line.count('"') % 2:
                 quoted = not quoted
                 self.number = number
@@ -289,6 +292,7 @@ def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, in
 
 def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
     """Join blocks of rows, and free each once it is copied."""
+    # from the last block to the first, since list.pop from the end is O(1)
     X = np.empty((sum(map(len, blocks)), blocks[0].shape[1]), blocks[0].dtype)
     stop = len(X)
     while blocks:
@@ -373,6 +377,7 @@ def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *
     """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
     roles = assign_roles(path, table.names, *selection)
+    # first with labels as numbers; if a cell is not a number, once more with labels as strings
     try:
         data = _read(table, roles, dtype, None)
     except DataError:

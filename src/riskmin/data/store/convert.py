@@ -161,6 +161,7 @@ def _write(
     if not 0 < shard_mb < float("inf"):
         raise ValueError(f"shard_mb is {shard_mb!r}; give a number above 0")
     sparse = stream.sparse if layout == "auto" else layout == "sparse"
+    # a second pass is needed if labels turn out to be strings; the files of the first are discarded
     done = False
     while not done:
         with StoreWriter(folder, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:

@@ -69,9 +69,8 @@ class StoreReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        meta, self.meta_crc32 = _read_meta(
-            path
-        )  # meta.json holds all checksums, so its CRC identifies the data
+        # meta.json holds all checksums, so its CRC-32 identifies the data
+        meta, self.meta_crc32 = _read_meta(path)
         try:
             self.rows, self.columns, self.nnz = (_count(meta, k) for k in ("rows", "columns", "numbers"))
             self.sparse, self.shards = meta["sparse"] is True, list(meta["shards"])
@@ -239,7 +238,7 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
 
 @lru_cache(maxsize=16)
 def _cached_store(path: Path, stamp: tuple[int, int]) -> StoreReader:
-    """Open a store; `meta_crc32` is the modification time and the inode of meta.json, as a cache key."""
+    """Open a store; `stamp`, the modification time and the inode of meta.json, is part of the cache key."""
     return StoreReader(path)
 
 
@@ -346,7 +345,7 @@ class StoredMatrix:
         The folder, by a path that is valid on all workers.
     columns : int
         The number of columns; it may exceed that of the data.
-    stamp : int
+    meta_crc32 : int
         CRC-32 of the metadata, by which replaced data are detected.
     """
 

@@ -18,7 +18,7 @@ _CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
 
 
 class RowChunk(NamedTuple):
-    """A chunk of rows: dense, or (values, column indices, end of each row among these)."""
+    """A chunk of rows: dense, or (values, column indices, end of each row in the values)."""
 
     X: NDArray[Any] | tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     y: NDArray[Any] | None
@@ -134,6 +134,7 @@ class TableStream(_StreamDefaults):
         except DataError:
             raise
         except ValueError as error:
+            # a cell is not a number: it may be a label, unless labels are read as strings already
             if self.string_labels or self.roles.target is None:
                 raise_first_bad_cell(self.table, self.roles, error)
             self.string_labels = True
@@ -205,6 +206,7 @@ class DatasetStream(_StreamDefaults):
                     f"some rows have {p} columns{' and are sparse' if sp.issparse(part.X) else ''}, but the "
                     f"first have {self.columns}: give rows of the same kind"
                 )
+            # at most 2^22 entries per dense chunk
             step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
             for i in range(0, n, step):
                 self.fraction_read = i / n

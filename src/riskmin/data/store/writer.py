@@ -2,7 +2,7 @@
 
 Each chunk of rows is appended to .npy files in a hidden folder next to the target. Their headers, which
 contain the lengths, are written last, and `meta.json` after them; then the folder is renamed, or exchanged
-for the one that it replaces.
+with the folder that it replaces.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ NPY_HEADER_BYTES = 128
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return the header of a .npy file, format version 1.0."""
+    # magic and version (8 bytes), length of the text (2 bytes), the text padded with blanks, a newline
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
     return (
         b"\x93NUMPY\x01\x00"
@@ -226,6 +227,7 @@ class StoreWriter:
             if labels is not None:
                 self._add_labels(name, labels)
         self.rows += n
+        # bytes of the values, and 4 per column index
         size = (self.nnz - self.shard_first_number) * (self.dtype.itemsize + 4 * self.sparse)
         if size >= self.shard_bytes:
             self._end_shard()
@@ -234,7 +236,8 @@ class StoreWriter:
         """Append sparse rows whose column indices start from `index_base`."""
         values, indices, ends = X
         array = self.arrays["indices"]
-        if array.size and index_base < self.index_base:  # the first index 0: shift the indices written so far
+        # the first index 0 shows that indices start from 0: shift those that were written as if from 1
+        if array.size and index_base < self.index_base:
             self._map("indices", lambda a: a + 1)
         self.index_base = index_base
         if (
@@ -338,10 +341,10 @@ class StoreWriter:
     def _rename(self, force: bool) -> None:
         """Move the folder to its target; remove the folder that it replaced."""
         if force:
-            check_replaceable(self.target)  # it may contain other files by now
-            atomic_files.delete(
-                atomic_files.backup_name(self.target), FILES
-            )  # left by a process that was killed after the exchange
+            # checked again: other files may have been added while the data were written
+            check_replaceable(self.target)
+            # a backup is left by a process that was killed after the exchange
+            atomic_files.delete(atomic_files.backup_name(self.target), FILES)
         old = atomic_files.move_into_place(self.folder, self.target, replace=force)
         atomic_files.sync_folder(self.target.parent)
         if old is not None:
@@ -380,6 +383,7 @@ def _to_dense(
     X: tuple[NDArray[Any], ...], index_base: int, columns: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Return sparse rows, with column indices from `index_base`, as dense ones."""
+    # the row of each value: row k has ends[k] - ends[k - 1] of them
     values, indices, ends = X
     dense = np.zeros((len(ends), columns), dtype)
     dense[np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)), indices - index_base] = values

@@ -112,7 +112,7 @@ def _threads() -> int:
 
 # ---------------------------------------------------------------- tasks
 def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
-    """Build a group of shards in parallel; an error is stored in the group, and its method `run` raises it."""
+    """Build a group of shards in parallel; an error is stored in the group, whose method `run` raises it."""
     try:
         with ThreadPoolExecutor(_threads()) as pool:
             return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
