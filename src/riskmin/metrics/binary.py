@@ -93,6 +93,7 @@ def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any 
 
 def _hits(positive: NDArray, z: NDArray, k: int) -> float:
     """Number of positives among the k highest scores; tied rows at the k-th place count in expectation."""
+    # the k-th highest score; of the rows tied with it, k - #above count, each with their share of positives
     threshold = np.partition(z, len(z) - k)[len(z) - k]
     above, tied = z > threshold, z == threshold
     return float(positive[above].sum() + (k - above.sum()) * positive[tied].mean())

@@ -47,6 +47,7 @@ def tree_distance(
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape or not len(true):
         raise ValueError(f"y_true has shape {true.shape} and y_pred {pred.shape}: give one of each per row")
+    # the matrix of distances has one row and column per distinct label
     true_labels, pred_labels = true.tolist(), pred.tolist()
     index = {label: i for i, label in enumerate(dict.fromkeys([*true_labels, *pred_labels]))}
     pairwise = tree_of_labels(list(index), hierarchy, separator).distance

@@ -68,7 +68,7 @@ class Separable(ArrayDataclass, ABC):
         return float(xp.sum((t.absolute * signs + t.square * w) * d))
 
     def prox(self, v: Array, step: float) -> Array:
-        """Return v, shrunk toward zero by step l_j, over 1 + step m_j, clipped to the box."""
+        """Return v, shrunk toward zero by step l_j, divided by 1 + step m_j, and clipped to the box."""
         t = self.terms(v)
         return _clip_to_box(_shrink(v, step * t.absolute) / (1 + step * t.square), t)
 
@@ -214,7 +214,7 @@ class L2(Separable):
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """Return t -> (Omega(w + t d), its derivative), from three inner products."""
-        # the inner products of w and d weighted by m
+        # with inner products weighted by m: Omega(w + t d) = ww / 2 + t wd + t^2 dd / 2
         ww, wd, dd = 2 * self.value(w), float(self.grad(w) @ d), 2 * self.value(d)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
@@ -308,6 +308,7 @@ class Elastic(Separable):
 
     def scaled(self, s: NDArray) -> Elastic:
         """Return the same function of v = w / s, for s > 0."""
+        # m (eps s |v| + s^2 v^2 / 2) = m s^2 (eps / s |v| + v^2 / 2)
         return Elastic(self.eps / s, self.weights * s * s)
 
 
@@ -361,8 +362,7 @@ class Box(Separable):
         return self.reg.polyhedral
 
     def scaled(self, s: NDArray) -> Box:
-        """Return the same function of v = w / s, for s > 0."""
-        # the bounds of v = w / s
+        """Return the same function of v = w / s, for s > 0, whose bounds are divided by s."""
         inner: Any = self.reg
         return Box(inner.scaled(s), self.lower / s, self.upper / s)
 

@@ -67,7 +67,8 @@ def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequ
         name = (names[j] if names is not None else f"column {j}") if in_legend else ""
         points = list(zip(lams, W[:, j].tolist(), strict=True))
         lines.append(ChartLine(kinds[rank] if in_legend else "other", name, points))
-    lines = lines[3:] + lines[:3]  # draw the named lines last, on top of the others
+    # draw the named lines last, on top of the others
+    lines = lines[3:] + lines[:3]
     lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
     title = "Weights" if W.shape[1] <= MAX_PLOTTED_WEIGHTS else f"The {MAX_PLOTTED_WEIGHTS} largest weights"
     return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
@@ -111,6 +112,7 @@ def write_path(
     ...     pathlib.Path(folder, "path.html").read_text(encoding="utf-8").count("<svg class")
     3
     """
+    # from the largest lam to the smallest
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
     results, lams = [results[k] for k in order], [float(lams[k]) for k in order]
     tol = float((about or {}).get("tol", 0.0))
@@ -171,6 +173,7 @@ def write_search(
     """
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
     lams, scores = [float(lams[k]) for k in order], np.asarray(scores)[:, order]
+    # mean and standard deviation over the folds, one per lam; the axis extends 4 % beyond the band
     mean, sd = scores.mean(axis=0), scores.std(axis=0)
     lo, hi = float((mean - sd).min()), float((mean + sd).max())
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)

@@ -73,6 +73,7 @@ def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> fl
     points = [(t, math.log(g)) for t, g in zip(seconds, gaps, strict=True) if t >= since and 0 < g < 1]
     if tol <= 0 or len(points) < 3:
         return None
+    # slope of the regression line, cov(t, log gap) / var(t); then log tol = log gap + slope * left
     mean_t = sum(t for t, _ in points) / len(points)
     mean_g = sum(g for _, g in points) / len(points)
     variation = sum((t - mean_t) ** 2 for t, _ in points)

@@ -193,7 +193,7 @@ class ExplicitInterceptsCursor(ScoreCursor):
     """BFGS estimate of the inverse of the Hessian in the intercepts."""
 
     def optimize_intercepts(self) -> None:
-        """Approximately minimize over the intercepts, on cached scores: cuts then have small slopes in them."""
+        """Approximately minimize over the intercepts, on cached scores: cuts then slope little in them."""
         risk: Any = self.risk
         k, xp = risk.n_intercepts, namespace(self.w)
 
