@@ -130,6 +130,7 @@ class ReadProgress:
         """Fraction that was read, from 0 to 1; always 0 for a pipe."""
         if self.file is None or self.file.closed or not self.file.seekable():
             return 0.0
+        # in bytes on disk, since the decompressed length is unknown
         return self.file.tell() / max(os.fstat(self.file.fileno()).st_size, 1)
 
 

@@ -75,6 +75,7 @@ def load_partitioned(
     if not paths:
         raise ValueError("there are no files: name one at least")
     kinds = [kind or format_of(path) for path in paths]
+    # the settings are sent to the workers, so that all files are read in the same way
     settings = settings | {
         "dtype": check_dtype(np.float64 if settings.get("dtype") is None else settings["dtype"])
     }
@@ -203,6 +204,7 @@ def _file_parts(
 ) -> tuple[list[_FileSummary], list[Partition]]:
     """Return the summaries of files, and their partitions."""
     read = partial(_read, n_features=n_features, settings=settings)
+    # executors with remote memory read each file once and keep it there; `handles` refer to the results
     handles = executor.persist(read, files) if hasattr(executor, "persist") else None
     summaries = (
         [_summary(read(file)) for file in files] if handles is None else executor.apply(handles, _summary)
@@ -263,6 +265,7 @@ def _common_columns(files: list[str], summaries: list[_FileSummary], n_features:
 
 def _concatenated(files: list[str], field: str, arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
     """Return the labels, or the query ids, of all files; `field` is their name."""
+    # all files must have numbers, or all strings, or none
     kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in arrays]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:

@@ -125,13 +125,15 @@ def _serve(conn: Connection) -> None:
                 reply = sender.pack((False, portable(error, "a worker process")))
             conn.send_bytes(reply)
     sender.close()
-    os._exit(0)  # a regular exit would warn about arrays that still view the shared memory
+    # a regular exit would warn about arrays that still view the shared memory
+    os._exit(0)
 
 
 class _WorkerHandle:
     """Parent's end of the connection to one worker process."""
 
     def __init__(self, context: Any, shards: Sequence[Shard | LazyShard]) -> None:
+        # the child end is closed here, so that recv raises EOFError once the worker has ended
         self.conn, child_conn = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_conn,), daemon=True)
         with signals.sigterm_blocked():
@@ -139,7 +141,8 @@ class _WorkerHandle:
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
         self.conn.send_bytes(self.data.pack([s if isinstance(s, LazyShard) else s[:3] for s in shards]))
-        self.reply_pending = True  # an interrupted call leaves a reply that was never received
+        # whether a reply is due: a call that is interrupted before it is received leaves it in the pipe
+        self.reply_pending = True
 
     def send(self, obj: Any) -> None:
         """Send an object, after dropping a reply that was never received."""

@@ -66,9 +66,11 @@ def chunks(labels: Iterable[str]) -> list[tuple[int, int, str]]:
             start = -1
         if prefix != "O" and not continues:
             start, kind = token, type_
+        # E and L end a chunk, S and U are a chunk of one token
         if prefix in "ELSU":
             result.append((start, token + 1, kind))
             start = -1
+    # a chunk that lasts until the end of the sequence
     if start >= 0:
         result.append((start, token + 1, kind))
     return result

@@ -77,6 +77,7 @@ def tree_of_labels(labels: list[Any], hierarchy: Any, separator: str = "/") -> T
             f"hierarchy={hierarchy!r}, but it must be a dict of the parent of every node, or None for labels "
             "that are paths"
         )
+    # nodes that are no ancestors of these labels are left out
     tree = hierarchy if isinstance(hierarchy, Tree) else Tree.from_parents(hierarchy)
     known = set(tree.nodes)
     if unknown := [label for label in labels if label not in known]:

@@ -46,6 +46,7 @@ def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -
     grades, z, query = _check_grades(y_true, y_score, qid)
     _check_cutoff(k)
 
+    # ranks are counted from 0, so that i = rank + 1
     def discount(rank: NDArray) -> NDArray:
         weight: NDArray = np.where(rank < (k or np.inf), 1 / np.log2(2 + rank), 0.0)
         return weight
@@ -168,6 +169,7 @@ def _fraction_of_best(gains: NDArray, z: NDArray, query: NDArray, discount: Any)
         means = np.add.reduceat(discount(rank), start) / size
         return np.bincount(query[rows], np.repeat(means, size) * gains[rows])
 
+    # the best order is that of the gains; NaN for queries in which all gains are 0
     best = total(gains)
     ratio: NDArray = np.divide(total(z), best, out=np.full(len(best), np.nan), where=best > 0)
     return ratio

@@ -142,6 +142,7 @@ def _of_blocks(X: Dense | DenseFortran, c: NDArray) -> Iterator[ColumnMoments]:
         # a slice is a view; an index array copies
         rows = slice(i, i + step) if len(weighted_rows) == min(step, n - i) else weighted_rows
         block = np.asarray(X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T, dtype=np.float64)
+        # m = sum_i share_i x_i, s^2 = sum_i share_i (x_i - m)^2, with shares of sum one
         weight = float(c[rows].sum())
         share = c[rows] / weight
         mean = share @ block

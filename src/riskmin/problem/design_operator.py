@@ -154,6 +154,7 @@ def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
     >>> mean_squared_norm(rows), mean_squared_norm(rows, np.array([1.0, 4.0]))
     (12.5, 6.5)
     """
+    # cached per column, so that other weights need no pass over X
     if "squares" not in rows.cache:
         rows.cache["squares"] = _column_mean_squares(rows)
     cached: NDArray = rows.cache["squares"]
@@ -237,6 +238,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
+    # rows with h_i = 0 are skipped
     index = np.flatnonzero(h)
     for rows in row_blocks(index, p):
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X

@@ -72,6 +72,7 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     name = type(loss).__name__
     if y is None and getattr(loss, "task", "novelty") != "novelty":
         raise ValueError(f"{name} needs a label for every row, but y is None: give one label per row")
+    # shapes: (n,), also for a single column; (n, k) for losses with several targets per row
     labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -312,7 +313,7 @@ def linear_risk(
         labels = labels - target
     if isinstance(matrix, ForeignArray):
         if labels.dtype.kind != "f":
-            raise ValueError("y holds something that is no number: turn its labels into numbers first")
+            raise ValueError("y holds something that is not a number: turn its labels into numbers first")
         labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
     count = _shard_count(n_shards, n)
     holder, rows, table = _place_rows(
@@ -378,6 +379,7 @@ def _place_rows(
     holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
     if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
+    # solvers that visit rows need them in this process, in NumPy or SciPy
     local = isinstance(holder, (Serial, Threads)) and not isinstance(X, ForeignArray)
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 

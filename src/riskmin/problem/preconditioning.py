@@ -461,14 +461,14 @@ def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
 def _take_rows(X: Any, rows_used: NDArray) -> Any:
     """Some rows: dense ones in double precision, sparse ones in the precision of X."""
     if isinstance(X, Dense):
-        return np.concatenate([X.X[some] for some in row_batches(rows_used)]).astype(np.float64, copy=False)
+        return np.concatenate([X.X[rows] for rows in row_batches(rows_used)]).astype(np.float64, copy=False)
     if isinstance(X, DenseFortran):
         return X.T[:, rows_used].T.astype(np.float64, copy=False)
     if isinstance(X, ForeignArray):
         return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
     X = X.csr if isinstance(X, CsrWithTranspose) else X
     if isinstance(X, Csr):
-        return sp.vstack([as_scipy(X)[some] for some in row_batches(rows_used)], format="csr")
+        return sp.vstack([as_scipy(X)[rows] for rows in row_batches(rows_used)], format="csr")
     return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows
 
 

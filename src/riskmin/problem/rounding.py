@@ -177,6 +177,7 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
+    # evenly spaced over the shard, since neighboring rows may be alike
     ranges = list(blocks(shard, linear_map))
     n, p = shard.X.shape
     entries = getattr(getattr(shard.X, "data", None), "size", n * p)

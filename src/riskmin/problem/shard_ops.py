@@ -114,6 +114,7 @@ def advance(shard: Shard, key: int, t: float) -> float:
     # both are linear: z + t dz, or w + t d
     point, direction = ("z", "dz") if "z" in state else ("w", "d")
     state[point] = state[point] + t * state[direction]
+    # an evaluation at t is the evaluation at 0 of the new point
     evaluation = state.pop("evaluation", None)
     if evaluation is not None and evaluation.t == t:
         state["evaluation"] = evaluation._replace(t=0.0)

@@ -313,6 +313,7 @@ def _power_or_inf(norm: float, power: float) -> float:
 
 def _power_grad(w: Array, q: float, power: float) -> Array:
     """Return the gradient of |w|_q^power / power, in powers of w / |w|_q, because powers overflow."""
+    # sgn(w_j) (|w_j| / |w|_q)^(q-1) |w|_q^(power-1)
     xp, norm = namespace(w), _norm(w, q)
     if norm == 0:
         return xp.zeros_like(w)

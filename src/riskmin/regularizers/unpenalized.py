@@ -66,7 +66,10 @@ class UnpenalizedTail:
         return float(self.penalized.conjugate(u[: -self.m]))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """Return the gradient for the penalized entries, and zero for the others (any value attains it)."""
+        """Return the gradient for the penalized entries, and zero for the others, where u is zero.
+
+        Any value of an unpenalized entry attains the conjugate.
+        """
         return self._with(self.penalized.conjugate_grad(u[: -self.m]), 0.0 * u[-self.m :])
 
     def scale(self, cut: Cut, lam: float) -> float:

@@ -38,6 +38,7 @@ def linear_axis(lo: float, hi: float, whole: bool = False) -> ChartAxis:
     power = 10.0 ** math.floor(math.log10(span / 6))
     step = next(m * power for m in (1, 2, 5, 10, 20) if m * power >= span / 6.001)
     step = max(step, 1.0) if whole else step
+    # as many decimals as the step has; 1e-9 absorbs the rounding of the logarithm
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     ticks = range(math.ceil(lo / step - 1e-9), math.floor((lo + span) / step + 1e-9) + 1)
     plain = digits < 6 and abs(hi) < 1e7
@@ -57,6 +58,7 @@ def log_axis(lo: float, hi: float) -> ChartAxis:
     a, b = math.floor(math.log10(lo) + 1e-9), math.ceil(math.log10(hi) - 1e-9)
     b = max(b, a + 1)
     powers = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    # every m-th decade, so that there are at most eight labels
     exponents = range(b, a - 1, -math.ceil((b - a) / 7))
     ticks = [(10.0**k, "1" if k == 0 else "10" + str(k).translate(powers)) for k in exponents]
     return ChartAxis(ticks, lambda v: (math.log10(max(v, 1e-300)) - a) / (b - a))
@@ -149,6 +151,7 @@ def _legend(names: Sequence[tuple[str, str]]) -> str:
 
 def _frame(x: ChartAxis, y: ChartAxis, label: str) -> str:
     """The grid, the ticks and their labels."""
+    # coordinates of the whole chart, with its margins; y points down
     bottom = MARGIN_TOP + PLOT_HEIGHT
     marks = [f'<path class="axis" d="M{MARGIN_LEFT} {bottom}h{PLOT_WIDTH}"/>']
     for value, tick in y.ticks:
@@ -179,6 +182,7 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
     str
         Two SVG elements.
     """
+    # both charts have the same x axis: the iterations
     rows = _subsample(result.trace)
     steps = [row["iteration"] for row in rows]
     x = linear_axis(steps[0], max(steps[-1], steps[0] + 1), whole=True)

@@ -42,6 +42,7 @@ def _bounds_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
 
 
 def _gap_chart(results: Sequence[Result], lams: Sequence[float], tol: float) -> str:
+    # a gap of zero has no place on a logarithmic axis
     gaps = [max(relative_gap(r.trace[-1]), 1e-16) for r in results]
     smallest = min(g for g in [*gaps, tol] if g > 0)
     line = ChartLine("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
@@ -58,6 +59,7 @@ def _sparsity_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
 
 def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequence[str] | None) -> str:
     """Chart of the largest weights along lam; the three largest have names in the legend."""
+    # one row per lam, one column per weight; ranked by the largest absolute value along the path
     W: NDArray = np.array([np.asarray(r.w) for r in results])
     largest = np.argsort(-np.abs(W).max(axis=0), kind="stable")[:MAX_PLOTTED_WEIGHTS]
     kinds = ("value", "lower", "gap")
@@ -178,6 +180,7 @@ def write_search(
     lo, hi = float((mean - sd).min()), float((mean + sd).max())
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
     lo, hi = lo - margin, hi + margin
+    # the band is drawn between the first two lines
     lines = [
         ChartLine("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
         ChartLine("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),

@@ -136,6 +136,7 @@ class Progress:
             self.file.flush()
             return
         now = time.perf_counter()
+        # samples at intervals, so that a fast solver does not fill the deque with the last moments
         if now >= self.next_sample_time:
             self.samples.append((row["seconds"], relative_gap(row)))
             self.next_sample_time = now + LIVE_UPDATE_SECONDS
@@ -158,6 +159,7 @@ class Progress:
             f"{row['iteration']:.0f} · {row['lower']:.6g} ≤ min J ≤ {row['value']:.6g} · "
             f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])} · {left} left"
         )
+        # imported at the first report, since short fits need no terminal output
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text

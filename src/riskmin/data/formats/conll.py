@@ -79,8 +79,10 @@ def load_conll(
     [['B-NP', 'B-VP'], ['B-NP']]
     """
     lines = _lines(path, encoding)
+    # the number of columns of all tokens, with the label
     width = _width(path, lines, comments)
     label_index = _label_index(path, width, target, n_columns)
+    # the last entry is the sentence that is being read; it stays empty after blank lines
     sentences: list[list[list[str]]] = [[]]
     for number, cells in enumerate(lines, 1):
         if not cells:
@@ -104,6 +106,7 @@ def load_conll(
 
 def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     """Return the cells of every line; an empty list for a blank line."""
+    # utf-8-sig also skips a byte order mark
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     with open_decompressed(path) as stream:
         # one byte more than the limit allows: a text of that length raises an error

@@ -75,6 +75,7 @@ class _Archive:
             raise DataError(self.path, None, str(error)) from error
         except Exception as error:  # errors of many types, as in __init__
             raise self.broken(error) from error
+        # in Fortran order, the bytes are those of the transpose in C order
         return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
 
 
@@ -124,6 +125,7 @@ def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
         data, *index_arrays = archive.read("data"), *np.atleast_2d(archive.read("coords"))
     else:
         data, *index_arrays = (archive.read(name) for name in _SPARSE_ARRAYS[kind])
+    # entries must be numbers, indices must be integers
     if data.dtype.kind not in "biufc" or not all(a.dtype.kind in "iu" and a.ndim == 1 for a in index_arrays):
         raise archive.broken(
             f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in index_arrays]}"
@@ -175,6 +177,7 @@ def load_npz(
     """Read a .npz file; see `load`."""
     budget = MemoryBudget(path)
     with open_decompressed(path) as stream:
+        # a zip file begins with PK
         if stream.read(2) != b"PK":
             raise DataError(
                 path, None, "this is not an .npz file; save it by numpy.savez or scipy.sparse.save_npz"
@@ -203,6 +206,7 @@ def load_npz(
 
 def in_memory(stream: IO[bytes], budget: MemoryBudget) -> IO[bytes]:
     """Return the file, or its whole decompressed content: .npz and Parquet are read from their end."""
+    # an uncompressed file: it is read from disk, and can seek
     if isinstance(stream, io.BufferedReader):
         return stream
     parts = []

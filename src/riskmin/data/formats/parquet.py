@@ -111,6 +111,7 @@ class ParquetRows:
         for k, i in enumerate(roles.features):
             with np.errstate(over="ignore"):
                 X[:, k] = _column(self.path, names[i], batch.column(i), start)
+        # labels may be strings; query ids are read exactly
         y = qid = None
         if (t := roles.target) is not None:
             y = _column(self.path, names[t], batch.column(t), start, words=True)
@@ -122,6 +123,7 @@ class ParquetRows:
 def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> Dataset:
     """Read a Parquet file; see `load`."""
     rows = ParquetRows(path, selection, dtype)
+    # X and the labels
     MemoryBudget(path).require(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
     X = np.empty((rows.n, len(rows.roles.features)), dtype)
     y, qid, start = [], [], 0
@@ -155,6 +157,7 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
         raise DataError(
             path, None, f"row {row}, column {name!r}: the cell is empty; fill it in or leave out the row"
         )
+    # of a dictionary-encoded column, the type of its values
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if words:

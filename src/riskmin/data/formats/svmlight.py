@@ -200,6 +200,7 @@ class SvmlightReader:
         """Return the largest index that n_features allows, by what is known of the index base so far."""
         if self.n_features is None:
             return _INT64_MAX
+        # in mode "auto", indices are taken to start from 1 until a 0 occurs
         from_zero = (
             self.state[self.kernel.SMALLEST_INDEX] == 0 if self.zero_based == "auto" else self.zero_based
         )
@@ -244,6 +245,7 @@ class SvmlightReader:
         if self.state[self.kernel.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.budget.reserve(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
+        # the ends of a chunk are relative to its first value
         self.indptr.append(rows.ends + self.values.size)
         self.indices.append(rows.indices)
         self.values.append(rows.values)
@@ -256,6 +258,7 @@ class SvmlightReader:
 
         Each entry of `slow` is (position, start, stop): the position of a value, or -1 - row for a label.
         """
+        # one tuple of labels per row; rows without labels keep the empty one
         label_sets: list[tuple[float, ...]] = [()] * rows
         for position, start, stop in slow:
             token = text[start:stop]
@@ -316,6 +319,7 @@ class SvmlightReader:
 
     def _check_labels(self, missing: NDArray[np.bool_]) -> None:
         """Raise a DataError unless all rows have labels, or none has."""
+        # the first row of the file decides; the parser marks a missing label by NaN
         self.unlabeled = self.unlabeled if self.count else bool(missing[0])
         mixed = missing != self.unlabeled
         if mixed.any():
@@ -372,6 +376,7 @@ class SvmlightReader:
         if self.one_based:
             indices -= 1
         X = csr_matrix((self.values.trimmed(), indices, self.indptr.trimmed()), shape=(self.count, width))
+        # the parser accepts only rows with increasing indices: SciPy need not check
         X.has_sorted_indices = X.has_canonical_format = True
         y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.trimmed()
         if self.multilabel:

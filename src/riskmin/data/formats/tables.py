@@ -63,6 +63,7 @@ def _query_column(
     index = _column_index(path, names, "qid" if qid is None else qid, "query ids")
     if index is None and qid is not None:
         raise DataError(path, None, f"there is no column {qid!r}; the columns are {_abbreviated(names)}")
+    # a column called "qid" that is named as the target is not used for query ids
     if index is None or index != _column_index(path, names, target, "target"):
         return index
     if qid is not None:
@@ -216,12 +217,14 @@ def inspect_table(path: PathLike, tsv: bool) -> TextTable:
         cells = [
             cell.strip() for cell in next(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
         ]
+    # a first row of numbers only is data: then columns are called x0, x1, ...
     header = any(_as_number(cell) is None for cell in cells)
     return TextTable(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
 
 
 def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
     """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
+    # loadtxt converts the strings of these columns to codes, numbered in order of appearance
     converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
     max_rows = max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
@@ -277,6 +280,7 @@ def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, in
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
     for block, block_labels, ids in row_blocks(table, roles, dtype, codes):
+        # X, and 8 bytes each for the label and the query code of a row
         budget.reserve(block.nbytes + 16 * len(block))
         X.append(block)
         if block_labels is not None:
@@ -308,6 +312,7 @@ def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDAr
         raise_first_bad_cell(table, roles, "a query id is missing")
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
+    # int first: float64 would round integers beyond 2^53
     if all(_as_number(word) is not None for word in words):
         try:
             ids = np.array([int(word) for word in words], np.int64)
@@ -357,6 +362,7 @@ def check_class_names(table: TextTable, roles: ColumnRoles, words: list[str]) ->
         raise_first_bad_cell(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
+    # a first row such as "1.5,2.0,cat", whose last cell is also a label, is data without a header
     other_names = [name for i, name in enumerate(table.names) if i != target]
     if table.names[target] in words and all(_as_number(name) is not None for name in other_names):
         problem = "it reads as a row of data, but the first row must name the columns; add a header"

@@ -141,6 +141,7 @@ def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
         raise ValueError(f"{target} cannot be written: there is no folder {folder.parent}; make it first")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
         raise ValueError(f"{target} cannot be written: the folder {folder.parent} is not writable")
+    # first restore a folder that a killed process had renamed in order to replace it
     recover(folder, META)
     if not os.path.lexists(folder):
         return folder

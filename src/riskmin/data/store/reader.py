@@ -89,6 +89,7 @@ class StoreReader:
 
     def _check_shards(self) -> None:
         """Raise a ValueError unless the shards are contiguous and cover all rows and numbers."""
+        # the first row and the first stored entry of the next shard
         row = entry = 0
         for shard in self.shards:
             (start, stop), (first, last) = shard["rows"], shard["numbers"]
@@ -119,6 +120,7 @@ class StoreReader:
     def verify(self, start: int = 0, stop: int | None = None) -> None:
         """Verify the checksums of the shards that hold these rows; each once while the store is open."""
         stop = self.rows if stop is None else stop
+        # the shards that overlap the rows
         unverified = [
             k
             for k, shard in enumerate(self.shards)
@@ -135,6 +137,7 @@ class StoreReader:
     def _verify(self, k: int) -> None:
         """Verify the checksums and the indices of shard k."""
         (start, stop), (first, last) = self.shards[k]["rows"], self.shards[k]["numbers"]
+        # ranges of the arrays that belong to the shard; y, qid and X have one entry or row per row
         spans = {"data": (first, last), "indices": (first, last), "indptr": (start, stop + 1)}
         where = f"shard {k + 1} of {len(self.shards)} (rows {start + 1} to {stop})"
         for name, array in self.arrays.items():
@@ -174,7 +177,7 @@ class StoreReader:
             return self.arrays["X"][start:stop]
         ends = self.arrays["indptr"][start : stop + 1]
         first, last = int(ends[0]), int(ends[-1])
-        # SciPy's constructor would copy the indices, to give them the dtype of the row pointers
+        # attributes are set directly: SciPy's constructor would copy the indices to unify their dtype
         csr = sp.csr_matrix((stop - start, columns or self.columns), dtype=self.dtypes["data"])
         use_int32 = last - first <= _INT32_MAX and self.dtypes["indices"] == np.int32
         csr.indptr = (ends - first).astype(np.int32 if use_int32 else np.int64)
@@ -201,6 +204,7 @@ class StoreReader:
 
     def _decoded(self, name: str, words: list[Any], codes: NDArray[Any]) -> NDArray[Any]:
         """Return the strings that integer codes stand for."""
+        # codes come from a file: check them before they are used as indices
         integral = np.rint(codes) == codes if codes.dtype.kind == "f" else True
         if len(codes) and not (np.all(integral) and codes.min() >= 0 and codes.max() < len(words)):
             problem = f"it is broken: {name}.npy has codes that are not in meta.json; convert the data anew"

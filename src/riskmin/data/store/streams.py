@@ -91,6 +91,7 @@ class SvmlightStream(_StreamDefaults):
         with open_decompressed(self.path, self.meter) as file:
             for text in svmlight.text_chunks(file, svmlight.CHUNK_BYTES, reader.budget):
                 rows = reader.read(text)
+                # a chunk may have comments and blank lines only
                 if len(rows.ends):
                     y = None if reader.unlabeled else rows.labels
                     X = rows.values, rows.indices, rows.ends
@@ -175,6 +176,7 @@ class DatasetStream(_StreamDefaults):
 
     def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
         self.parts, self.dtype, self.names = iter(parts), dtype, names
+        # the first part determines the number of columns and whether X is sparse
         self.first_part = self._next()
         if self.first_part is None:
             raise ValueError("there are no rows to save: give one data set at least")

@@ -75,6 +75,7 @@ class AppendOnlyArray:
     def __init__(self, folder: Path, name: str, dtype: Any, like: os.stat_result | None) -> None:
         self.path, self.dtype, self.like = folder / f"{name}.npy", np.dtype(dtype), like
         self.file: IO[bytes] = atomic_files.create(self.path, like)
+        # space for the header, which is written last, when the length is known
         self.file.seek(NPY_HEADER_BYTES)
         self.size, self.crc = 0, 0
 
@@ -141,6 +142,7 @@ class _StringEncoder:
 
     def codes(self, a: NDArray[Any]) -> NDArray[np.int64]:
         """Return the code of each string; new strings get the next codes."""
+        # one dictionary lookup per distinct string, not per row
         unique, inverse = np.unique(a, return_inverse=True)
         numbers = [self.words.setdefault(str(word), len(self.words)) for word in unique]
         codes: NDArray[np.int64] = np.array(numbers, np.int64)[inverse]
@@ -273,6 +275,7 @@ class StoreWriter:
 
     def _map(self, name: str, f: Callable[[NDArray[Any]], NDArray[Any]], dtype: Any = None) -> None:
         """Apply f to an array as far as it is written, and update its checksums."""
+        # the end of each finished shard, in stored entries or in rows
         ends = [shard["numbers" if name == "indices" else "rows"][1] for shard in self.shards]
         for shard, crc in zip(self.shards, self.arrays[name].map(ends, f, dtype), strict=True):
             shard["crc32"][name] = crc
@@ -296,8 +299,10 @@ class StoreWriter:
         if classes == [""]:  # a column of empty cells: there are no labels
             self._drop("y")
             classes = None
+        # codes of class names were written as float64, like numeric labels
         if classes is not None:
             self._map("y", lambda codes: codes, np.int64)
+        # query ids that are integers replace their codes; strings are stored in meta.json
         if queries is not None and queries.dtype.kind != "U":
             self._map("qid", lambda codes: queries[codes])
         for name, array in self.arrays.items():
@@ -324,6 +329,7 @@ class StoreWriter:
             "feature_names": stream.names,
             "shards": self.shards,
         }
+        # meta.json last: without it, a folder does not count as stored data
         with atomic_files.create(self.folder / META, self.like) as file:
             file.write(json.dumps(meta, ensure_ascii=False).encode())
             atomic_files.sync(file)

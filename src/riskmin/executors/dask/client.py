@@ -80,6 +80,7 @@ def _security(ca: str | None, cert: str | None, key: str | None) -> Any:
     files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
     security = make_security(require_encryption=True, **{k: v for k, v in files.items() if v is not None})
     try:
+        # Dask returns no SSL context if certificates are missing
         has_context = security.get_connection_args("client").get("ssl_context") is not None
     except (OSError, ValueError) as error:
         raise ValueError(

@@ -161,6 +161,7 @@ class DaskCluster:
                     "install the same version there"
                 )
             self.same_version.add(address)
+        # a worker that died may still be in same_version from before
         died = {address for address, answer in answers.items() if isinstance(answer, OSError)}
         return {a: replace(w, registered=True) for a, w in workers.items() if a in self.same_version - died}
 

@@ -75,6 +75,7 @@ class PartitionInfo(NamedTuple):
 
 def partition_info(data: Any) -> PartitionInfo:
     """Describe a partition; runs on the worker that holds the rows."""
+    # sparse matrix, array, or (with attribute columns) dataframe
     shape = tuple(int(n) for n in data.shape)
     if bool(sp.issparse(data)):
         return PartitionInfo(shape, int(data.nnz), True, None, _type_error(data.dtype))
@@ -130,7 +131,9 @@ def _delayed_parts(X: Any) -> list[Any]:
     """Return the futures and delayed objects that become one partition each, in the order of the rows."""
     if isinstance(X, (list, tuple)):
         return [part for x in X for part in ([x] if _is_future(x) else _delayed_parts(x))]
-    kind = type(X)  # ask the type: hasattr of a delayed object is true for any attribute
+    # test attributes of the type: hasattr of a delayed object is true for any name
+    kind = type(X)
+    # an array: a partition must have all columns, so blocks of columns are merged
     if hasattr(kind, "rechunk"):
         if X.ndim != 2:
             raise ValueError(f"X has {X.ndim} dimensions: give a Dask array of two, rows and columns")
@@ -141,7 +144,7 @@ def _delayed_parts(X: Any) -> list[Any]:
 
 
 def _check(infos: Sequence[PartitionInfo]) -> None:
-    """Raise a ValueError that names the partition with other columns, or with entries that are no numbers."""
+    """Raise a ValueError for a partition with other columns than the first, or with nonnumeric entries."""
     first = infos[0]
     for k, info in enumerate(infos):
         if len(info.shape) != 2:

@@ -71,6 +71,7 @@ class PendingRound:
         if not self.reply.cancelled() and self.reply.exception() is None and self.reply.result():
             reply: list[Any] = self.reply.result()[0]
             return reply
+        # errors of the cluster mean that the worker is lost; any other error is one of the task itself
         if self.future.status == "error":
             error = self.future.exception()
             if not isinstance(error, (KilledWorker, OSError, futures.CancelledError)):
@@ -137,6 +138,7 @@ class DaskShards:
         common = self._scattered(shared)
 
         def send(placement: ShardPlacement) -> PendingRound:
+            # after a death, the message itself: the worker that held its scattered copy may be the dead one
             future = self.client.submit(
                 run_round, placement.group, number, common if placement.deaths == 0 else shared,
                 per_shard[placement], summed, pure=False, resources=worker_resources(placement.owner),
@@ -153,6 +155,7 @@ class DaskShards:
         finally:
             for sent in pending.values():
                 sent.future.release()
+        # all groups answered: deaths are counted per round
         for placement in self._placements:
             placement.deaths = 0
         for succeeded, reply in (replies[placement] for placement in self._placements):
@@ -264,6 +267,7 @@ class DaskShards:
         """
         self._cluster.check()
         self._checked_at = time.monotonic()
+        # groups of dead or restarted workers are lost; rebuild the ones that are needed now
         live = self._cluster.live_workers()
         for placement in self._placements:
             worker = live.get(placement.owner)
@@ -273,6 +277,7 @@ class DaskShards:
                 self._cluster.check_not_paused(placement.owner, worker)
             if placement.group is None and (placement in waiting or balance):
                 self._place(placement, live)
+        # a worker that joined takes over one group of the worker with the most groups
         if (
             balance
             and len(spare := self._spare(live))

@@ -30,6 +30,7 @@ def pack(obj: Any) -> list[Any]:
     buffers: list[pickle.PickleBuffer] = []
     header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
+    # short arrays are pickled together with the object, as a single frame
     if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
         return [dumps(obj)]
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]

@@ -60,6 +60,7 @@ class _DeferredInterrupt:
         self.previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> None:
+        # blocks may be nested: only the outermost one sets handlers; Python allows it in the main thread only
         if self.depth == 0 and threading.current_thread() is threading.main_thread():
             numbers = {signal.SIGINT, *signals.interrupting_signals()}
             self.previous_handlers = {number: signal.signal(number, self._handle) for number in numbers}
@@ -132,6 +133,7 @@ class Communicator:
 
     def _post(self, header: _MessageHeader, message: Message) -> tuple[list[_MessageHeader], list[Message]]:
         """Exchange the headers and messages of all ranks; long messages follow in a second exchange."""
+        # first exchange: a block of the same length from each rank
         outgoing, incoming = bytearray(FIRST_EXCHANGE_BYTES), bytearray(FIRST_EXCHANGE_BYTES * self.size)
         HEADER_LAYOUT.pack_into(outgoing, 0, *header)
         if not header.second_bytes:
@@ -144,6 +146,7 @@ class Communicator:
         self.shared_error = _other_version(headers)
         if self.shared_error is not None:
             raise self.shared_error
+        # the block of rank k: its header, then a short message
         starts = [k * FIRST_EXCHANGE_BYTES + HEADER_LAYOUT.size for k in range(self.size)]
         messages = [Message(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
         # second exchange: all ranks know its sizes from the headers, so that all of them take part or none
@@ -169,6 +172,7 @@ class Communicator:
 
         `local_error` is that of this rank, which has its traceback.
         """
+        # an interrupt on any rank takes precedence over errors
         if any(h.state == STOPPED for h in headers):
             self.interrupts.acknowledge()
             self.shared_error = KeyboardInterrupt()

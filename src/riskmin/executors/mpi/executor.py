@@ -122,8 +122,10 @@ class Spmd:
     def __call__(self, shards: Sequence[Shard | LazyShard]) -> Spmd:
         """Return an executor with the same settings that holds these shards, on each rank its own."""
         communicator, result, n = self.communicator, self._settings(), len(shards)
+        # a partition in the memory of a rank stays there; other shards are assigned in contiguous ranges
         parts = [getattr(shard, "part", None) for shard in shards]
         result.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
+        # all ranks must have the same labels and weights, which the checksum verifies
         vectors = [x for shard in shards for x in (shard.y, shard.c)]
         local_shards = [s for s, rank in zip(shards, result.owner, strict=True) if rank == communicator.rank]
         name = "shards in order" if self.ordered else "shards"

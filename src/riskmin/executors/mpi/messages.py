@@ -41,6 +41,7 @@ class Message(NamedTuple):
             return False
 
         text = pickle.dumps(obj, protocol=5, buffer_callback=out_of_band)
+        # a long message: the lengths of its arrays are sent with the pickle
         if buffers or len(text) > INLINE_MESSAGE_BYTES:
             text = pickle.dumps((text, [raw.nbytes for raw in buffers]))
         return cls(text, buffers)

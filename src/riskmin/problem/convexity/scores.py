@@ -20,7 +20,7 @@ from riskmin.losses.nondecomposable.by_query import QuerySeparable
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
 """Distances from the middle of a line at which a loss is evaluated; the most informative ones first."""
 JOINT_ROWS, SINGLE_ROWS = 32, 3
-"""The number of rows that are tested together, and of those that are tested one by one."""
+"""The number of rows that are tested together, and the number of rows that are tested one by one."""
 PAIRED_DISTANCES, PAIR_RATIO = (0.01, 1.0, 0.1), 1.001
 """At these distances t, PAIR_RATIO * t is evaluated, too: close pairs reveal slightly wrong slopes."""
 VALUE_ULPS = 5000.0
@@ -145,6 +145,7 @@ def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[
     d = rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
     y = _to_numpy(sample.y)
     has_targets = y.shape == shape and y.dtype.kind in "biuf" and not np.isin(y, (-1.0, 0.0, 1.0)).all()
+    # around the targets, in steps of about 1 and of about their size
     if has_targets:
         y = y.astype(np.float64)
         yield y, d
@@ -152,7 +153,9 @@ def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[
         if size > 10:
             yield y, size * d
     if not has_targets or len(y) > 1:
+        # around zero; |d_i| is between 0.5 and 1.5
         yield np.zeros(shape), d
+    # losses that compare scores: random directions, also sparse ones, change their order
     if width or not sample.separable:
         yield rng.standard_normal(shape), rng.standard_normal(shape)
         yield 10 * rng.standard_normal(shape), rng.standard_normal(shape) * (rng.random(shape) < 0.3)
@@ -187,8 +190,8 @@ def _evaluate_line(
                 terms = max(terms, abs(value) + float(np.sum(np.abs(grad * scores))))
             points.append((t, scores, value, grad))
     # in the order of the line, for chords and slopes
-    points.sort(key=lambda one: one[0])
-    parts = [np.array([one[k] for one in points]) for k in range(4)]
+    points.sort(key=lambda point: point[0])
+    parts = [np.array([point[k] for point in points]) for k in range(4)]
     slack = VALUE_ULPS * float(limits.eps) * (terms + _total(sample))
     return _LineEvaluations(parts[0], parts[1], parts[2], parts[3], slack)
 

@@ -107,6 +107,7 @@ class CutMonitor:
         """Evaluate a few more points before a bound is claimed; returns the best point if one refutes it."""
         with np.errstate(all="ignore"):
             for v in self._probes(w, cut):
+                # at each probe: its cut against all points, all cuts against it, and J against the bound
                 evaluation = self.obj.evaluate_risk(v)
                 if not (math.isfinite(evaluation[0]) and math.isfinite(float(evaluation[1] @ v))):
                     continue  # overflow far out

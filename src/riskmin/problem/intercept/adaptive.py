@@ -111,6 +111,7 @@ class Adaptive:
 
     def threshold(self, w: Array) -> float:
         """The minimizing t: the width of the tube, or 1 minus the margin."""
+        # t at the scores z + b, for the minimizing b
         cursor, b = GatheredCursor(self.risk, w), self.intercept(w)
         return self.loss.threshold(cursor.z + b, cursor.y, cursor.c)
 
@@ -128,6 +129,7 @@ def with_intercept(risk: Risk) -> Risk | ProfiledIntercept | Adaptive:
     'Adaptive'
     """
     loss = risk.loss
+    # several scores per row: one explicit intercept per score, as entries of w
     if risk.multi_output:
         if not hasattr(loss, "constant_prediction_cuts"):
             raise ValueError(

@@ -204,7 +204,7 @@ class ProfiledCursor:
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._bracketing_tangents(t)
-        # with weights that cancel the slopes in b, the mixture is a cut of min_b R, too
+        # a mixture of two tangents of R(w, b) without a slope in b bounds R(w, b) for all b: a cut of min_b R
         mix = zip((lo.x, hi.x), zero_slope_weights(lo, hi), strict=True)
         _, grad = self.scores.pull_back(t, [(b, m) for b, m in mix if m])
         value = best_tangent(lo, hi).value

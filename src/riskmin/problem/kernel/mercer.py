@@ -144,7 +144,7 @@ class Polynomial:
     def __post_init__(self) -> None:
         _check_positive(self, "gamma")
         if self.degree < 1 or self.degree != int(self.degree) or not 0 <= self.coef0 < math.inf:
-            raise ValueError(f"{self!r} is no Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
+            raise ValueError(f"{self!r} is not a Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
 
     def __call__(self, A: Any, B: Any) -> NDArray:
         """The matrix of all k(a_i, b_j)."""
@@ -271,6 +271,7 @@ class KernelMatrix:
     def block(self, rows: NDArray) -> NDArray:
         """K[rows, rows], from cached rows where possible; no further rows are cached."""
         slots = self.slot_of[rows]
+        # positions in `rows`; the rows of K that are not cached are computed for these columns only
         cached, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
         K_block = np.empty((len(rows), len(rows)))
         K_block[cached] = self.store[slots[cached][:, None], rows]
@@ -335,6 +336,7 @@ def _precomputed(kernel: str, K: Any) -> NDArray:
     checked: NDArray = np.ascontiguousarray(K, dtype=np.float64)
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1]:
         raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {checked.shape}")
+    # symmetric up to rounding: a relative deviation of 1e-8
     if not np.isfinite(checked).all() or abs(checked - checked.T).max() > 1e-8 * abs(checked).max():
         raise ValueError("a precomputed kernel is a symmetric matrix of finite numbers: give (K + K.T) / 2")
     return checked

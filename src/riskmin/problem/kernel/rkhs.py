@@ -131,6 +131,7 @@ class RkhsNorm:
         """
         if self.K is None:
             return w
+        # a slope is (gamma, K gamma) / sqrt 2, a function (K beta, beta) / sqrt 2
         n = len(w) // 2
         if slope:
             return np.concatenate([w[:n], self.K.product(w[:n])])
@@ -195,6 +196,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
         as_matrix(X)  # raises: its message explains how to make X two-dimensional
     if X.shape[0] == 0:
         raise ValueError("X has 0 rows: there is nothing to fit")
+    # numbers are checked and converted to float64; anything else is left to a user-defined kernel
     if len(X.shape) == 2 and X.dtype.kind != "U":
         X = sp.csr_array(X) if sp.issparse(X) else X
         if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):

@@ -39,7 +39,7 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
         vector = cast(Any, vector)
         # a sparse vector may be 1-d, one row or one column
         if vector.shape not in ((dim,), (1, dim), (dim, 1)):
-            raise ValueError(f"{name} has shape {vector.shape}: the model's dim asks for (1, {dim})")
+            raise ValueError(f"{name} has shape {vector.shape}: the model's dim requires (1, {dim})")
         coo = (validated_sparse(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
         indices, values = coo.coords[-1].astype(np.int64), _floats(coo.data, name)
     elif isinstance(vector, tuple) and len(vector) == 2 and np.ndim(vector[0]) == 1:
@@ -47,7 +47,7 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
     else:
         dense = _floats(vector, name)
         if dense.shape != (dim,):
-            raise ValueError(f"{name} has shape {dense.shape}: the model's dim asks for ({dim},)")
+            raise ValueError(f"{name} has shape {dense.shape}: the model's dim requires ({dim},)")
         (indices,) = np.nonzero(dense)
         values = dense[indices]
     if not np.isfinite(values).all():
@@ -94,6 +94,7 @@ def mixture(rows: list[SparseVector], c: NDArray, dim: int) -> NDArray:
 
 def key_of(output: Any) -> Hashable:
     """A hashable key of an output: equal keys mean equal outputs."""
+    # arrays are not hashable: their shape, dtype and bytes identify them
     if isinstance(output, np.ndarray) and not output.dtype.hasobject:
         return output.shape, output.dtype.str, output.tobytes()
     try:

@@ -184,8 +184,10 @@ class Structured:
         # examples of weight zero are never sent
         (weighted,) = np.nonzero(c)
         count = _shard_count(n_shards, len(weighted))
+        # the indices of the examples of each shard: contiguous, of about equal number
         parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]
         local = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        # checked on the first example, before workers are started
         if not local:
             self._check_pickles(xs[weighted[0]], ys[weighted[0]])
         lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
@@ -216,6 +218,7 @@ class Structured:
         try:
             examples.open(check)
         except AttributeError as error:
+            # the message of pickle for a class that the other process cannot import
             if local or not str(error).startswith("Can't get attribute"):
                 raise
             raise TypeError(

@@ -113,9 +113,10 @@ class MarginExamples:
         """The result of the model's argmax for example i at w; cached, so that features are computed once."""
         self.calls += 1
         y = self.model.loss_augmented_argmax(self.xs[i], self.ys[i], w)
+        # a dict keeps the order of insertion: removing a key and inserting it again makes it the last one
         cached, key = self.cached[i], key_of(y)
         if key in cached:
-            cached[key] = cached.pop(key)  # now the most recently used
+            cached[key] = cached.pop(key)
             return cached[key]
         output = cached[key] = self.output(i, y)
         # drop the least recently used outputs, but never the one just found
