@@ -152,6 +152,7 @@ def _load(
 ) -> Dataset:
     """Call the reader of the format, for `load`."""
     target, qid, n_features, require_labels = columns
+    # readers are imported when they are needed
     if kind == "rsk":
         from riskmin.data.store.reader import load_stored
 
@@ -161,6 +162,7 @@ def _load(
         return load_stored(
             path, n_features=n_features, dtype=dtype, require_labels=require_labels, verify=verify
         )
+    # stored data have a dtype; all other formats are converted to one
     dtype = check_dtype(np.float64 if dtype is None else dtype)
     if kind == "svmlight":
         return load_svmlight(

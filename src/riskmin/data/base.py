@@ -98,6 +98,7 @@ def cast_finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) ->
 
 def quote(token: object) -> str:
     """Return a token for an error message: quoted, on one line, and at most 60 characters long."""
+    # ascii() escapes control characters, which could change the display of a terminal
     text = ascii(token.decode("latin-1") if isinstance(token, bytes) else token)
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 

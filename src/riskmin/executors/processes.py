@@ -79,6 +79,7 @@ class _ReceiveBuffer:
         received = pickle.loads(message)
         if not isinstance(received, _SharedMessage):
             return received
+        # the sender has replaced its segment by a larger one
         if self.memory is None or self.memory.name != received.segment:
             self.close()
             self.memory = SharedMemory(received.segment)
@@ -181,6 +182,7 @@ class _WorkerHandle:
 
     def close(self) -> None:
         """End the worker and free its shared memory."""
+        # the worker ends when the pipe closes; after a second, it is killed
         self.conn.close()
         self.process.join(1)
         if self.process.is_alive():

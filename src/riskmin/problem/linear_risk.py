@@ -296,12 +296,14 @@ def linear_risk(
     labels: Any = check_labels(y, n, resolved, qid)
     if not isinstance(matrix, PartitionedMatrix):
         check_finite(matrix)
+    # step 1: rows that belong together (sequences, queries), with their ends, and normalized weights
     ends = None
     if getattr(resolved, "task", None) == "tagging" or lengths is not None:
         ends, labels, c = sequence_layout(matrix, labels, sample_weight, lengths, resolved)
     else:
         c = check_weights(sample_weight, n)
         ends, resolved = query_layout(matrix, labels, c, resolved)
+    # step 2: the map from w to scores; multi-output losses make their own
     make_map = getattr(resolved, "linear_map", None)
     if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
@@ -315,15 +317,16 @@ def linear_risk(
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is not a number: turn its labels into numbers first")
         labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
+    # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
-    holder, rows, table = _place_rows(
+    holder, rows, row_metadata = _place_rows(
         make_executor, matrix, labels, c, ends, count, linear_map, wide=make_map is None
     )
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
-        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, table, target)
-    risk = Risk(resolved, linear_map, holder, dim, rows, table)
+        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, row_metadata, target)
+    risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
 
 

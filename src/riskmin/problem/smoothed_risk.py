@@ -91,6 +91,7 @@ class SmoothedRisk:
 
     def unsmoothed_value(self, w: Array) -> float:
         """The unsmoothed risk, R(w)."""
+        # the same cached scores, evaluated with the loss that is not smoothed
         scores = self._scores(w).with_loss(self.inner.loss)
         if isinstance(self.unsmoothed, ProfiledIntercept):
             return ProfiledCursor(scores).value_slope(0.0)[0]

@@ -153,6 +153,7 @@ def absorb_sizes(reg: Any) -> Any:
     """
     if not isinstance(reg, Rescaled):
         return reg
+    # `scaled` may also return None, for example for a linear operator
     method = getattr(reg.reg, "scaled", None)
     result = None if method is None else method(reg.sizes)
     return reg if result is None else result

@@ -55,6 +55,7 @@ class Separable(ArrayDataclass, ABC):
     def value(self, w: Array) -> float:
         """Return Omega(w); infinite outside the box."""
         xp, t = namespace(w), self.terms(w)
+        # points outside by rounding errors count as inside
         slack = DOMAIN_TOLERANCE * (1 + xp.abs(w))
         if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
             return math.inf
@@ -76,6 +77,7 @@ class Separable(ArrayDataclass, ABC):
         """Return sum_j max over w_j of u_j w_j - l_j |w_j| - m_j w_j^2 / 2."""
         w = self._conjugate_argmax(u)
         xp, t = namespace(u), self.terms(u)
+        # an infinite maximizer: u_j w_j - l_j |w_j| grows without bound
         if not bool(xp.all(xp.isfinite(w))):
             return math.inf
         return float(xp.sum(u * w - t.absolute * xp.abs(w) - 0.5 * t.square * w * w))

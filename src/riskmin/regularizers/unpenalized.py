@@ -80,7 +80,7 @@ class UnpenalizedTail:
         return float(self.penalized.scale(Cut(cut.a[: -self.m], cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return the line function of the penalized entries."""
+        """Return the line function of the penalized entries, t -> (Omega(w + t d), its derivative)."""
         result: Callable[[float], tuple[float, float]] = self.penalized.line(w[: -self.m], d[: -self.m])
         return result
 

@@ -81,6 +81,7 @@ def load_svmlight(
 
 def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK_BYTES) -> SvmlightReader:
     """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
+    # a path is opened and decompressed here; an open file is read as it is
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = SvmlightReader(
         str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings

@@ -38,6 +38,7 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     -1.0 2:2.0
     """
     X = csr_matrix(validated_sparse(X) if issparse(X) else X)
+    # the entries of row i are those from indptr[i] to indptr[i + 1]
     rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
     labels = np.asarray(y, np.float64).tolist()
     queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]

@@ -231,7 +231,8 @@ def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDAr
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
-        for first in lines:  # loadtxt would warn about an empty file
+        # one line is read ahead, since loadtxt warns about input without lines
+        for first in lines:
             block: NDArray[np.float64] = np.loadtxt(
                 itertools.chain([first], lines),
                 delimiter=table.delimiter,
@@ -258,6 +259,7 @@ def row_blocks(
     empty = True
     for block in _blocks(table, codes):
         empty = False
+        # the caller turns a ValueError into an error with the line and the column
         if not np.isfinite(block).all():
             raise ValueError("not finite")
         with np.errstate(over="ignore"):

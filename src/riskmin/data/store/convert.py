@@ -92,6 +92,7 @@ def convert(
     dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
     stream = open_stream(source, kind, selection, dtype, zero_based)
+    # dense rows have a fixed length, so that the number of columns must be known before the first row
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
         raise DataError(source, None, "its number of columns is known only at its end; give n_features")
     _write(stream, folder, dtype, layout, shard_mb, force, watch)
@@ -178,6 +179,7 @@ def _fill(writer: StoreWriter, stream: RowStream, force: bool, watch: ProgressCa
             if watch is not None:
                 watch(writer.rows, writer.bytes, stream.fraction_read)
     except RestartStream:
+        # the writer, as a context manager, removes the rows written so far
         return False
     with writer.errors():
         writer.close(stream, force=force)

@@ -158,6 +158,7 @@ class StoreReader:
 
     def _indices_valid(self, start: int, stop: int, first: int, last: int) -> bool:
         """Whether all row pointers and column indices of a shard are within bounds."""
+        # row pointers: from first to last, and never decreasing
         ends = self.arrays["indptr"][start : stop + 1]
         indices = self.arrays["indices"][first:last]
         # as unsigned integers, negative indices are too large as well
@@ -249,6 +250,7 @@ def _cached_store(path: Path, stamp: tuple[int, int]) -> StoreReader:
 def open_store(path: PathLike) -> StoreReader:
     """Return the open store of a folder; within a process, it is opened again only if it was rewritten."""
     path = Path(path).absolute()
+    # rewritten data have another meta.json, and so another key in the cache
     try:
         status = (path / "meta.json").stat()
     except OSError:

@@ -128,6 +128,7 @@ class TableStream(_StreamDefaults):
             row_blocks,
         )
 
+        # for each column of strings, the code of each distinct string
         codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
         try:
             for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes):
@@ -218,6 +219,7 @@ class DatasetStream(_StreamDefaults):
     def _chunk(self, part: Dataset, i: int, j: int) -> RowChunk:
         """Return the rows i to j - 1 of a data set; raise a ValueError if they are not finite."""
         y, qid = (None if a is None else a[i:j] for a in (part.y, part.qid))
+        # values that overflow in float32 become infinite and are reported below
         with np.errstate(over="ignore"):
             X: Any = part.X[i:j].astype(self.dtype)
         if self.sparse:

@@ -50,6 +50,7 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def checksum(a: NDArray[Any], before: int = 0) -> int:
     """Return the CRC-32 of the bytes of an array in C order, continued from the CRC-32 `before`."""
+    # in blocks of 1 MB, between which the pages of memory-mapped data may be released
     raw: Any = a.reshape(-1).view(np.uint8)
     for i in release_between(range(0, len(raw), 2**20)):
         before = zlib.crc32(raw[i : i + 2**20], before)
@@ -58,6 +59,7 @@ def checksum(a: NDArray[Any], before: int = 0) -> int:
 
 def unexpected_file(folder: Path) -> str | None:
     """Return the name of a file in a folder that does not belong to stored data; None if there is none."""
+    # only known names, and a meta.json of this format, unless it is damaged
     names = sorted(path.name for path in folder.iterdir())
     others = [name for name in names if name not in FILES or (folder / name).is_dir()]
     if others or not names:

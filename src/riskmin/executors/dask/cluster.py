@@ -106,6 +106,7 @@ class DaskCluster:
             )["workers"]
         except Exception:
             raise self.connection_lost() from None
+        # workers that are starting, closing or failed are not usable
         workers = {
             a: WorkerStatus.from_info(a, w)
             for a, w in infos.items()
@@ -132,7 +133,8 @@ class DaskCluster:
             return False
         if time.monotonic() - self.failing_since.setdefault(key, time.monotonic()) <= self.timeout:
             return False
-        del self.failing_since[key]  # the next call starts a new timeout
+        # the next call starts a new timeout
+        del self.failing_since[key]
         return True
 
     def wait_for_workers(self) -> dict[str, WorkerStatus]:
@@ -149,8 +151,9 @@ class DaskCluster:
         new = [a for a, worker in workers.items() if not (worker.registered and a in self.same_version)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():
+            # a lost connection: the worker died in the meantime
             if isinstance(answer, OSError):
-                continue  # it died in the meantime
+                continue
             if isinstance(answer, Exception):
                 raise RuntimeError(
                     f"the Dask worker {address} cannot run riskmin {__version__} ({answer}): install it there"

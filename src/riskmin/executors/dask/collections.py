@@ -50,6 +50,7 @@ def to_local_array(values: Any, client: Any = None) -> NDArray:
     if not is_dask(values):
         return as_numpy(values, "y")
     connected = connect_client(client)
+    # a list of delayed objects or futures has one entry per partition, in the order of the rows
     several = isinstance(values, (list, tuple))
     futures = connected.compute(list(values)) if several else [_future(connected, values)]
     results = DaskCluster(connected, 0.0).gather(futures)
@@ -119,6 +120,7 @@ def partitions_of(X: Any, cluster: DaskCluster) -> list[WorkerPartition]:
         # empty partitions are skipped, but if all are empty, the last one is kept
         if info.shape[0] == 0 and (parts or k < len(futures) - 1):
             continue
+        # dataframes become arrays on the worker
         future = future if info.columns is None else client.submit(to_array, future, pure=False)
         n, p = info.shape
         parts.append(

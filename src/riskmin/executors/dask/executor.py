@@ -132,6 +132,7 @@ class DaskExecutor:
 
         An error that f raised in `persist` is raised by this call.
         """
+        # Dask runs a task where its argument is
         pending = [self.client.submit(g, handle, pure=False) for handle in handles]
         return DaskCluster(self.client, self.patience).gather(pending)
 

@@ -76,6 +76,7 @@ class ShardSpec:
         shard = self.shard
         if not isinstance(shard, LazyShard):
             return Shard(shard[0], shard[1], shard[2], ShardCache())
+        # the client removed the future of the rows; the task received the rows themselves
         if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
         return shard.load()
@@ -156,6 +157,7 @@ async def greet(dask_worker: Any) -> str:
     """Give a worker the resource that pins tasks to it, and return its version of riskmin."""
     from riskmin import __version__
 
+    # one unit of a resource that no other worker has: tasks that require it run here, one at a time
     name = worker_resource(dask_worker.address)
     if name not in dask_worker.state.total_resources:
         await dask_worker.set_resources(**{name: 1})

@@ -117,6 +117,7 @@ class Communicator:
             except BaseException as caught:
                 error, state = caught, FAILED
                 message = Message.encode(portable(caught, f"rank {self.rank}"))
+            # an interrupt that was deferred during `make` is sent to all ranks with this header
             if self.interrupts.requested or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
@@ -250,6 +251,7 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
     """Return the error for ranks at different steps, or with different arguments, if there are any."""
     first = headers[0]
     for k, header in enumerate(headers):
+        # same step, same operation, same arguments
         if (header.number, header.name, header.checksum) == (first.number, first.name, first.checksum):
             continue
         ours, theirs = _text(header.name), _text(first.name)
@@ -270,6 +272,7 @@ def arguments_checksum(values: Sequence[Any]) -> int:
 
     Integers are left out: they are keys from counters, which may differ between ranks.
     """
+    # of the bits, not of the values: ranks must agree in every digit
     crc = 0
     for x in values:
         if isinstance(x, float):

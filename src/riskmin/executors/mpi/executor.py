@@ -235,6 +235,7 @@ class Spmd:
     # ------------------------------------------------------------ calls
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k] on all ranks; each rank computes those of its shards."""
+        # the exchange returns the results in the order of the ranks, which is that of the shards
         rank_results = self.communicator.exchange(
             _name(f), arguments_checksum(args), lambda: self._local_results(f, args, each)
         )
@@ -253,6 +254,7 @@ class Spmd:
 
         replies = self.communicator.exchange(_name(f), arguments_checksum(args), work)
         terms = [x for reply in replies for x in reply]
+        # the placeholders of all terms must agree, or the reduction would add up different entries
         shapes = [x.shape for x in terms[0] if isinstance(x, _LongArray)]
         if any([x.shape for x in term if isinstance(x, _LongArray)] != shapes for term in terms):
             raise ValueError("shards gave arrays of different shapes, which cannot be added up")
@@ -264,6 +266,7 @@ class Spmd:
             joint = self._reduced(
                 [_concatenated([x for x in term if _is_long(x)]) for term in local], sum(sizes)
             )
+        # cut the joint sum into the arrays, which take the places of their placeholders in order
         ends = np.cumsum([0, *sizes])
         arrays = (joint[i:j].reshape(shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True))
         return sum_tuples(terms, lambda x: next(arrays) if isinstance(x[0], _LongArray) else sum_arrays(x))

@@ -97,6 +97,7 @@ class Adaptive:
 
     def cursor(self, w: Array) -> GatheredCursor | ProfiledCursor:
         """A cursor that keeps the scores of all rows locally, and its intercept."""
+        # the threshold couples all rows, so their scores are gathered
         cursor = GatheredCursor(self.risk, w)
         return ProfiledCursor(cursor) if isinstance(self.base, ProfiledIntercept) else cursor
 

@@ -103,6 +103,7 @@ class Structured:
             )
         if self.loss is None and len(available) != 1:
             raise TypeError(self._ambiguity(len(available)))
+        # without a given loss, the model has the methods of exactly one
         kind = self.loss or available[0]
         if missing := self._missing(REQUIRED_METHODS[kind]):
             raise TypeError(

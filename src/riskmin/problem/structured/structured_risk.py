@@ -51,6 +51,8 @@ def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
 
 def margin_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
     """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
+    # subgradient: sum_i c_i row_i, with row_i = phi(x_i, y') - phi(x_i, y_i) of the maximizing output;
+    # a copy of w, since user code might change it
     values, outputs = _examples(shard).evaluate(w.copy())
     return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
 
