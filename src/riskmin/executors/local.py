@@ -60,6 +60,7 @@ def sum_tuples(
     parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = sum_arrays
 ) -> tuple[Any, ...]:
     """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
+    # one tuple per shard; entry k of the result is the sum of their entries k
     if len(parts) == 1:
         return parts[0]
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))

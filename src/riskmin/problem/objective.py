@@ -139,7 +139,8 @@ class Objective:
         # NaN is the only number that differs from itself
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
-        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
+        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound;
+        # errors are relative to r and g'w, and to the terms |g_j w_j| of the inner product
         inexactness += CUT_ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
         return Cut(g, r - gw - inexactness)
 

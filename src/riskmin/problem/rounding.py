@@ -195,7 +195,7 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
     extra = 0.0 if own_terms is None else float(own_terms(z, y, c))
     if z.ndim == 1:
         margins = _has_margins(loss)
-        # near nonsmooth points, the slopes of cuts may differ from those of the points
+        # near nonsmooth points, a cut may have other slopes than the tangent at the point
         if not getattr(loss, "smooth", False):
             factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
             g = xp.maximum(factor * g, max_slopes)
@@ -208,9 +208,9 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
         return g, extra + float(xp.sum(g * xp.abs(y)))
     n, smooth = len(c), getattr(loss, "smooth", False)
     floor = 0.0 * c if smooth else max_slopes
-    # scores of rows, and those that all tokens of chains share
+    # the scores of rows, and the scores that all tokens of chains share
     tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())
-    # the logarithm of a sum of exponentials is a difference of numbers as large as the scores
+    # a log-sum-exp loss is a difference of numbers that are as large as the scores
     extra += float((c if smooth else max_slopes) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(
         xp.sum(tokens)
     )

@@ -87,6 +87,7 @@ def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read the shape of an array, whether it is in Fortran order, and its dtype."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about headers written by Python 2
+        # version 1.0 has a length of 2 bytes, later versions one of 4
         version = np.lib.format.read_magic(member)
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -104,6 +105,7 @@ def _read_bytes(member: IO[bytes], size: int) -> NDArray[np.uint8]:
     while offset < size and (block := member.read(min(_DECOMPRESS_BYTES, size - offset))):
         content[offset : offset + len(block)] = np.frombuffer(block, np.uint8)
         offset += len(block)
+    # reading beyond the end makes zipfile verify the checksum
     if offset < size or member.read(1):
         raise EOFError("an array ends too soon")
     return content

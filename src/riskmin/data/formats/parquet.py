@@ -89,6 +89,7 @@ class ParquetRows:
             with self._parsed():
                 batches = file.iter_batches(batch_size=batch_size)
             while (batch := self._next(batches)) is not None:
+                # a damaged file may have other columns, or more rows, than its metadata
                 if list(batch.schema.names) != self._schema[0] or start + len(batch) > self.n:
                     raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
                 yield self._dataset(batch, start)

@@ -341,6 +341,7 @@ class SvmlightReader:
         if code == k.TOO_LARGE:
             return self._too_large(int(token), line)
         shown = quote(token)
+        # with indices from 1, the parser reports an index 0 as not above the last one
         if code == k.UNSORTED and self.zero_based is False and int(token.partition(b":")[0]) == 0:
             return DataError(self.name, line, "the index 0 in a file that counts from 1; use zero_based=True")
         return DataError(

@@ -331,6 +331,7 @@ def raise_first_bad_cell(table: TextTable, roles: ColumnRoles, cause: object) ->
         for row in rows:
             if not _not_blank("".join(row)) and len(row) <= 1:
                 continue
+            # the first row that is not blank is the header
             if header:
                 header = False
                 continue

@@ -180,6 +180,7 @@ class StoreReader:
         first, last = int(ends[0]), int(ends[-1])
         # attributes are set directly: SciPy's constructor would copy the indices to unify their dtype
         csr = sp.csr_matrix((stop - start, columns or self.columns), dtype=self.dtypes["data"])
+        # row pointers relative to the first row, in the dtype of the indices if they fit
         use_int32 = last - first <= _INT32_MAX and self.dtypes["indices"] == np.int32
         csr.indptr = (ends - first).astype(np.int32 if use_int32 else np.int64)
         csr.indices, csr.data = self.arrays["indices"][first:last], self.arrays["data"][first:last]
@@ -304,6 +305,7 @@ def load_stored(
             path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew with that dtype"
         )
     columns = n_features or store.columns
+    # sparse data may get more columns, all of them zero
     if columns < store.columns or (columns > store.columns and not store.sparse):
         problem = (
             f"it has {store.columns} features where {n_features} are expected; check that it is the right one"

@@ -308,6 +308,7 @@ class StoreWriter:
         if queries is not None and queries.dtype.kind != "U":
             self._map("qid", lambda codes: queries[codes])
         for name, array in self.arrays.items():
+            # labels and query ids have one entry per row
             if array.size != (self.rows if name in ("y", "qid") else array.size):
                 raise ValueError(
                     f"some rows have no {name}, but others have: give it for all rows or for none"

@@ -77,6 +77,7 @@ def _security(ca: str | None, cert: str | None, key: str | None) -> Any:
     import distributed
 
     make_security: Any = distributed.Security
+    # files that are not given are those of Dask's configuration
     files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
     security = make_security(require_encryption=True, **{k: v for k, v in files.items() if v is not None})
     try:

@@ -166,6 +166,7 @@ class DaskShards:
     def _scattered(self, message: list[Any]) -> Any:
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
+        # the client would send the message once per worker
         if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
             return message
         try:
@@ -226,6 +227,7 @@ class DaskShards:
         rows_of = {k: data for k in range(len(self._shards)) if (data := self._rows_future(k)) is not None}
         if not rows_of:
             return {}
+        # one request to the scheduler for all shards
         holders = self.client.who_has(list(rows_of.values()))
         return {k: tuple(holders.get(data.key, ())) for k, data in rows_of.items()}
 
@@ -343,6 +345,7 @@ class DaskShards:
             if owner in self._cluster.live_workers():
                 raise
             return  # it died in the meantime
+        # the task requires the resource of this worker, so that the group is built and stays there
         placement.owner, placement.orphaned_at, placement.auto_restart = owner, None, worker.auto_restart
         placement.group = self.client.submit(
             build_group,

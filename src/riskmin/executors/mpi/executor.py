@@ -84,11 +84,13 @@ class Spmd:
         ``MPI.COMM_WORLD`` by default.
     ordered : bool
         Add up in the order of the shards: bitwise the same as `Serial`, for any number of ranks. If False,
-        each rank adds up its own shards, and MPI_Allreduce these sums: less is sent, with other rounding.
+        each rank adds up its shards, and MPI_Allreduce adds up these sums: less is sent, but the last bits
+        of a sum may differ.
 
     Examples
     --------
-    The script differs from one for a single process by the argument `executor` of `linear_risk` or estimator:
+    The script differs from one for a single process only in the argument `executor` of `linear_risk` or of an
+    estimator:
 
     >>> from riskmin import Spmd
     >>> Spmd(ordered=False)
@@ -222,7 +224,7 @@ class Spmd:
         Parameters
         ----------
         y : array or None
-            Those of this rank's rows; None if no rank has any.
+            The labels of this rank's rows; None if no rank has any.
         """
         arrays = self.communicator.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
         missing = [k for k, array in enumerate(arrays) if array is None]

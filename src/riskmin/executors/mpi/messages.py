@@ -54,6 +54,7 @@ class Message(NamedTuple):
 
     def write(self, buffer: NDArray) -> None:
         """Write the message into the buffer of the second exchange, which is empty if there is none."""
+        # the text and the arrays one after the other, each at the start of a cache line
         offset = 0
         for b in (self.text, *self.arrays) if len(buffer) else ():
             buffer[offset : offset + len(b)] = np.frombuffer(b, dtype=np.uint8)

@@ -87,7 +87,7 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
             break
         value, grad = (value, grad) if w is w0 else _evaluate(risk, w)
         largest = max([abs(value), *(other for _, other, _ in evaluated)])
-        if not math.isfinite(largest):  # overflow far out; the run reports it if it gets there
+        if not math.isfinite(largest):  # overflow far from the start; a run that gets there reports it
             continue
         slack = absolute_tolerance(grad, largest)
         # R >= 0, and for every pair of points R(v) >= R(w) + g_w'(v - w), in both directions

@@ -157,5 +157,6 @@ def monitor_for(obj: Any, w0: Array) -> CutMonitor | None:
     >>> monitor_for(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
     True
     """
-    argmax = isinstance(obj.risk, MarginRisk)  # its cuts are valid whatever the argmax finds
+    # a cut of a MarginRisk is valid for any output that the argmax returns, even if it is not the best
+    argmax = isinstance(obj.risk, MarginRisk)
     return CutMonitor(obj, w0) if is_foreign(obj.risk) and not argmax else None

@@ -145,7 +145,8 @@ class RkhsNorm:
     def score_dot(self, g: Array, w: Array) -> float:
         """The inner product of a slope and a function, from the function's scores alone.
 
-        A cut at given scores is valid whatever the coefficients are, even if rounding made them drift.
+        A cut at given scores is valid for any coefficients, even if rounding made them inconsistent with the
+        scores.
         """
         # (gamma / sqrt 2)' (K beta / sqrt 2), times 2
         n = len(w) // 2
