@@ -143,6 +143,7 @@ class Auto:
             conjugate = has_conjugate(loss)
             reason = f"a kernel, and {name} has {'a' if conjugate else 'no'} conjugate"
             return KernelDual() if conjugate else Bundle(), reason
+        # a loss without the attribute counts as nonsmooth: methods for nonsmooth losses are valid for all
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name, tol)
         # the order matters: the most specific structure is tested first
@@ -154,6 +155,7 @@ class Auto:
             return WorkingSet(), f"{name} is not smooth, and caches the outputs of its argmax"
         if _has_interval_dual(obj):
             if _local_rows(obj) is None:
+                # Newton's method if the scores of all rows fit into this process, else CoCoA+ on the shards
                 newton, reason = SemismoothNewton(), f"{name} is not smooth, and X is remote"
                 return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
             return _for_intervals(obj, tol, name)
@@ -186,10 +188,12 @@ def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
     smooth = bool(getattr(loss_of(obj.risk), "smooth", False))
     reg = penalized_part(obj.reg)
     fallbacks: list[Solver] = []
+    # quasi-Newton methods need gradients only, and no factorization
     if smooth and isinstance(obj.reg, Smooth):
         fallbacks.append(Lbfgs())
     elif smooth and isinstance(reg, (L1, Elastic)):
         fallbacks.append(OwlQn())
+    # cutting planes converge for every convex risk
     if has_master_problem(reg):
         fallbacks.append(Bundle())
     if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
@@ -229,6 +233,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(inner_reg, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} is not"
+    # proximal steps need the proximal operator only, Bundle a master problem for the regularizer
     if isinstance(inner_reg, Separable) or not isinstance(reg, HasConjugateHessian):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
@@ -249,6 +254,7 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     if newton_unsupported_reason("SemismoothNewton", obj) is None and _is_small_and_hard(obj):
         return SemismoothNewton(), f"{name} is not smooth, and X is dense and small"
     supported = unsupported_reason(DualGaussSeidel(), obj) is None
+    # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has one multiplier per row and class"
     if isinstance(obj.reg, Smooth):
@@ -268,6 +274,7 @@ def _is_small_and_hard(obj: Objective) -> bool:
         return dense and risk.dim <= NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS
     if not dense or risk.dim > NEWTON_MAX_WEIGHTS:
         return False
+    # a visit moves a multiplier by about n lam / |x_i|^2: dual ascent needs many where that is small
     return rms_row_norm(risk.rows) ** 2 > HARD_ROW_NORM_RATIO * len(risk.rows.y) * obj.lam
 
 
@@ -324,16 +331,16 @@ def _remote_metadata(obj: Objective) -> RowMetadata | None:
 
 def _newton_takes_remote(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
     """Whether rows are remote, and neither they nor their features are too many for Newton's method."""
-    table = _remote_metadata(obj)
-    return table is not None and table.shape[0] <= NEWTON_MAX_REMOTE_ROWS and table.shape[1] <= newton.direct
+    rows = _remote_metadata(obj)
+    return rows is not None and rows.shape[0] <= NEWTON_MAX_REMOTE_ROWS and rows.shape[1] <= newton.direct
 
 
 def _dual_takes_remote(obj: Objective) -> bool:
     """Whether rows are remote, sparse, without an intercept, and few enough for local dual variables."""
-    table = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
+    rows = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
     # sweeps of the shards use the columns as they are stored
     standardized = isinstance(getattr(obj.risk, "linear_map", None), Standardized)
-    return table is not None and table.sparse and table.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
+    return rows is not None and rows.sparse and rows.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
 
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
@@ -345,11 +352,13 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     # dual ascent has one variable per row, fewer than the primal has
     if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
         return DualGaussSeidel(), f"{reason} wider than long"
+    # Newton's method on a sample of the rows gives a start from which few steps on all rows remain
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
     if not isinstance(rows.X, (Csr, Csc, CsrWithTranspose)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
         return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
+    # with too many columns for a factorization, cuts are cheaper than Newton steps at first
     if p > newton.direct:
         return Switching(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"
     return newton, f"{reason} not wide"
@@ -360,6 +369,7 @@ def _local_rows(obj: Objective) -> Shard | None:
 
     None, too, for sparse mapped rows that exceed the memory: solvers of local rows store more per row.
     """
+    # a profiled intercept wraps the risk
     risk = getattr(obj.risk, "risk", obj.risk)
     if not isinstance(risk, Risk) or not risk.loss.separable or risk.multi_output or risk.rows is None:
         return None
