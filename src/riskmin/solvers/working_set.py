@@ -51,7 +51,7 @@ class WorkingSet:
     :math:`\tilde R` is a cut of R, so the certificate is that of all solvers.
 
     This is the cutting-plane method with one slack variable per example, whose master problem is solved only
-    to the accuracy that pays: it takes about ten calls of the risk where a bundle of cuts of R takes hundreds.
+    to the accuracy that pays: about ten calls of the risk, where a bundle of cuts of R takes hundreds.
 
     Parameters
     ----------
