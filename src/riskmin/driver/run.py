@@ -207,8 +207,8 @@ class RunState:
         """Raise a ValueError if J is finite neither at the first point nor at w = 0."""
         if not math.isfinite(self.value) and not math.isfinite(self.reference_point()[1]):
             raise ValueError(
-                "J is not finite at w = 0: numbers are too large for double precision, or a loss of your own "
-                "returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
+                "J is not finite at w = 0: numbers are too large for double precision, or a user-defined "
+                "loss returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
             )
 
     def status(self) -> Status | None:
