@@ -99,30 +99,38 @@ class Auto:
     - `OwlQn` otherwise for `L1` and `Elastic`, and `ProximalGradient` for `Box`;
     - `Bundle`, for `Entropy`.
 
-    Any other loss is solved by
+    For any other loss, the solver depends on its structure:
 
-    - `WorkingSet`, if it is that of a `Structured` model;
-    - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
-      is `L2` or `Quadratic`, and the rows are local, or remote as above. If they are local, it comes second,
-      by `Switching`: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it
-      has 800 rows per column; and after `Bundle`, where X is sparse and has more than 2500 columns. With
-      `L2`, no intercept and at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and with
-      local sweeps of the shards, where X is remote, sparse, wider than 2500 columns, without an intercept,
-      and has at most 2^22 rows;
-    - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
-      unless there are intercepts and rows are very long relative to n lam, or rows times classes exceed 2^26;
-      but `SemismoothNewton`, rescaled or not, if X is dense and w has at most 5000 entries with intercepts,
-      or at most 1000 without and the mean squared norm of a row is more than 2 n lam;
-    - `SemismoothNewton`, if it is non-decomposable but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
-      regularizer is `L2`, the rows are all local, and there are at most 2500 features; or more, for `Prbep`;
-    - `Smoothing`, if there are more, or the rows are remote; and for multi-output losses that can be
-      smoothed, where the above does not hold;
-    - `ChainAscent`, if it is `ChainMaxMargin`, the regularizer is `L2`, and the rows are all local;
-    - `Bundle` otherwise; also where lam is large relative to the squared gradient of the risk at zero, since
-      few cuts suffice then (for `Prbep`, only with more features than that), and for `Prbep` if X is small.
+    - `ChainMaxMargin` with `L2` and local rows: `ChainAscent`.
+    - A `Structured` model: `WorkingSet`.
+    - A piecewise quadratic conjugate (`Hinge`, `Quantile`, ...), with `L2` or `Quadratic`:
+      `SemismoothNewton`, if the rows are local, or remote as above, with these exceptions:
+
+      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualGaussSeidel`;
+      - local sparse rows, fewer than 800 per column, with `L2` and without an intercept: `Switching` from
+        `DualGaussSeidel` to `SemismoothNewton`;
+      - other local sparse rows, fewer than 800 per column, with more than 2500 columns: `Switching` from
+        `Bundle` to `SemismoothNewton`;
+      - remote sparse rows, at most 2^22, with more than 2500 columns, `L2` and no intercept:
+        `DualGaussSeidel`, with local sweeps of the shards.
+
+    - A multi-output loss that can be smoothed:
+
+      - `MulticlassHinge`, rescaled or not, with dense X and at most 5000 weights with intercepts; or at most
+        1000 without, if the mean squared norm of a row is more than 2 n lam: `SemismoothNewton`;
+      - `MulticlassHinge`, not rescaled, with at most 2^26 rows times classes, unless there are intercepts and
+        rows are very long relative to n lam: `DualGaussSeidel`;
+      - otherwise `Smoothing`, if the regularizer allows it.
+
+    - A non-decomposable loss that can be smoothed (`RocArea`, `Ordinal`, `Prbep`), with `L2`:
+      `SemismoothNewton`, if the rows are local and there are at most 2500 features (for `Prbep`, any number);
+      otherwise `Smoothing`. It is `Bundle` if lam is large relative to the squared gradient of the risk at
+      zero, since few cuts suffice then (for `Prbep`, only with more than 2500 features), and for `Prbep` if X
+      is small.
+    - All others: `Bundle`.
 
     With a kernel, losses that have a conjugate are solved by `KernelDual`. Sparse rows that are mapped from
-    files and exceed the memory count as very many remote rows.
+    files and exceed the memory are treated like remote rows that are too many for the limits above.
 
     Examples
     --------
