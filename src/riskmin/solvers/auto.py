@@ -127,7 +127,8 @@ class Auto:
       otherwise `Smoothing`. It is `Bundle` if lam is large relative to the squared gradient of the risk at
       zero, since few cuts suffice then (for `Prbep`, only with more than 2500 features), and for `Prbep` if X
       is small.
-    - All others: `Bundle`.
+    - All others: `Bundle`; but `Smoothing` with `ProximalGradient`, if the loss can be smoothed and the
+      regularizer has no ``conjugate_hessian_product``.
 
     With a kernel, losses that have a conjugate are solved by `KernelDual`. Sparse rows that are mapped from
     files and exceed the memory are treated like remote rows that are too many for the limits above.

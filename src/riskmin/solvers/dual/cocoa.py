@@ -120,7 +120,7 @@ def sweep_shard(
     if fixed.any():
         u = np.where(fixed, _slopes(task.loss, 0.0 * u, y), u)
     state.set_duals(u)
-    # With lam / sigma instead of lam, a step counts sigma times as much: the other shards may do the same.
+    # With lam / sigma, steps move w_local sigma times as far, to allow for the steps of the other shards.
     w_local = w.copy()
     for _ in range(task.epochs if state.active else 0):
         state.sweep(w_local, task)
@@ -177,7 +177,6 @@ class CutPool:
         # G = A K^-1 A' / lam, the quadratic form of the master problem.
         G = np.array([self.reg.inverse_metric_product(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
-        # At least three: the mixture so far, and the two cuts of a round.
         max_cuts = min(max(MAX_STORED_DUALS // max(1, len(self.U[0])), 3), MAX_CUTS)
         used = np.flatnonzero(self.x)
         # Merge the cuts of least weight into one.

@@ -132,8 +132,7 @@ class ExactAscent(RowState):
         """Return R(w), the scores, the dual variables and their cut."""
         self.obj.count.calls += 1
         risk, offset, size, z, u, a = self.evaluate(w, fresh)
-        # Minus a bound on the rounding error, by the magnitudes of the terms.
-        # The cut is a = sum_i c_i u_i x_i, b = -sum_i c_i l*(u_i).
+        # a = sum_i c_i u_i x_i and b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
         return risk, z, u, Cut(a, offset - CUT_ROUNDING * size)
 
     def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
