@@ -66,7 +66,7 @@ DUAL_MAX_MULTIPLIERS = 2**26
 SAMPLED_START_ROWS_PER_COLUMN = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
 """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
 NEWTON_PASSES_PER_DIGIT = 30.0
-"""Passes over wide X in which Newton's method gains about a decimal digit of the gap."""
+"""Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
 MIN_TOL = 1e-12
 """The tolerance that replaces 0, which no run reaches."""
 NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS = 5000
@@ -74,13 +74,13 @@ NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS = 5000
 NEWTON_MAX_WEIGHTS, HARD_ROW_NORM_RATIO = 1000, 2.0
 """Multiclass weights up to which Newton's method is fast, and mean |x_i|^2 / (n lam) from which it pays."""
 NEWTON_MAX_REMOTE_ROWS = 2**25
-"""Remote rows whose scores Newton's method keeps in this process: vectors of a quarter gigabyte."""
+"""Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
 DUAL_MAX_REMOTE_ROWS = 2**22
-"""Remote rows whose dual variables are kept in this process, a dozen numbers each."""
+"""Remote rows whose dual variables are stored in this process, a dozen numbers each."""
 NONSEPARABLE_TRIAL_WORK = 30.0
-"""The work after which Newton's method is judged on losses of pairs and tables, in passes over X."""
+"""The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
 BUNDLE_MAX_ENTRIES = 2**14
-"""Entries of X up to which cuts of tables cost next to nothing, also where Newton's steps are many."""
+"""Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Auto:
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         first, reason = self.choose(obj, tol)
-        # where J is nearly 0, losses of pairs and tables need many Newton steps but few cuts
+        # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
         nonseparable = not getattr(loss_of(obj.risk), "separable", True)
         solvers, tol = (first, *_fallbacks(obj, first)), max(tol, MIN_TOL)
         trial = (NONSEPARABLE_TRIAL_WORK,) if nonseparable else ()
@@ -300,8 +300,8 @@ def _intercepts_slow_ascent(obj: Objective) -> bool:
 
 
 def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
-    """The solver for a loss of pairs or of contingency tables that can be smoothed, and the reason."""
-    newton, centered = SemismoothNewton(), supports_center(loss)  # losses of tables have a center
+    """The solver for a non-decomposable loss that can be smoothed, and the reason."""
+    newton, centered = SemismoothNewton(), supports_center(loss)  # contingency-table losses have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
     if centered and math.prod(risk.rows.X.shape) <= BUNDLE_MAX_ENTRIES:
