@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import MANY_LOSSES
+from riskmin.core import Hessian
 from riskmin.losses import (
     LOSSES,
     Absolute,
@@ -41,6 +42,7 @@ from riskmin.losses import (
     loss_from_dict,
     loss_to_dict,
 )
+from riskmin.losses.conjugate import ClosedFormConjugate
 from riskmin.regularizers import L2
 from riskmin.testing import check_loss, check_regularizer
 from riskmin.testing.cases import make_case_sampler
@@ -308,81 +310,108 @@ def but(method, change):
 WRONG_DUALS = {
     "shift": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(shift=0.99 * d.shift)),
+        but("conjugate", lambda d, y: replace(d, shift=0.99 * d.shift)),
         "l.z. . l..u.",
     ),
     "epsilon": (
         EpsilonInsensitive(),
-        but("interval_conjugate", lambda d, y: d._replace(epsilon=0.0)),
+        but("conjugate", lambda d, y: replace(d, epsilon=0.0)),
         "l.z.",
     ),
-    "square": (Squared(), but("interval_conjugate", lambda d, y: d._replace(square=1.01)), "l.z."),
-    "no square": (Huber(), but("interval_conjugate", lambda d, y: d._replace(square=0.0)), "l.z."),
+    "square": (Squared(), but("conjugate", lambda d, y: replace(d, square=1.01)), "l.z."),
+    "no square": (Huber(), but("conjugate", lambda d, y: replace(d, square=0.0)), "l.z."),
     "too narrow": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(lower=0.9 * d.lower)),
+        but("conjugate", lambda d, y: replace(d, lower=0.9 * d.lower)),
         "slope outside",
     ),
-    "too wide": (Hinge(), but("interval_conjugate", lambda d, y: d._replace(lower=1.1 * d.lower)), "l.z."),
+    "too wide": (Hinge(), but("conjugate", lambda d, y: replace(d, lower=1.1 * d.lower)), "l.z."),
     "wider on the other side": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper + 0.1)),
+        but("conjugate", lambda d, y: replace(d, upper=d.upper + 0.1)),
         "l.z.",
     ),
     "endless": (
         Absolute(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=math.inf + d.upper)),
+        but("conjugate", lambda d, y: replace(d, upper=math.inf + d.upper)),
         "l.z.",
     ),
     "not around 0": (
         Absolute(),
-        but("interval_conjugate", lambda d, y: d._replace(lower=0.1 + 0 * y)),
+        but("conjugate", lambda d, y: replace(d, lower=0.1 + 0 * y)),
         "lower <= 0",
     ),
     "not a row": (
         Quantile(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper[:1])),
+        but("conjugate", lambda d, y: replace(d, upper=d.upper[:1])),
         "one interval per row",
     ),
     "turned over": (
         Quantile(0.2),
-        {"interval_conjugate": lambda self, y: Quantile(0.8).interval_conjugate(y)},
+        {"conjugate": lambda self, y: Quantile(0.8).conjugate(y)},
         "slope outside",
     ),
-    "differs": (PowerHinge(2.0), but("conjugate", lambda v, u, y: v * 1.001), "l.z."),
+    "differs": (PowerHinge(2.0), but("conjugate", lambda d, y: replace(d, square=1.001)), "l.z."),
 }
+
+
+class FiniteOutside(ClosedFormConjugate):
+    """A conjugate that is not infinite outside of its domain."""
+
+    def value(self, u):
+        return np.minimum(super().value(u), 1e9)
+
+
+def conjugate_formula(change):
+    """The formula of the conjugate, changed."""
+    return but("conjugate", lambda d, y: replace(d, formula=lambda u: change(d.formula(u))))
+
+
+def derivative(change):
+    """The derivative of the conjugate, changed."""
+    return but("conjugate", lambda d, y: replace(d, derivative=lambda u: change(d.derivative(u))))
+
+
+def diagonal(change):
+    """The diagonal of the Hessian, changed."""
+    return but("hessian", lambda H, z, y, c, *mu: H and H._replace(diagonal=change(H.diagonal)))
+
+
+def curvature(values):
+    """A diagonal Hessian by another formula."""
+    return {"hessian": lambda self, z, y, c, mu=0.0, center=None: Hessian(values(z, y, c))}
+
+
 WRONG_CONJUGATES = {
-    "above": (Logistic(), but("conjugate", lambda v, u, y: v + 1e-6), "l.z."),
-    "below": (Logistic(), but("conjugate", lambda v, u, y: v - 1e-6), "l.z."),
-    "finite outside": (Logistic(), but("conjugate", lambda v, u, y: np.minimum(v, 1e9)), "not infinite"),
-    "gradient": (Exponential(), but("conjugate_grad", lambda z, u, y: 0.999 * z), "l.z."),
-    "sign of the gradient": (Poisson(), but("conjugate_grad", lambda z, u, y: -z), "l.z."),
-    "NaN at the end": (
-        Poisson(),
-        but("conjugate_grad", lambda z, u, y: np.where(np.isfinite(z), z, np.nan)),
-        "NaN",
-    ),
+    "above": (Logistic(), conjugate_formula(lambda v: v + 1e-6), "l.z."),
+    "below": (Logistic(), conjugate_formula(lambda v: v - 1e-6), "l.z."),
+    "finite outside": (Logistic(), but("conjugate", lambda d, y: FiniteOutside(**vars(d))), "not infinite"),
+    "gradient": (Exponential(), derivative(lambda z: 0.999 * z), "l.z."),
+    "sign of the gradient": (Poisson(), derivative(lambda z: -z), "l.z."),
+    "NaN at the end": (Poisson(), derivative(lambda z: np.where(np.isfinite(z), z, np.nan)), "NaN"),
     "narrow domain": (
         PowerHinge(3.0),
-        but("conjugate_domain", lambda d, y: (-0.5 * (y > 0), d[1])),
+        but("conjugate", lambda d, y: replace(d, lower=-0.5 * (y > 0))),
         "outside",
     ),
-    "wrong power": (
-        PowerHinge(1.5),
-        {"conjugate": lambda self, u, y: PowerHinge(3.0).conjugate(u, y)},
-        "l.z.",
-    ),
+    "wrong power": (PowerHinge(1.5), {"conjugate": lambda self, y: PowerHinge(3.0).conjugate(y)}, "l.z."),
 }
 WRONG_CURVATURES = {
-    "factor": (Logistic(), but("curvature", lambda h, z, y, c: 1.01 * h), "differences of dz"),
-    "no weights": (Squared(), {"curvature": lambda self, z, y, c: np.ones_like(z) / len(z)}, "weights"),
-    "negative": (Squared(), but("curvature", lambda h, z, y, c: -h), "negative"),
-    "everywhere": (SquaredHinge(), {"curvature": lambda self, z, y, c: c}, "differences of dz"),
-    "shape": (Huber(), but("curvature", lambda h, z, y, c: h[:, None]), "shape"),
-    "overflow": (Poisson(), {"curvature": lambda self, z, y, c: c * np.exp(z)}, "overflow"),
-    "dtype": (Huber(), but("curvature", lambda h, z, y, c: h.astype(float)), "dtype"),
-    "of a kink": (Hinge(), {"curvature": lambda self, z, y, c: c * (y * z < 1)}, "differences of dz"),
-    "in place": (Squared(), {"curvature": lambda self, z, y, c: np.multiply(c, 2, out=c) / 2}, "inputs"),
+    "factor": (Logistic(), diagonal(lambda h: 1.01 * h), "differences of dz"),
+    "no weights": (Squared(), curvature(lambda z, y, c: np.ones_like(z) / len(z)), "weights"),
+    "negative": (Squared(), diagonal(lambda h: -h), "negative"),
+    "everywhere": (SquaredHinge(), curvature(lambda z, y, c: c), "differences of dz"),
+    "shape": (Huber(), diagonal(lambda h: h[:, None]), "shape"),
+    "overflow": (Poisson(), curvature(lambda z, y, c: c * np.exp(z)), "overflow"),
+    "dtype": (Huber(), diagonal(lambda h: h.astype(float)), "dtype"),
+    "of a kink": (Hinge(), curvature(lambda z, y, c: c * (y * z < 1)), "differences of dz"),
+    "in place": (Squared(), curvature(lambda z, y, c: np.multiply(c, 2, out=c) / 2), "inputs"),
+    "not diagonal": (
+        Squared(),
+        but("hessian", lambda H, z, y, c, *mu: H._replace(low_rank=(c,))),
+        "not diagonal",
+    ),
+    "none": (Logistic(), {"hessian": lambda self, z, y, c, mu=0.0, center=None: None}, "returns None"),
 }
 WRONG = [
     pytest.param(*case, id=f"{what}: {name}")
@@ -403,11 +432,7 @@ def test_contract_refuses_wrong_duals_and_curvatures(base, methods, message):
 
 @pytest.mark.parametrize("base", [Hinge(), Logistic(), Huber(), Poisson(), PowerHinge(2.0)], ids=repr)
 def test_contract_refuses_only_wrong_duals_and_curvatures(base):
-    check_loss(
-        broken(base, **but("interval_conjugate", lambda d, y: d))
-        if hasattr(base, "interval_conjugate")
-        else broken(base)
-    )
+    check_loss(broken(base, **but("conjugate", lambda d, y: d)))
 
 
 # ---------------------------------------------------------------- values, by other formulas

@@ -30,7 +30,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.losses import loss_from_dict, loss_to_dict
-from riskmin.losses.nondecomposable.nu import row_values, tail_weights
+from riskmin.losses.nondecomposable.nu import tail_weights
 from riskmin.problem.risk import local_rows_of
 from riskmin.testing import check_loss
 
@@ -54,7 +54,7 @@ def test_rows_tell_their_losses(loss):
     z = 3 * rng.standard_normal(30)
     y, one = labels(loss, z, rng), np.ones(1)
     want = [float(loss.value_grad(z[i : i + 1], y[i : i + 1], one)[0]) for i in range(30)]
-    np.testing.assert_allclose(row_values(loss, z, y), want, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(loss.values(z, y), want, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -299,7 +299,7 @@ def tube(model, scores, y):
     """That what is outside the tube, or inside the margin, is as many as nu says, and J is what is said."""
     c = np.full(len(y), 1 / len(y))
     loss, t = model.loss, model.loss.threshold(scores, y, c)
-    values = row_values(loss.loss, scores, y)
+    values = loss.loss.values(scores, y)
     assert np.mean(values > t + 1e-5) <= loss.nu
     assert np.mean(values >= t - 1e-5) >= loss.nu
     return float(loss.value_grad(scores, y, c)[0])

@@ -259,7 +259,7 @@ def test_extreme_inputs(reg, size):
             assert math.isfinite(reg.value(w))
             assert reg.reach(w, d) >= 0
             assert np.all(np.isfinite(reg.line(w, d)(0.0)))
-        if not getattr(reg, "polyhedral", False):
+        if not reg.polyhedral:
             assert not np.any(np.isnan(reg.conjugate_grad(u)))
         for lam in (1e-8, 1.0, 1e8):
             for b in (-1.0, 1e-12, 1e8):
@@ -358,11 +358,11 @@ def test_other_arrays_give_the_same(reg, library):
     pairs = []
     if not (library == "torch" and isinstance(reg, (Entropy, QNorm))):
         pairs.append((reg.prox(there(v), 0.5), reg.prox(v, 0.5)))
-    if not getattr(reg, "polyhedral", False):
+    if not reg.polyhedral:
         pairs.append((reg.conjugate_grad(there(u)), reg.conjugate_grad(u)))
-    if hasattr(reg, "conjugate_hessian_product") and not getattr(reg, "polyhedral", False):
+    if reg.has_conjugate_hessian and not reg.polyhedral:
         pairs.append((reg.conjugate_hessian_product(there(u), there(A)), reg.conjugate_hessian_product(u, A)))
-    if hasattr(reg, "grad"):
+    if reg.smooth:
         pairs.append((reg.grad(there(w)), reg.grad(w)))
     for got, want in pairs:
         assert torch is None or isinstance(got, torch.Tensor)

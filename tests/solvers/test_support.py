@@ -40,7 +40,6 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers import penalized_part
 
 
 @cache
@@ -92,7 +91,7 @@ def reference(loss, name, lam, intercept):
     X, y, weights = problem(loss)
     J = objective(loss, name, lam, intercept)
     many = lengths(len(y)) if loss.task == "tagging" else None
-    best = optimum(loss, penalized_part(J.reg), X, y, weights, lam, intercept, QUERIES, many)
+    best = optimum(loss, J.reg.penalized_part, X, y, weights, lam, intercept, QUERIES, many)
     if np.isfinite(best):
         return best
     return minimize(J, Auto() if intercept and loss in MANY_LOSSES else Bundle(), tol=1e-9).value
@@ -142,7 +141,7 @@ def verdicts(solver, losses, names, intercepts):
     for loss in losses:
         for k, name in enumerate(names):
             for intercept in intercepts if len(intercepts) == 2 else [bool(k % 2) != intercepts[0]]:
-                can = not getattr(loss, "fixed_positive_count", False) and loss.task != "tagging"
+                can = not loss.fixed_positive_count and loss.task != "tagging"
                 wrong = verdict(solver, loss, name, intercept and can)
                 if wrong is not None:
                     found[f"{loss!r}, {name}{', intercept' if intercept else ''}"] = wrong

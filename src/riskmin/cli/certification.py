@@ -28,7 +28,7 @@ from riskmin.executors import Serial
 from riskmin.problem.column_moments import column_moments
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 from riskmin.problem.linear_risk import check_labels
-from riskmin.regularizers import L2, UnpenalizedTail, unpenalized_tail
+from riskmin.regularizers import L2, unpenalized_tail
 from riskmin.report.progress import Progress
 
 OBJECTIVE_RTOL = 1e-6
@@ -136,7 +136,7 @@ def _recompute_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
         z = loss_scores(model, X)
     loss = fitted_loss(model)
     labels, c = TASK_BEHAVIORS[model.task].targets(model, y, len(z))
-    if getattr(loss, "task", None) == "ranking":
+    if loss.task == "ranking":
         require_queries(model, qid)
         labels = check_labels(labels, len(z), loss, qid)
     value, _ = loss.value_grad(z, labels, c)
@@ -203,15 +203,15 @@ def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
         z = loss_scores(model, X)
     # intercept_ = b - threshold_: b is the intercept in the risk
     tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
-    has_intercept = model.fit_intercept and not getattr(loss, "shift_invariant", False)
+    has_intercept = model.fit_intercept and not loss.shift_invariant
     # b = 0 without fit_intercept, and for losses that do not depend on it or fix the number of positives
-    if abs(b) > tol and (not has_intercept or getattr(loss, "fixed_positive_count", False)):
+    if abs(b) > tol and (not has_intercept or loss.fixed_positive_count):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
     labels, c = TASK_BEHAVIORS[model.task].targets(model, y, len(z))
     claimed, expected = np.array([threshold]), np.zeros(1)
     if model.task == "ordinal":
         claimed, expected = model.thresholds_, thresholds(z, labels.astype(np.intp), None, model.metric)
-    elif model.task == "classification" and model.fit_intercept and hasattr(loss, "cutoff"):
+    elif model.task == "classification" and model.fit_intercept and loss.has_cutoff:
         expected = np.array([loss.cutoff(z, labels, c)])
     if claimed.shape != expected.shape or np.any(abs(claimed - expected) > tol):
         given, best = (", ".join(f"{t:.6g}" for t in values) for values in (claimed, expected))
@@ -262,10 +262,10 @@ def cut_lower_bound(model: Any) -> float:
     that was reached, even if rounding makes it larger.
     """
     (a, b), lam, reg = model.result_.cut, float(model.alpha), _regularizer(model)
-    if isinstance(reg, UnpenalizedTail):
+    if reg.n_unpenalized:
         if np.any(a[-reg.m :]):
             return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
-        a, reg = a[: -reg.m], reg.penalized
+        a, reg = a[: -reg.n_unpenalized], reg.penalized_part
     if reg == L2():
         q = float(a @ a)
         # s b - s^2 |a|^2 / (2 lam) is maximal at s = lam b / |a|^2, clipped to [0, 1]

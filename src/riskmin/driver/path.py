@@ -20,7 +20,6 @@ from riskmin.core import (
     Iterate,
     NDArray,
     Oracle,
-    Regularizer,
     Result,
     Solver,
     WarmStartable,
@@ -31,7 +30,8 @@ from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import CallCounter, Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
-from riskmin.regularizers import L2, Separable
+from riskmin.regularizers import L2
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
 
@@ -66,7 +66,8 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     >>> [float(minimize(Objective(risk, L1(), lam)).w[0]) > 0 for lam in (2.01, 1.99)]
     [False, True]
     """
-    if not isinstance(reg, Separable):
+    reg = as_regularizer(reg)
+    if not reg.separable:
         raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
     if isinstance(risk, HasIntercepts):
         w = reg.conjugate_grad(np.zeros(risk.dim - risk.n_intercepts))

@@ -15,16 +15,15 @@ from riskmin.core import (
     Cursor,
     Cut,
     HasIntercepts,
-    HasInverseMetric,
     InexactOracle,
     Oracle,
-    Regularizer,
 )
 from riskmin.core.deadline import check
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.convexity import refuse_nan
 from riskmin.problem.risk import Risk, cursor_of
-from riskmin.regularizers import penalized_part, unpenalized_tail
+from riskmin.regularizers import unpenalized_tail
+from riskmin.regularizers.base import Regularizer, as_regularizer
 
 DOT_ROUNDING = 2.0**-50
 """Relative rounding error of inner products, times the sum of the absolute values of their terms."""
@@ -69,6 +68,7 @@ class Objective:
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
+        object.__setattr__(self, "reg", as_regularizer(self.reg))
         if self.has_intercepts:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.n_intercepts))
 
@@ -86,7 +86,7 @@ class Objective:
     @cached_property
     def has_inverse_metric(self) -> bool:
         """Whether the regularizer is a squared norm with an inner product."""
-        return isinstance(self.reg, HasInverseMetric)
+        return self.reg.quadratic
 
     @cached_property
     def _is_inexact(self) -> bool:
@@ -98,12 +98,12 @@ class Objective:
 
     @cached_property
     def _is_shift_invariant(self) -> bool:
-        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "shift_invariant", False))
+        return isinstance(self.risk, Risk) and self.risk.loss.shift_invariant
 
     @cached_property
     def _split_dot(self) -> Callable[[Array, Array], float] | None:
         """The regularizer's inner product of slopes and points that are stored in two halves, or None."""
-        return getattr(self.reg, "score_dot", None)
+        return self.reg.score_dot if self.reg.halves else None
 
     def project_out_intercepts(self, cut: Cut) -> Cut:
         """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
@@ -241,7 +241,7 @@ def starting_point(obj: Objective, w0: Array | None) -> Array:
     if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
         raise ValueError("w0 holds NaN or infinity: start from finite numbers")
     if not math.isfinite(obj.reg.value(w0)):
-        reg = penalized_part(obj.reg)
+        reg = obj.reg.penalized_part
         raise ValueError(
             f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
         )

@@ -24,13 +24,13 @@ from riskmin.core import (
     Executor,
     HasCursor,
     LinearMap,
-    Loss,
     Oracle,
     Shard,
     ShardStateLost,
     UnsupportedProblem,
 )
 from riskmin.core.deadline import check
+from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem import shard_ops
 
@@ -106,6 +106,7 @@ class Risk:
     row_metadata: RowMetadata | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", as_loss(self.loss))
         if self.row_metadata is None and self.rows is not None:
             object.__setattr__(self, "row_metadata", RowMetadata.from_rows(*self.rows[:3]))
 
@@ -170,7 +171,7 @@ class Risk:
     @property
     def multi_output(self) -> bool:
         """Whether scores are two-dimensional, (n, k): also with k = 1, for losses that may have more."""
-        return hasattr(self.loss, "linear_map") or getattr(self.linear_map, "columns", 1) > 1
+        return self.loss.multi_output or getattr(self.linear_map, "columns", 1) > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A cursor at w that keeps its scores at the shards."""

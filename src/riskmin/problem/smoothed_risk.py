@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riskmin.core import Array, Cut, HasIntercepts
-from riskmin.losses.smoothed import OffsetSmoothed
+from riskmin.losses.base import OffsetSmoothed
 from riskmin.problem.intercept.explicit import ExplicitInterceptsCursor
 from riskmin.problem.intercept.profiled import ProfiledCursor, ProfiledIntercept, without_intercept
 from riskmin.problem.risk import Risk, ScoreCursor

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.core import Array, Cut, HasMinorantOffset, Iterate, UnsupportedProblem
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import UnpenalizedTail
 from riskmin.solvers.base import loss_of, mix_two
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
@@ -24,16 +22,15 @@ MAX_LIPSCHITZ_INCREASES = 60
 
 
 def check_smooth(solver: object, obj: Objective) -> None:
-    """Raise UnsupportedProblem if the loss has `smooth = False`; one without the attribute is accepted."""
+    """Raise UnsupportedProblem if the loss is not smooth; a risk without a loss is accepted."""
     loss = loss_of(obj.risk)
-    if not getattr(loss, "smooth", True):
-        bundle = has_master_problem(obj.reg) and not isinstance(
-            obj.reg, UnpenalizedTail
-        )  # otherwise Bundle raises, too
+    if loss is not None and not loss.smooth:
+        # otherwise Bundle raises, too
+        bundle = has_master_problem(obj.reg) and not obj.reg.n_unpenalized
         remedy = (
             "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
         )
-        if not bundle and can_be_smoothed(loss, np.zeros(1)):
+        if not bundle and loss.can_be_smoothed:
             remedy = "use Smoothing(ProximalGradient())"
         raise UnsupportedProblem(
             f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}"
@@ -144,7 +141,7 @@ def evaluate_point(obj: Objective, w: Array) -> tuple[EvaluatedPoint, float]:
     """The point w, and R(w) - g'w, the value at zero of the tangent there; J(w) may be infinite."""
     r, g, inexactness = obj.evaluate_risk(w)
     point = obj.value_grad_cut(w, r, g, inexactness)
-    if isinstance(obj.reg, UnpenalizedTail):  # the cut is no tangent: its slopes in the intercepts are 0
+    if obj.reg.n_unpenalized:  # the cut is no tangent: its slopes in the intercepts are 0
         return point, r - float(g @ w)
     # the offset of the cut is that of the tangent plus the minorant offset
     return point, point[2].b - minorant_offset(obj, w)
@@ -185,9 +182,7 @@ def risk_uncertainty(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
     """The uncertainty of R(w): twice what its cut allows for at w, for rounding and for an intercept."""
     J, g, cut = point
     risk = J - obj.lam * obj.reg.value(w)
-    if isinstance(
-        obj.reg, UnpenalizedTail
-    ):  # that cut lies further below, since its slopes in the intercepts are 0
+    if obj.reg.n_unpenalized:  # that cut lies further below, since its slopes in the intercepts are 0
         return 4 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w)))
     return 2 * abs(risk - float(cut.a @ w) - cut.b + minorant_offset(obj, w))
 

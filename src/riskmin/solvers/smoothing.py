@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
-from riskmin.losses.nondecomposable.by_query import user_loss
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.smoothed_risk import SmoothedRisk
-from riskmin.regularizers import penalized_part
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.state_checks import check_state
@@ -149,17 +146,15 @@ def smoothed_risk(solver: object, obj: Objective, w: Array) -> SmoothedRisk:
     name, inner = type(solver).__name__, without_intercept(risk)
     if not isinstance(inner, Risk):
         raise UnsupportedProblem(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
-    if getattr(inner.loss, "smooth", False):
+    if inner.loss.smooth:
         raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {inner.loss!r} is smooth: use Lbfgs")
     reg = (
         ""
-        if has_master_problem(penalized_part(obj.reg))
+        if has_master_problem(obj.reg.penalized_part)
         else ", with a regularizer that has conjugate_hessian_product"
     )
-    if not can_be_smoothed(inner.loss, w[:1]):  # any number serves as a label, and y may be remote
-        raise UnsupportedProblem(
-            f"{type(user_loss(inner.loss)).__name__} cannot be smoothed: use Bundle{reg}"
-        )
+    if not inner.loss.can_be_smoothed:
+        raise UnsupportedProblem(f"{type(inner.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}")
     return SmoothedRisk(risk, 1.0)
 
 

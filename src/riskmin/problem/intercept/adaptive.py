@@ -132,16 +132,16 @@ def with_intercept(risk: Risk) -> Risk | ProfiledIntercept | Adaptive:
     loss = risk.loss
     # several scores per row: one explicit intercept per score, as entries of w
     if risk.multi_output:
-        if not hasattr(loss, "constant_prediction_cuts"):
+        if not loss.has_constant_cuts:
             raise ValueError(
                 f"{type(loss).__name__} has no method for intercepts: fit without, or add a column of ones"
             )
         return with_explicit_intercepts(risk)
     if isinstance(loss, Nu):
         return Adaptive(ProfiledIntercept(replace(risk, loss=loss.loss)), loss.nu)
-    if getattr(loss, "shift_invariant", False):
+    if loss.shift_invariant:
         return risk
-    if getattr(loss, "fixed_positive_count", False):
+    if loss.fixed_positive_count:
         raise ValueError(
             f"{type(loss).__name__} fixes how many rows are positive, so it has no best intercept: "
             "fit without one"

@@ -124,7 +124,9 @@ class ExplicitIntercepts(Risk):
         # sums of the rows as the scores see them: standardized columns, no sharing of weights
         linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
         sums, pi = self.executor.sum(_class_sums, linear_map)
-        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
+        cuts = loss.constant_prediction_cuts(k)
+        assert cuts is not None
+        F, offsets = cuts
         return ConstantPredictionCuts(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
 
     def lower_absent_classes(self, w: Array) -> Array:

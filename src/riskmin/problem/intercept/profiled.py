@@ -99,7 +99,7 @@ class ProfiledIntercept:
 
     def best_intercept(self, w: Array) -> tuple[float, float]:
         """The minimizing b, and R(w, b)."""
-        smooth = getattr(self.risk.loss, "smooth", False)
+        smooth = self.risk.loss.smooth
         if smooth and (cached := self.cached_minimum(w)) is not None:
             return cached
         cursor = self.cursor(w)

@@ -25,7 +25,6 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, UnsupportedProblem
 from riskmin.executors.local import sum_tuples
 from riskmin.losses import Logistic
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length
@@ -52,9 +51,7 @@ def cocoa_iterates(
     risk: Any = obj.risk
     if not isinstance(risk, Risk):
         raise UnsupportedProblem("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
-    closed = (
-        isinstance(risk.loss, Logistic) or interval_conjugate_of(risk.loss, risk.labels[0][:1]) is not None
-    )
+    closed = isinstance(risk.loss, Logistic) or risk.loss.interval_conjugate(risk.labels[0][:1]) is not None
     if solver.step == "gradient" or not closed or not isinstance(obj.reg, L2):
         raise UnsupportedProblem(
             "for remote rows, DualGaussSeidel takes exact steps, which need L2() and a loss with a "

@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, HasConjugate, HasIntercepts, Iterate, UnsupportedProblem
+from riskmin.core import Array, HasIntercepts, Iterate, UnsupportedProblem
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses import Logistic
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk, local_rows_of
-from riskmin.regularizers import L2, penalized_part
+from riskmin.regularizers import L2
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class DualGaussSeidel:
                 from riskmin.solvers.dual.proximal_intercepts import ProximalIntercepts
 
                 run: Any = ProximalIntercepts(self, obj)
-            elif not penalized_part(obj.reg).unweighted:
+            elif not obj.reg.penalized_part.unweighted:
                 from riskmin.solvers.dual.proximal_intercepts import FeatureWeightedAscent
 
                 run = FeatureWeightedAscent(self, obj)
@@ -165,8 +163,8 @@ class DualGaussSeidel:
         if state is not None and "rounds" in state:
             u0, state = state["u"], None
         shard, loss, intercept = local_rows_of(obj.risk, self)
-        if interval_conjugate_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
-            name = type(user_loss(loss)).__name__
+        if loss.conjugate(shard.y[:1]) is None:
+            name = type(loss.chosen).__name__
             raise UnsupportedProblem(f"{name} gives no conjugate, which dual methods need: use Bundle")
         # A profiled intercept becomes a linear constraint of the dual.
         if intercept:
@@ -174,7 +172,7 @@ class DualGaussSeidel:
 
             return lagrangian_iterates(self, obj, w0, u0, state)
         # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
-        closed = interval_conjugate_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
+        closed = loss.interval_conjugate(shard.y[:1]) is not None or isinstance(loss, Logistic)
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual.exact import ExactAscent
 

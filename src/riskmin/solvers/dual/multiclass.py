@@ -70,7 +70,7 @@ def unsupported_reason(solver: Any, obj: Objective) -> str | None:
         )
     if getattr(risk, "rows", None) is None:
         return f"{name} visits rows of X one by one, but these are remote: use Smoothing"
-    reg = getattr(obj.reg, "penalized", obj.reg)
+    reg = obj.reg.penalized_part
     if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
         return f"{name} needs L2() for multi-output models, with one weight per feature: use Smoothing"
     return (

@@ -11,14 +11,14 @@ from itertools import islice
 
 import numpy as np
 
-from riskmin.core import Array, Cut, HasCurvature, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
 from riskmin.losses import Squared
 from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import check_positive_int, loss_of, mix_two
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
-from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
+from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, has_score_hessian
 from riskmin.solvers.newton.semismooth import SemismoothNewton
 from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, sampled_objective
 from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
@@ -124,8 +124,8 @@ class Newton:
     def _score_problem(self, obj: Objective) -> ScoreProblem:
         """The score problem of an objective; raise UnsupportedProblem if its loss is not smooth."""
         risk = without_intercept(obj.risk)
-        loss = getattr(risk, "loss", None)
-        if not (getattr(loss, "smooth", False) and isinstance(loss, HasCurvature)):
+        loss = loss_of(risk)
+        if loss is None or not (loss.smooth and has_score_hessian(loss)):
             raise UnsupportedProblem(
                 f"Newton needs a smooth loss with second derivatives, not {type(loss or risk).__name__}: "
                 "use SemismoothNewton or Auto"
@@ -219,7 +219,7 @@ class _NewtonPoint:
 
         None in place of the point if there is no descent.
         """
-        g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
+        g = obj.lam * obj.reg.grad(self.w) + self.a
         h = problem.hessian(self.evaluation, self.z, 0.0, None).diagonal
         d = system.direction(h, g)
         # with the current Hessian, J is predicted to fall by -g'd / 2 on the unit step
@@ -275,7 +275,4 @@ class _NewtonPoint:
 
 def _is_multi_output(obj: Objective) -> bool:
     """Whether the risk is multi-output, with a smooth loss."""
-    return bool(
-        getattr(obj.risk, "multi_output", False)
-        and getattr(without_intercept(obj.risk).loss, "smooth", False)
-    )
+    return bool(getattr(obj.risk, "multi_output", False) and without_intercept(obj.risk).loss.smooth)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
@@ -40,7 +39,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        dual = interval_conjugate_of(risk.loss, self.y)
+        dual = risk.loss.interval_conjugate(self.y)
         assert dual is not None
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self.shift, self.lower, self.upper = (

@@ -13,7 +13,8 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core import NDArray, Regularizer
+from riskmin.core import NDArray
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.solvers.reference.transfer import check_transfer, row_arrays, transfer_for
 
 
@@ -89,6 +90,7 @@ def online(
         raise ValueError(f"rate must be a finite number > 0, not {rate!r}")
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
+    reg = as_regularizer(reg)
     check_transfer("online", reg)
     matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)
     n, p = matrix.shape

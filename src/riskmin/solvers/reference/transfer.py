@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import Dense, as_row_matrix
-from riskmin.core import HasConjugate, Matrix, NDArray, UnsupportedProblem
+from riskmin.core import Matrix, NDArray, UnsupportedProblem
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
@@ -55,17 +54,18 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
     """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
-    dual = interval_conjugate_of(loss, y)
+    dual = loss.interval_conjugate(y)
     if dual is not None:
         return _kernel_conjugate(
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
-    if not isinstance(loss, HasConjugate):
+    conjugate = loss.conjugate(y)
+    if conjugate is None:
         raise UnsupportedProblem(
             f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
-            "give: use Bundle, or add the methods of HasConjugate"
+            "give: use Bundle, or add a method conjugate(y)"
         )
-    domain = loss.conjugate_domain(y)
+    domain = conjugate.lower, conjugate.upper
     # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
     if type(loss) is Logistic:
         return _kernel_conjugate(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
@@ -81,7 +81,7 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
         shape = [loss.epsilon, 1.0, loss.power / (loss.power - 1)]
         return _kernel_conjugate(POWER, domain, y, zero, shape, zero)
     lower, upper = (np.asarray(a, dtype=float) + zero for a in domain)
-    _, slopes = loss.value_grad(zero, y, zero + 1)  # type: ignore[attr-defined]
+    _, slopes = loss.value_grad(zero, y, zero + 1)
     return RowConjugate(lower, upper, np.clip(slopes, lower, upper))
 
 
@@ -118,10 +118,8 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
 
 def check_transfer(name: str, reg: Any) -> None:
     """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
-    if isinstance(reg, Separable) and reg.polyhedral:
+    if reg.separable and reg.polyhedral:
         raise UnsupportedProblem(
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
-    if not hasattr(reg, "conjugate_grad"):
-        raise UnsupportedProblem(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")

@@ -17,7 +17,7 @@ from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import inner
-from riskmin.regularizers import L2, penalized_part
+from riskmin.regularizers import L2
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
 from riskmin.solvers.newton.score_problem import (
     ScoreEvaluation,
@@ -244,14 +244,14 @@ def _kernels() -> Any:
 def unsupported_reason(name: str, obj: Objective) -> str | None:
     """Why the Newton solver of this name cannot solve an objective, and what can; None if it can."""
     risk: Any = obj.risk
-    loss, reg = getattr(risk, "loss", None), penalized_part(obj.reg)
+    loss, reg = getattr(risk, "loss", None), obj.reg.penalized_part
     if not isinstance(risk, Risk) or risk.rows is None:
         return f"{name} needs a linear_risk with local rows: use Lbfgs or Smoothing"
     scorer: Any = risk.linear_map
     plain = isinstance(scorer, MultiOutput) or (
         isinstance(scorer, (WithIntercept, Centered)) and isinstance(scorer.inner, MultiOutput)
     )
-    if not hasattr(loss, "block_hessian") or not plain:
+    if not risk.loss.has_hessian or not plain:
         return f"{type(loss).__name__} has no second derivatives for {name}: use Lbfgs or Smoothing"
     if not isinstance(reg, L2):
         return f"{name} needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
