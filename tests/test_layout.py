@@ -292,3 +292,47 @@ def test_the_names_of_deeper_modules_are_the_same_things():
 
     assert riskmin.load_data is load
     assert riskmin.check_loss is check_loss
+
+
+# Paraphrases of terms of the field: Hessian, evaluation, remote, nonsmooth, memory, message, coordination.
+PARAPHRASES = re.compile(
+    r"\b(bends?|bent|looks?|elsewhere|kinks?|crowd(s|ed)?|letters?|company|slips?|soft(ened)?|said|told|says)\b",
+    re.I,
+)
+
+
+@each_module
+def test_words_are_those_of_the_field(path):
+    if path.name != "former_names.py":  # it translates the words of files that were saved before
+        found = PARAPHRASES.search(path.read_text(encoding="utf-8"))
+        assert not found, f"{found[0]!r}: docs/glossary.md has the term"
+
+
+def documented_parameters(node):
+    """The names in the section "Parameters" of a numpydoc docstring."""
+    text = ast.get_docstring(node) or ""
+    section = re.search(r"\nParameters\n-+\n(.*?)(\n\n[A-Z][A-Za-z ]+\n-+\n|\Z)", text, re.S)
+    lines = section[1].splitlines() if section else []
+    heads = [line.partition(" : ")[0] for line in lines if line and not line.startswith(" ")]
+    return {name.strip(" *") for head in heads for name in head.split(",")}
+
+
+def test_documented_parameters_exist():
+    nodes = [node for path in MODULES for node in ast.walk(parse(path))]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+    def parameters(node):
+        """Arguments; of a class those of its methods, its fields, and all of its bases."""
+        names = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+        if isinstance(node, ast.ClassDef):
+            fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+            names |= {target.id for target in fields if isinstance(target, ast.Name)}
+            bases = [
+                classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes
+            ]
+            names = names.union(*map(parameters, bases))
+        return names
+
+    documented = [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    wrong = {node.name: sorted(documented_parameters(node) - parameters(node)) for node in documented}
+    assert not {name: parameters for name, parameters in wrong.items() if parameters}
