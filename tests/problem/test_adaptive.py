@@ -241,8 +241,8 @@ def test_nu_one_is_the_unchanged_risk():
 def test_threads_and_shards_agree(intercept):
     X, y, _ = problem(Hinge(), n=60)
     results = []
-    for settings in ({}, {"n_shards": 4, "executor": Threads(n_workers=2)}):
-        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=intercept, **settings), 0.3)
+    for options in ({}, {"n_shards": 4, "executor": Threads(n_workers=2)}):
+        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=intercept, **options), 0.3)
         results.append(minimize(Objective(risk, L2(), 0.01), tol=1e-7))
     assert results[0].value == pytest.approx(results[1].value, rel=1e-6)
     assert {r.status for r in results} == {"converged"}
