@@ -1,4 +1,4 @@
-"""Rows that are elsewhere: whatever `Auto` picks for them can take them."""
+"""Remote rows: the solver that `Auto` chooses supports them."""
 
 import logging
 from types import SimpleNamespace
@@ -28,18 +28,18 @@ from riskmin.executors.dask.client import dask_client
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Squared()], ids=repr)
 @pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.5), Entropy(), QNorm(1.5)], ids=repr)
-def test_any_regularizer_by_default(loss, reg):
+def test_the_default_solver_supports_any_regularizer(loss, reg):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 3)), np.where(np.arange(20) % 3, 1.0, -1.0)
-    here, there = (
+    local, remote = (
         minimize(Objective(linear_risk(X, y, loss, executor=executor, n_shards=2), reg, 0.1))
         for executor in (None, Elsewhere())
     )
-    assert here.status == there.status == "converged"
-    assert max(here.lower, there.lower) <= min(here.value, there.value) * (1 + 1e-12)
+    assert local.status == remote.status == "converged"
+    assert max(local.lower, remote.lower) <= min(local.value, remote.value) * (1 + 1e-12)
 
 
-def test_parts_of_no_rows_are_left_out():
+def test_partitions_without_rows_are_left_out():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 3)), np.where(np.arange(20) % 3, 1.0, -1.0)
     parts = [
@@ -54,11 +54,11 @@ def test_parts_of_no_rows_are_left_out():
 
 
 @pytest.mark.slow
-def test_a_client_leaves_it_to_us_to_say_that_the_scheduler_died(monkeypatch):
+def test_the_client_does_not_log_that_the_scheduler_died(monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(distributed, "Client", lambda *_, **__: SimpleNamespace(close=lambda timeout: None))
     log = logging.getLogger("distributed.client")
     before = log.level
     with dask_client("tcp://127.0.0.1:1"):
-        assert not log.isEnabledFor(logging.ERROR)  # a traceback before our sentence
+        assert not log.isEnabledFor(logging.ERROR)  # it would log a traceback before our error message
     assert log.level == before
