@@ -151,7 +151,7 @@ def test_bounds_of_lemma_1_are_monotone_and_bracket_the_optimum(loss):
     assert best[-1] - lowers[-1] < 1e-3 * star
 
 
-def test_lemma_5_is_the_bound_of_an_unscaled_cut():
+def test_lemma_5_is_the_cut_bound_without_shrinkage():
     """min J >= f(x0) - x0 @ g - |g|^2 / (2 lam): the cut at x0 with s = 1; the best s is never worse."""
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((30, 4)), rng.standard_normal(30)
