@@ -149,8 +149,8 @@ def size(shard, *args):
     return shard.X.shape[0]
 
 
-def fail(shard, at):
-    if shard.X.shape[0] == at or at < 0:
+def fail(shard, n_rows):
+    if shard.X.shape[0] == n_rows or n_rows < 0:
         raise ValueError("on purpose")
     return shard.X.shape[0]
 

@@ -110,22 +110,22 @@ def fits_have_the_bits_of_one_process():
         distributed = minimize(problem(loss, reg, ranks, **settings), tol=1e-6)
         assert distributed.status == "converged", name
         solver = riskmin.Auto().choose(problem(loss, reg, ranks, **settings), 1e-6)[0]
-        local = minimize(problem(loss, reg, Elsewhere, **settings), solver, tol=1e-6)
+        local = minimize(problem(loss, reg, RemoteSerial, **settings), solver, tol=1e-6)
         same_bits(distributed, local, name)
         for rank, w in enumerate(ranks.communicator.exchange("compare", 0, lambda r=distributed: r.w)):
             assert np.array_equal(w, distributed.w), f"{name}: rank {rank} has another w"
 
 
-class Elsewhere(Serial):
+class RemoteSerial(Serial):
     """A single process whose rows solvers cannot read, as with rows stored by other ranks."""
 
     def __new__(cls, shards):
-        executor = object.__new__(Held)
+        executor = object.__new__(RemoteExecutor)
         executor.inner = Serial(shards)
         return executor
 
 
-class Held:
+class RemoteExecutor:
     """An executor that behaves as Serial but is not a subclass of it."""
 
     def map(self, f, *args, each=()):
@@ -150,7 +150,7 @@ def same_bits(distributed, local, name):
 def a_long_path_has_them_too():
     lams = [0.1, 0.01, 0.001]
     distributed, local = (
-        path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, Elsewhere)
+        path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, RemoteSerial)
     )
     for k, lam in enumerate(lams):
         same_bits(distributed[k], local[k], f"lam={lam}")
@@ -175,8 +175,8 @@ def long_sums_have_them():
             assert np.array_equal(x, y), (n, p)
             assert np.array_equal(x, u), (n, p)
             np.testing.assert_allclose(z, x, rtol=1e-6 if np.asarray(x).dtype == np.float32 else 1e-12)
-        for theirs in ranks.communicator.exchange("compare", 0, lambda f=fast: f[1]):
-            assert np.array_equal(theirs, fast[1])  # all ranks have the same bits, in order or not
+        for other_sum in ranks.communicator.exchange("compare", 0, lambda f=fast: f[1]):
+            assert np.array_equal(other_sum, fast[1])  # all ranks have the same bits, in order or not
 
 
 @check
@@ -215,18 +215,18 @@ def rows_of_each_rank():
     ends[1:-1] += 3
     own_rows = slice(ends[ranks.rank], ends[ranks.rank + 1])
     for kind in (np.asarray, sp.csr_array, np.ndarray.tolist):
-        spread = ranks.partition(kind(X[own_rows]))
-        assert spread.shape == X.shape
+        partitioned = ranks.partition(kind(X[own_rows]))
+        assert partitioned.shape == X.shape
         labels = ranks.gather_labels(y[own_rows])
         assert np.array_equal(labels, y)
         assert ranks.gather_labels(None) is None
         distributed = minimize(
-            Objective(linear_risk(spread, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6
+            Objective(linear_risk(partitioned, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6
         )
         parts = [
             InMemoryPartition(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)
         ]
-        single = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=Elsewhere)
+        single = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=RemoteSerial)
         same_bits(distributed, minimize(Objective(single, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
     names = ranks.gather_labels(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
     assert names.tolist()[:2] == ["a", "a"]
@@ -236,9 +236,9 @@ def rows_of_each_rank():
 def a_rank_may_have_no_rows():
     X, y = table(50)
     own_rows = X if ranks.rank == 1 else X[:0]
-    spread = ranks.partition(own_rows)
+    partitioned = ranks.partition(own_rows)
     labels = ranks.gather_labels(y if ranks.rank == 1 else y[:0])
-    distributed = linear_risk(spread, labels, Logistic())(np.ones(7))
+    distributed = linear_risk(partitioned, labels, Logistic())(np.ones(7))
     local = linear_risk(X, y, Logistic())(np.ones(7))
     assert distributed[0] == local[0]
     assert np.array_equal(distributed[1], local[1])
@@ -268,8 +268,8 @@ def parts_are_read_by_their_ranks_only():
     parts = [Part(X[k : k + 10], str(k)) for k in range(0, 60, 10)]
     risk = linear_risk(PartitionedMatrix(parts), y, Hinge(), executor=ranks)
     risk(np.zeros(7))
-    theirs = ranks.communicator.exchange("compare", 0, lambda: read)
-    assert [name for names in theirs for name in names] == [str(k) for k in range(0, 60, 10)]
+    names_by_rank = ranks.communicator.exchange("compare", 0, lambda: read)
+    assert [name for names in names_by_rank for name in names] == [str(k) for k in range(0, 60, 10)]
     assert risk.rows is None
 
 
@@ -484,8 +484,8 @@ def estimators_take_it():
     model.fit(ranks.partition(X[own_rows]), ranks.gather_labels(y[own_rows]))
     single = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.coef_, single.coef_, rtol=1e-3)
-    for theirs in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
-        assert np.array_equal(theirs, model.coef_)
+    for coef in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
+        assert np.array_equal(coef, model.coef_)
 
 
 @check

@@ -331,9 +331,9 @@ def test_names_and_smoothability():
     assert can_be_smoothed(ChainMaxMargin(), np.ones(1))
     assert not can_be_smoothed(ChainMaxMargin(rescaled=True), np.ones(1))
     for loss in LOSSES:
-        again = pickle.loads(pickle.dumps(loss))
-        assert again == loss
-        assert hasattr(again, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
+        loaded = pickle.loads(pickle.dumps(loss))
+        assert loaded == loss
+        assert hasattr(loaded, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
 
 
 def test_invalid_labels_and_scores_are_refused():
@@ -452,8 +452,8 @@ def test_iterates_of_chain_ascent_are_valid(loss, turns):
         for it, after in itertools.pairwise(steps):
             np.testing.assert_allclose(it.value, J.value(it.w), rtol=1e-12)
             assert np.all(points @ it.cut.a + it.cut.b <= risks + 1e-10 * (1 + risks))
-            again = next(solver.resume(J, it.state()))
-            np.testing.assert_allclose(again.w, after.w, rtol=1e-6, atol=1e-9)
+            resumed = next(solver.resume(J, it.state()))
+            np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
 
 
 def test_auto_chooses_chain_ascent_where_supported():

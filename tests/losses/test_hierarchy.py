@@ -356,27 +356,27 @@ def test_invalid_losses_are_refused():
 
 
 def test_equality_of_losses():
-    again = Tree.from_parents(TOPICS, TREE.labels)
-    assert HierarchicalHinge(TREE, COST) == HierarchicalHinge(again, COST.tolist())
-    assert hash(HierarchicalHinge(TREE, COST)) == hash(HierarchicalHinge(again, COST.tolist()))
+    same_tree = Tree.from_parents(TOPICS, TREE.labels)
+    assert HierarchicalHinge(TREE, COST) == HierarchicalHinge(same_tree, COST.tolist())
+    assert hash(HierarchicalHinge(TREE, COST)) == hash(HierarchicalHinge(same_tree, COST.tolist()))
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, "zero one")
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, COST)
     assert HierarchicalHinge(TREE) == HierarchicalHinge(TREE, TREE.distance)
     assert HierarchicalHinge(TREE, COST) != HierarchicalHinge(TREE, 2 * COST)
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, rescaled=True)
-    assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(again)
+    assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(same_tree)
     assert HierarchicalSoftmax(TREE) != HierarchicalSoftmax(Tree.from_parents(TOPICS))
 
 
 # ---------------------------------------------------------------- the metric
 def test_tree_distance_is_the_mean_number_of_edges():
-    truth, predicted = ["C1511", "C17", "M13", "C"], ["C152", "C17", "C", "C15"]
-    edges = [EDGES[a, b] for a, b in zip(truth, predicted, strict=True)]
+    y_true, predicted = ["C1511", "C17", "M13", "C"], ["C152", "C17", "C", "C15"]
+    edges = [EDGES[a, b] for a, b in zip(y_true, predicted, strict=True)]
     assert edges == [3, 0, 3, 1]
-    assert tree_distance(truth, predicted, TOPICS) == np.mean(edges)
-    assert tree_distance(truth, predicted, Tree.from_parents(TOPICS)) == np.mean(edges)
-    assert tree_distance(truth, predicted, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
-    paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (truth, predicted)]
+    assert tree_distance(y_true, predicted, TOPICS) == np.mean(edges)
+    assert tree_distance(y_true, predicted, Tree.from_parents(TOPICS)) == np.mean(edges)
+    assert tree_distance(y_true, predicted, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
+    paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (y_true, predicted)]
     assert tree_distance(*paths) == np.mean(edges)
     assert tree_distance([1, 2], [1, 3]) == 1.0
     with pytest.raises(ValueError, match="the label 'X' is not in the hierarchy: add it with its parent"):

@@ -291,9 +291,9 @@ def test_the_intercept_does_not_depend_on_earlier_calls():
     risk = linear_risk(X, y, Logistic(), fit_intercept=True)
     for scale in (1e3, 1e-3, 1.0):
         risk(scale * np.arange(4))
-    again = risk(np.ones(4))
-    assert again[0] == fresh[0]
-    np.testing.assert_array_equal(again[1], fresh[1])
+    repeated = risk(np.ones(4))
+    assert repeated[0] == fresh[0]
+    np.testing.assert_array_equal(repeated[1], fresh[1])
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e6])

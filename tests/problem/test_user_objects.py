@@ -32,14 +32,14 @@ class Squares:
     def __init__(self, X):
         self.X, self.shape = X, (len(X), 2 * X.shape[1])
 
-    def made(self, start, stop):
+    def features(self, start, stop):
         return np.hstack([self.X[start:stop], self.X[start:stop] ** 2])
 
     def scores(self, w, start, stop):
-        return self.made(start, stop) @ w
+        return self.features(start, stop) @ w
 
     def pullback(self, dz, start, stop, out):
-        out += self.made(start, stop).T @ dz
+        out += self.features(start, stop).T @ dz
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "squared", "softmax"])
@@ -51,7 +51,7 @@ def test_a_user_matrix_gives_the_risk_of_its_rows(loss, fit_intercept):
     y = np.where(Y > 0, 1.0, 0.0) if loss == "softmax" else Y
     computed, stored = (
         Objective(linear_risk(A, y, loss, fit_intercept=fit_intercept), L2(), 0.01)
-        for A in (matrix, matrix.made(0, 60))
+        for A in (matrix, matrix.features(0, 60))
     )
     w = rng.standard_normal(stored.risk.dim)
     assert computed.value(w) == pytest.approx(stored.value(w), rel=1e-12)

@@ -336,32 +336,34 @@ def test_other_arrays_give_the_same_values(reg, library):
     v, d, A = rng.standard_normal(5), rng.standard_normal(5), rng.standard_normal((2, 5))
     w, u = reg.prox(v, 1.0), 0.1 * d
 
-    def there(a):
+    def convert(a):
         return np.asarray(a, dtype=np.float32) if torch is None else torch.as_tensor(a, dtype=torch.float64)
 
     rtol = 1e-3 if torch is None else 1e-9
     if not (
         torch is None and isinstance(reg, Entropy) and reg.normalized
     ):  # float32 misses the sum constraint
-        assert reg.value(there(w)) == pytest.approx(reg.value(w), rel=rtol, abs=rtol)
-        assert reg.line(there(w), there(0 * d))(0.5) == pytest.approx(
+        assert reg.value(convert(w)) == pytest.approx(reg.value(w), rel=rtol, abs=rtol)
+        assert reg.line(convert(w), convert(0 * d))(0.5) == pytest.approx(
             reg.line(w, 0 * d)(0.5), rel=rtol, abs=rtol
         )
-    assert reg.conjugate(there(u)) == pytest.approx(reg.conjugate(u), rel=rtol, abs=rtol)
-    assert reg.reach(there(w), there(d)) == pytest.approx(reg.reach(w, d), rel=rtol, abs=rtol)
+    assert reg.conjugate(convert(u)) == pytest.approx(reg.conjugate(u), rel=rtol, abs=rtol)
+    assert reg.reach(convert(w), convert(d)) == pytest.approx(reg.reach(w, d), rel=rtol, abs=rtol)
     for lam in (0.1, 10.0):
-        assert reg.scale(Cut(there(d), 0.7), lam) == pytest.approx(
+        assert reg.scale(Cut(convert(d), 0.7), lam) == pytest.approx(
             reg.scale(Cut(d, 0.7), lam), rel=0.05, abs=rtol
         )
     pairs = []
     if not (library == "torch" and isinstance(reg, (Entropy, QNorm))):
-        pairs.append((reg.prox(there(v), 0.5), reg.prox(v, 0.5)))
+        pairs.append((reg.prox(convert(v), 0.5), reg.prox(v, 0.5)))
     if not getattr(reg, "polyhedral", False):
-        pairs.append((reg.conjugate_grad(there(u)), reg.conjugate_grad(u)))
+        pairs.append((reg.conjugate_grad(convert(u)), reg.conjugate_grad(u)))
     if hasattr(reg, "conjugate_hessian_product") and not getattr(reg, "polyhedral", False):
-        pairs.append((reg.conjugate_hessian_product(there(u), there(A)), reg.conjugate_hessian_product(u, A)))
+        pairs.append(
+            (reg.conjugate_hessian_product(convert(u), convert(A)), reg.conjugate_hessian_product(u, A))
+        )
     if hasattr(reg, "grad"):
-        pairs.append((reg.grad(there(w)), reg.grad(w)))
+        pairs.append((reg.grad(convert(w)), reg.grad(w)))
     for result, expected in pairs:
         assert torch is None or isinstance(result, torch.Tensor)
         np.testing.assert_allclose(np.asarray(result), expected, rtol=rtol, atol=rtol)

@@ -45,10 +45,10 @@ def test_partitions_without_rows_are_left_out():
     parts = [
         InMemoryPartition(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))
     ]
-    spread = PartitionedMatrix(parts, executor=Elsewhere())
-    assert [part.name for part in spread.parts] == ["rows from 0", "rows from 7"]
-    model = LinearClassifier().fit(spread, y)
-    np.testing.assert_array_equal(model.predict(spread), model.predict(X))
+    partitioned = PartitionedMatrix(parts, executor=Elsewhere())
+    assert [part.name for part in partitioned.parts] == ["rows from 0", "rows from 7"]
+    model = LinearClassifier().fit(partitioned, y)
+    np.testing.assert_array_equal(model.predict(partitioned), model.predict(X))
     with pytest.raises(ValueError, match="0 rows"):
         linear_risk(PartitionedMatrix([parts[0], parts[2]]), y[:0], Hinge())
 

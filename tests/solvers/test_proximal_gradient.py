@@ -86,9 +86,9 @@ def test_iterates_are_valid(solver, reg):
     assert all(b.value <= a.value * (1 + 1e-12) for a, b in pairwise(steps))
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(solver.resume(J, saved))
-        np.testing.assert_array_equal(again.w, after.w)
-        assert again.value == after.value
+        resumed = next(solver.resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, after.w)
+        assert resumed.value == after.value
 
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)

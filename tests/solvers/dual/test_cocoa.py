@@ -57,7 +57,7 @@ each_loss = pytest.mark.parametrize(
 NONE = np.empty(0)
 
 
-class Elsewhere:
+class RemoteShards:
     """Shards that solvers cannot read; their caches may be lost before each call."""
 
     forgets = False
@@ -77,13 +77,13 @@ class Elsewhere:
         return sum_tuples(self.map(f, *args, each=each))
 
 
-class Forgetful(Elsewhere):
+class ForgetfulShards(RemoteShards):
     forgets = True
 
 
-def elsewhere(loss, lam=0.05, reg=None, n_shards=3, executor=None, data=None, **settings):
+def remote_objective(loss, lam=0.05, reg=None, n_shards=3, executor=None, data=None, **settings):
     X, y, weights = problem(loss) if data is None else data
-    executor = Elsewhere() if executor is None else executor
+    executor = RemoteShards() if executor is None else executor
     risk = linear_risk(X, y, loss, sample_weight=weights, executor=executor, n_shards=n_shards, **settings)
     return Objective(risk, reg or L2(), lam)
 
@@ -112,7 +112,7 @@ def starts(loss, y, rng):
 @pytest.mark.parametrize("weights", [1.0, np.array([0.5, 2.0, 1.0, 3.0])], ids=["plain", "weights"])
 def test_a_round_gains_at_least_what_theory_guarantees(loss, weights):
     """A step of sigma / K towards the new point gains at least that fraction of the gains of the shards."""
-    obj, rng = elsewhere(loss, lam=0.02, reg=L2(weights)), np.random.default_rng(1)
+    obj, rng = remote_objective(loss, lam=0.02, reg=L2(weights)), np.random.default_rng(1)
     (y, c), shards = obj.risk.labels, obj.risk.executor.shards
     u = starts(loss, y, rng)
     X = np.vstack([shard.X.X for shard in shards])
@@ -139,7 +139,7 @@ def test_a_round_gains_at_least_what_theory_guarantees(loss, weights):
 
 def test_epochs_of_one_shard_equal_those_on_all_rows():
     """With one shard and sigma = 1 the steps equal those of a run on all rows, each of them optimal."""
-    obj = elsewhere(Hinge(), n_shards=1)
+    obj = remote_objective(Hinge(), n_shards=1)
     (y, c), (shard,) = obj.risk.labels, obj.risk.executor.shards
     task, u, X = RoundTask(Hinge(), NONE, obj.lam, 1, 1.0, False, False), np.zeros(len(y)), shard.X.X
     multipliers, slopes, sums = sweep_shard(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
@@ -161,7 +161,7 @@ def test_epochs_of_one_shard_equal_those_on_all_rows():
 def test_bounds_never_decrease_and_cuts_are_valid(loss):
     rng = np.random.default_rng(0)
     for reg in (L2(), L2(np.array([0.5, 2.0, 1.0, 3.0]))):
-        obj = elsewhere(loss, lam=0.01, reg=reg)
+        obj = remote_objective(loss, lam=0.01, reg=reg)
         points = [rng.standard_normal(4) * size for size in (0.1, 1.0, 10.0) for _ in range(5)]
         risks = [obj.risk(v)[0] for v in points]
         steps = list(islice(DualGaussSeidel(local_epochs=1).iterates(obj, np.zeros(4)), 20))
@@ -182,7 +182,9 @@ def test_bounds_never_decrease_and_cuts_are_valid(loss):
 def test_the_optimum_equals_cvxpys(loss, n_shards):
     X, y, weights = problem(loss)
     for lam in (0.5, 0.005):
-        result = minimize(elsewhere(loss, lam, n_shards=n_shards), DualGaussSeidel(), tol=1e-7, max_iter=3000)
+        result = minimize(
+            remote_objective(loss, lam, n_shards=n_shards), DualGaussSeidel(), tol=1e-7, max_iter=3000
+        )
         assert result.status == "converged"
         expected = optimum(loss, X, y, weights, lam, False)
         assert np.isnan(expected) or result.lower - 1e-7 <= expected <= result.value + 1e-7
@@ -190,7 +192,7 @@ def test_the_optimum_equals_cvxpys(loss, n_shards):
 
 @each_loss
 def test_the_optimum_equals_that_of_a_run_on_all_rows(loss):
-    obj = elsewhere(loss)
+    obj = remote_objective(loss)
     X, y, weights = problem(loss)
     local = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), obj.lam)
     remote_result, local_result = (minimize(o, DualGaussSeidel(), tol=1e-6) for o in (obj, local))
@@ -213,8 +215,8 @@ def same(one, other):
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 def test_lost_caches_do_not_change_the_bits(loss):
     runs = []
-    for run in (Elsewhere(), Forgetful(), Threads(n_workers=2)):
-        obj = elsewhere(loss, executor=run)
+    for run in (RemoteShards(), ForgetfulShards(), Threads(n_workers=2)):
+        obj = remote_objective(loss, executor=run)
         obj = Objective(replace(obj.risk, rows=None), L2(), obj.lam)
         runs.append(list(islice(DualGaussSeidel().iterates(obj, np.zeros(4)), 8)))
     assert same(runs[0], runs[1])
@@ -229,7 +231,7 @@ def test_processes_give_the_same_bits():
     executor = Processes(n_workers=2)
     for loss in (Hinge(), Logistic()):
         results = []
-        for run in (Elsewhere(), executor):
+        for run in (RemoteShards(), executor):
             risk = linear_risk(X, y, loss, executor=run, n_shards=5)
             steps = DualGaussSeidel().iterates(Objective(risk, L2(), 1e-3), np.zeros(30))
             results.append(list(islice(steps, 12)))
@@ -238,15 +240,15 @@ def test_processes_give_the_same_bits():
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 def test_a_run_is_resumed(loss):
-    obj, solver = elsewhere(loss, lam=0.01), DualGaussSeidel(local_epochs=1)
+    obj, solver = remote_objective(loss, lam=0.01), DualGaussSeidel(local_epochs=1)
     steps = list(islice(solver.iterates(obj, np.ones(4)), 20))
     for k in (0, 1, 14):
         saved = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
         assert same(islice(solver.resume(obj, saved), 4), steps[k + 1 : k + 5])
 
 
-def test_a_run_is_resumed_with_rows_stored_elsewhere():
-    remote = elsewhere(Hinge(), lam=0.01)
+def test_a_run_is_resumed_with_rows_moved():
+    remote = remote_objective(Hinge(), lam=0.01)
     X, y, weights = problem(Hinge())
     local, solver = (
         Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01),
@@ -277,7 +279,7 @@ def test_zero_rows_empty_shards_and_zero_weights(losses):
         y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
         reference = minimize(Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.03), tol=1e-9)
         for data in (X, sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
-            obj = elsewhere(loss, 0.03, n_shards=8, data=(data, y, weights))
+            obj = remote_objective(loss, 0.03, n_shards=8, data=(data, y, weights))
             executor = obj.risk.executor
             empty = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], ShardCache())
             executor.shards = [executor.shards[0], empty, *executor.shards[1:]]
@@ -285,14 +287,14 @@ def test_zero_rows_empty_shards_and_zero_weights(losses):
             assert result.status == "converged"
             assert result.lower <= reference.value * (1 + 1e-9)
             assert result.value >= reference.lower * (1 - 1e-9)
-    zeros = elsewhere(Hinge(), data=(np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), None), n_shards=2)
+    zeros = remote_objective(Hinge(), data=(np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), None), n_shards=2)
     assert minimize(zeros, DualGaussSeidel(), tol=1e-9).value == 1.0
 
 
 def test_few_cuts_with_many_rows(monkeypatch):
     """With many dual variables, cuts are aggregated sooner, and convergence is slower."""
     monkeypatch.setattr(cocoa, "MAX_STORED_DUALS", 1)
-    obj = elsewhere(Hinge(), lam=0.01)
+    obj = remote_objective(Hinge(), lam=0.01)
     run = Cocoa.for_shard(DualGaussSeidel(), obj)
     steps = list(islice(run.start(np.zeros(4)), 60))
     assert len(run.pool.U) == 3
@@ -302,14 +304,14 @@ def test_few_cuts_with_many_rows(monkeypatch):
 
 # ---------------------------------------------------------------- with other components
 def test_paths_and_switching():
-    obj = elsewhere(Hinge(), n_shards=4)
+    obj = remote_objective(Hinge(), n_shards=4)
     lams = [1.0, 0.1, 0.01]
     for result, lam in zip(path(obj.risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-6), lams, strict=True):
         assert result.status == "converged"
         exact = minimize(Objective(obj.risk, L2(), lam), Bundle(), tol=1e-8)
         assert result.value == pytest.approx(exact.value, rel=1e-5)
-    both = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
-    result = minimize(replace(obj, lam=1e-4), both, tol=1e-7)
+    switching = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
+    result = minimize(replace(obj, lam=1e-4), switching, tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
 
@@ -324,7 +326,7 @@ def test_paths_and_switching():
     ids=["L1", "Poisson", "intercept"],
 )
 def test_unsupported_problems_are_refused(loss, reg, settings):
-    obj = elsewhere(loss, reg=reg, **settings)
+    obj = remote_objective(loss, reg=reg, **settings)
     with pytest.raises(UnsupportedProblem, match=r"for remote rows.*: use Auto or Bundle$"):
         DualGaussSeidel().iterates(obj, np.zeros(4))
     assert minimize(obj, tol=1e-2).status == "converged"
@@ -334,4 +336,4 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match="local_epochs must be a whole number >= 1, not 0"):
         DualGaussSeidel(local_epochs=0)
     with pytest.raises(UnsupportedProblem, match="exact steps"):
-        DualGaussSeidel(step="gradient").iterates(elsewhere(Hinge()), np.zeros(4))
+        DualGaussSeidel(step="gradient").iterates(remote_objective(Hinge()), np.zeros(4))

@@ -269,8 +269,8 @@ def test_a_run_with_intercepts_resumes_with_its_center():
         assert not it.cut.a[-5:].any()
         assert J.lower(it.cut) <= it.value
     assert steps[-1].state()["center"].any()
-    again = next(DualGaussSeidel().resume(J, steps[-2].state()))
-    np.testing.assert_allclose(again.w, steps[-1].w, rtol=1e-6, atol=1e-9)
+    resumed = next(DualGaussSeidel().resume(J, steps[-2].state()))
+    np.testing.assert_allclose(resumed.w, steps[-1].w, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("lam", [0.86, 0.05])

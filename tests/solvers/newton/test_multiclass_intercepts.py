@@ -17,7 +17,7 @@ NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])
 ANY = [rm.Softmax(), rm.MulticlassSquaredHinge(), rm.HierarchicalHinge(TREE), rm.HierarchicalSoftmax(TREE)]
 NEWTON, BUNDLE = rm.SemismoothNewton(), rm.Bundle()
-both = pytest.mark.parametrize("solver", [NEWTON, BUNDLE], ids=["newton", "bundle"])
+each_solver = pytest.mark.parametrize("solver", [NEWTON, BUNDLE], ids=["newton", "bundle"])
 
 
 def data(n=60, p=4, k=3, seed=0, spread=1.0):
@@ -42,7 +42,7 @@ def conic(X, y, c, loss, lam, k):
 
 
 # ---------------------------------------------------------------- the optimum
-@both
+@each_solver
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=["plain", "cost", "rescaled"])
 def test_the_optimum_equals_that_of_a_conic_solver(loss, lam, solver):
@@ -53,7 +53,7 @@ def test_the_optimum_equals_that_of_a_conic_solver(loss, lam, solver):
     assert result.value == pytest.approx(conic(X, y, c, loss, lam, 3), rel=1e-6)
 
 
-@both
+@each_solver
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=["plain", "cost", "rescaled"])
 def test_every_cut_lies_below_the_risk_with_zero_slope_in_the_intercepts(loss, solver):
     X, y, c = data(seed=1)
@@ -123,7 +123,7 @@ def test_many_separable_classes():
     assert result.n_iter < 400
 
 
-@both
+@each_solver
 def test_classes_without_rows_do_not_increase_the_optimum(solver):
     X, y, c = data()
     risks = [
@@ -246,9 +246,9 @@ def test_a_saved_bundle_run_continues(reg):
     steps = list(islice(BUNDLE.iterates(obj, np.zeros(obj.risk.dim)), 9))
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(BUNDLE.resume(obj, saved))
-        np.testing.assert_allclose(again.w, after.w, rtol=1e-6, atol=1e-9)
-        assert again.value == pytest.approx(after.value, rel=1e-9)
+        resumed = next(BUNDLE.resume(obj, saved))
+        np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
+        assert resumed.value == pytest.approx(after.value, rel=1e-9)
 
 
 def test_paths_of_bundles_keep_their_cuts():

@@ -137,10 +137,10 @@ def test_iterates_are_valid(reg):
         assert all(it.cut.a @ v + it.cut.b <= J.risk(v)[0] + 1e-12 for v in points)
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(AcceleratedGradient().resume(J, saved))
-        np.testing.assert_array_equal(again.w, after.w)
-        assert again.value == after.value
-        assert J.lower(again.cut) == J.lower(after.cut)
+        resumed = next(AcceleratedGradient().resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, after.w)
+        assert resumed.value == after.value
+        assert J.lower(resumed.cut) == J.lower(after.cut)
 
 
 def test_it_stalls_at_full_accuracy():
@@ -200,10 +200,10 @@ def test_smoothing_continues_from_a_saved_state():
     X, y = rng.standard_normal((40, 3)), np.where(rng.random(40) < 0.4, 1.0, -1.0)
     J, solver = Objective(linear_risk(X, y, RocArea()), L2(), 0.05), Smoothing(inner=AcceleratedGradient())
     for it, after in pairwise(islice(solver.iterates(J, np.ones(3)), 12)):
-        again = next(solver.resume(J, {name: np.array(a) for name, a in it.state().items()}))
-        if again.info["mu"] == after.info["mu"]:
-            np.testing.assert_array_equal(again.w, after.w)
-        assert J.lower(again.cut) <= again.value
+        resumed = next(solver.resume(J, {name: np.array(a) for name, a in it.state().items()}))
+        if resumed.info["mu"] == after.info["mu"]:
+            np.testing.assert_array_equal(resumed.w, after.w)
+        assert J.lower(resumed.cut) <= resumed.value
 
 
 def test_paths_start_from_their_neighbors():

@@ -178,10 +178,10 @@ def test_iterates_are_valid(loss, intercept):
         assert all(it.cut.a @ v + it.cut.b <= r * (1 + 1e-12) for v, r in zip(points, risks, strict=True))
     for k in (0, 7, 31, 32, 60):
         saved = {name: np.array(a, copy=True) for name, a in steps[k].state().items()}
-        again = next(DualAccelerated(restart=4.0).resume(J, saved))
-        np.testing.assert_array_equal(again.w, steps[k + 1].w)
-        assert again.value == steps[k + 1].value
-        assert J.lower(again.cut) == J.lower(steps[k + 1].cut)
+        resumed = next(DualAccelerated(restart=4.0).resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, steps[k + 1].w)
+        assert resumed.value == steps[k + 1].value
+        assert J.lower(resumed.cut) == J.lower(steps[k + 1].cut)
 
 
 def test_high_accuracy():
