@@ -147,7 +147,7 @@ def same_bits(distributed, local, name):
 
 
 @check
-def a_long_path_has_them_too():
+def a_path_has_the_bits_of_one_process():
     lams = [0.1, 0.01, 0.001]
     distributed, local = (
         path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, RemoteSerial)
@@ -180,7 +180,7 @@ def long_sums_have_them():
 
 
 @check
-def unordered_sums_are_as_good():
+def unordered_sums_agree_up_to_rounding():
     fast = Spmd(ordered=False)
     for name, (loss, reg, settings) in PROBLEMS.items():
         w = np.random.default_rng(2).standard_normal(problem(loss, reg, Serial, **settings).risk.dim)
@@ -245,7 +245,7 @@ def a_rank_may_have_no_rows():
 
 
 @check
-def rows_that_do_not_fit():
+def rows_with_errors_are_refused():
     X, y = table(20)
     words = f"X of rank 1 has 6 columns, but X of rank 0 has {7}"
     raises(ValueError, words, ranks.partition, X if ranks.rank != 1 else X[:, :6])
@@ -475,7 +475,7 @@ def other_communicators():
 
 
 @check
-def estimators_take_it():
+def estimators_accept_the_executor():
     from sklearn.base import clone
 
     X, y = table()
@@ -489,7 +489,7 @@ def estimators_take_it():
 
 
 @check
-def others_can_be_silenced():
+def output_of_other_ranks_is_suppressed():
     with ranks.root_output_only():
         print("once is enough")
         print("once is enough", file=sys.stderr)

@@ -99,7 +99,7 @@ def _discrepancy(loss, y, other):
 
 
 def _labellings(loss, z, y, c):
-    """The maximum over all labellings, enumerated; of labellings with one slope, the last delta is used."""
+    """The maximum over all labellings, enumerated."""
     n, deltas = len(y), {}
     for labels in itertools.product([-1.0, 1.0], repeat=n):
         other = np.array(labels)
