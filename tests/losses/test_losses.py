@@ -145,7 +145,7 @@ class Broken:
             "forgets the weights": lambda: (np.mean(m), -y * (m > 0) / len(z)),
             "weights in the value only": lambda: (value, -y * (m > 0) / len(z)),
             "not separable": lambda: (np.max(m), -y * (m > 0) * (m == np.max(m))),
-            "looks at the order": lambda: (value + c[0] * m[0], slope * (1 + (np.arange(len(z)) == 0))),
+            "depends on the order": lambda: (value + c[0] * m[0], slope * (1 + (np.arange(len(z)) == 0))),
             "overflows": lambda: (c @ np.exp(-y * z), -c * y * np.exp(-y * z)),
             "wider dtype": lambda: (value, slope.astype(np.float64)),
             "wrong shape": lambda: (value, slope[:, None]),
@@ -164,7 +164,7 @@ class Broken:
         ("forgets the weights", "weights"),
         ("weights in the value only", "dz is wrong"),
         ("not separable", "weights"),
-        ("looks at the order", "order"),
+        ("depends on the order", "order"),
         ("overflows", "overflow"),
         ("wider dtype", "float64"),
         ("wrong shape", "shape"),
@@ -385,7 +385,11 @@ WRONG_CURVATURES = {
     "shape": (Huber(), altered("curvature", lambda h, z, y, c: h[:, None]), "shape"),
     "overflow": (Poisson(), {"curvature": lambda self, z, y, c: c * np.exp(z)}, "overflow"),
     "dtype": (Huber(), altered("curvature", lambda h, z, y, c: h.astype(float)), "dtype"),
-    "of a kink": (Hinge(), {"curvature": lambda self, z, y, c: c * (y * z < 1)}, "differences of dz"),
+    "at a nonsmooth point": (
+        Hinge(),
+        {"curvature": lambda self, z, y, c: c * (y * z < 1)},
+        "differences of dz",
+    ),
     "in place": (Squared(), {"curvature": lambda self, z, y, c: np.multiply(c, 2, out=c) / 2}, "inputs"),
 }
 WRONG = [

@@ -133,17 +133,17 @@ class WorstClass(MulticlassHinge):
 
 KINDS = {
     "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
-    "scores of a loss with kinks": (lambda: make(Absolute(), weighted=True), ScoreCursor),
+    "scores of a nonsmooth loss": (lambda: make(Absolute(), weighted=True), ScoreCursor),
     "gathered scores": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), GatheredCursor),
     "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
-    "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
+    "intercept of a nonsmooth loss": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
     "any oracle": (lambda: make(Squared()).__call__, OracleCursor),
-    "many scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
-    "many scores with kinks": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
+    "multi-output scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
+    "nonsmooth multi-output scores": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
     "intercepts in w": (lambda: make(Softmax(), intercept=True, n_shards=2, p=1), ScoreCursor),
-    "centred targets": (lambda: make(MultivariateSquared(), intercept=True, n_shards=2), ScoreCursor),
+    "centered targets": (lambda: make(MultivariateSquared(), intercept=True, n_shards=2), ScoreCursor),
     "chains": (lambda: make(ChainCrf(), n_shards=3, p=1), ScoreCursor),
-    "gathered many scores": (
+    "gathered multi-output scores": (
         lambda: linear_risk(*problem(MulticlassHinge())[:2], WorstClass(), n_shards=2),
         GatheredCursor,
     ),

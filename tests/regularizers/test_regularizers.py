@@ -130,35 +130,43 @@ WRONG = {
     "conjugate_grad": (L2(), altered("conjugate_grad", lambda w, u: 0.99 * w), "conjugate_grad"),
     "scale": (L2(), {"scale": lambda self, cut, lam: 1.0}, "another s"),
     "line": (L2(), {"line": lambda self, w, d: lambda t: (self.value(w + t * d), float(w @ d))}, "slope"),
-    "line at a kink": (
+    "line at a nonsmooth point": (
         L1(),
         {"line": lambda self, w, d: lambda t: (self.value(w + t * d), _wrong_slope(self, w + t * d, d))},
         "too much",
     ),
-    "bend": (
+    "Hessian product": (
         Elastic(),
         altered("conjugate_hessian_product", lambda H, u, A: 1.01 * H),
         "conjugate_hessian_product",
     ),
-    "bend everywhere": (
+    "Hessian product everywhere": (
         Elastic(),
         {"conjugate_hessian_product": lambda self, u, A: A @ A.T},
         "conjugate_hessian_product",
     ),
-    "bend without the mean": (
+    "Hessian product without the mean": (
         Entropy(),
         {"conjugate_hessian_product": lambda self, u, A: (A * self.conjugate_grad(u)) @ A.T},
         "conjugate_hessian_product",
     ),
-    "bend of one row": (Elastic(), altered("conjugate_hessian_product", lambda H, u, A: H[:1]), "shape"),
-    "gram": (L2(), altered("inverse_metric_product", lambda g, A, a: 1.001 * g), "inverse_metric_product"),
-    "gram of no quadratic form": (
+    "Hessian product of one row": (
+        Elastic(),
+        altered("conjugate_hessian_product", lambda H, u, A: H[:1]),
+        "shape",
+    ),
+    "metric product": (
+        L2(),
+        altered("inverse_metric_product", lambda g, A, a: 1.001 * g),
+        "inverse_metric_product",
+    ),
+    "metric product of no quadratic form": (
         Elastic(),
         {"inverse_metric_product": lambda self, A, a: A @ self.conjugate_grad(a)},
         "not linear",
     ),
     "reach too far": (Box(L2(), -1.0, 1.0), altered("reach", lambda t, w, d: 1.01 * t + 0.01), "ends before"),
-    "reach for ever": (Box(L2(), -1.0, 1.0), {"reach": lambda self, w, d: math.inf}, "ends before"),
+    "infinite reach": (Box(L2(), -1.0, 1.0), {"reach": lambda self, w, d: math.inf}, "ends before"),
     "reach too short": (Box(L2(), -1.0, 1.0), altered("reach", lambda t, w, d: min(t, 1.0)), "goes on"),
     "negative reach": (L2(), {"reach": lambda self, w, d: -1.0}, "reach"),
 }
