@@ -450,7 +450,7 @@ def checkpoints_are_written_once_and_read_by_all():
     same_bits(distributed, resumed, "resumed")
     assert abs(distributed.value - uninterrupted.value) <= 1e-6 * uninterrupted.value
     missing = folder / "no" / "run"
-    raises(riskmin.FileError, "is no folder", minimize, obj, checkpoint=missing)
+    raises(riskmin.FileError, "is not a writable folder", minimize, obj, checkpoint=missing)
     raises(
         riskmin.FileError, "belongs to another", minimize, problem(Logistic(), L2(), ranks), checkpoint=file
     )
