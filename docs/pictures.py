@@ -1,6 +1,6 @@
 """Draws the pictures of the documentation with riskmin itself: `python -m docs.pictures`.
 
-The SVG is written by hand, on a white card, so that it reads well on light and on dark pages.
+The SVG is written without a plotting library, on a white card, which is legible on light and dark pages.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def card(width: int, height: int, title: str, style: str, body: str) -> str:
 
 # ---------------------------------------------------------------- cuts under a curve
 class Panel:
-    """A field of the plane: data coordinates in, SVG out."""
+    """A rectangular plot area, which converts data coordinates to SVG."""
 
     def __init__(self, left: float, top: float, size: tuple[float, float], x: Any, y: Any) -> None:
         self.left, self.top, (self.width, self.height) = left, top, size
         self.x, self.y, self.parts = x, y, []
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
+    def to_svg(self, x: float, y: float) -> tuple[float, float]:
+        """Convert data coordinates to SVG coordinates, whose y axis points down."""
         u = (x - self.x[0]) / (self.x[1] - self.x[0])
         v = (y - self.y[0]) / (self.y[1] - self.y[0])
         return self.left + u * self.width, self.top + (1 - v) * self.height
@@ -58,20 +59,20 @@ class Panel:
         path, drawing = "", False
         for x, y, shown in zip(xs, ys, inside, strict=True):
             if shown:
-                path += ("L" if drawing else "M") + "{:.1f} {:.1f}".format(*self.at(x, y))
+                path += ("L" if drawing else "M") + "{:.1f} {:.1f}".format(*self.to_svg(x, y))
             drawing = bool(shown)
         self.parts.append(f'<path class="{kind}" d="{path}"/>')
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> None:
-        path = "L".join("{:.1f} {:.1f}".format(*self.at(*p)) for p in points)
+        path = "L".join("{:.1f} {:.1f}".format(*self.to_svg(*p)) for p in points)
         self.parts.append(f'<path class="{kind}" d="M{path}"/>')
 
     def dot(self, x: float, y: float, kind: str, r: float = 4.5) -> None:
-        u, v = self.at(x, y)
+        u, v = self.to_svg(x, y)
         self.parts.append(f'<circle class="{kind}" cx="{u:.1f}" cy="{v:.1f}" r="{r}"/>')
 
     def text(self, x: float, y: float, text: str, kind: str, shift: tuple[float, float] = (0, 0)) -> None:
-        u, v = self.at(x, y)
+        u, v = self.to_svg(x, y)
         self.parts.append(f'<text class="{kind}" x="{u + shift[0]:.1f}" y="{v + shift[1]:.1f}">{text}</text>')
 
     def frame(self, title: str) -> str:
@@ -82,7 +83,7 @@ class Panel:
             f'<text class="tick" x="{self.left + self.width}" y="{bottom + 20}">w</text>',
         ]
         for x in range(int(np.ceil(self.x[0])), int(np.floor(self.x[1])) + 1):
-            u, _ = self.at(x, self.y[0])
+            u, _ = self.to_svg(x, self.y[0])
             marks.append(f'<path class="axis" d="M{u:.1f} {bottom}v4"/>')
             marks.append(f'<text class="tick" x="{u:.1f}" y="{bottom + 20}">{x}</text>'.replace(">-", ">−"))
         return "\n".join(marks + self.parts)
@@ -117,7 +118,7 @@ def cuts_picture() -> str:
     """Left: a risk and three cuts of it. Right: with the regularizer added, the lower bound and the gap."""
     J = one_weight()
     steps = list(islice(riskmin.Bmrm().iterates(J, np.array([3.0])), 3))
-    at = [float(it.w[0]) for it in steps]
+    points = [float(it.w[0]) for it in steps]
     cuts = [J.cut(it.w) for it in steps]
 
     def risk(w: float) -> float:
@@ -136,7 +137,7 @@ def cuts_picture() -> str:
     for k in range(3):
         left.curve(cut(k), "cut")
     left.curve(risk, "curve")
-    for k, w in enumerate(at):
+    for k, w in enumerate(points):
         left.dot(w, risk(w), "dot")
         left.text(w, risk(w), f"w{'₀₁₂'[k]}", "mid", ((-4, 14, 8)[k], -10))
     left.text(-1.0, risk(-1.0), "R(w)", "blue", (14, 0))
@@ -144,7 +145,7 @@ def cuts_picture() -> str:
 
     best = min(range(3), key=lambda k: steps[k].value)
     value, lower = steps[best].value, J.lower(steps[-1].cut)
-    lowest = float(J.argmin(steps[-1].cut)[0])
+    minimizer = float(J.argmin(steps[-1].cut)[0])
     right = Panel(462, 62, (352, 300), (-1.2, 2.8), (0.3, 1.5))
     right.line([(-1.2, value), (2.8, value), (2.8, lower), (-1.2, lower)], "band")
     right.line([(-1.2, value), (2.8, value)], "level")
@@ -153,11 +154,11 @@ def cuts_picture() -> str:
         right.curve(lambda w, k=k: cut(k)(w) + omega(w), "cut")
     right.curve(lambda w: model(w) + omega(w), "model")
     right.curve(lambda w: risk(w) + omega(w), "curve")
-    right.dot(at[best], value, "dot")
-    right.dot(lowest, lower, "low")
+    right.dot(points[best], value, "dot")
+    right.dot(minimizer, lower, "low")
     right.text(-0.55, risk(-0.55) + omega(-0.55), "J(w) = λΩ(w) + R(w)", "blue", (12, 0))
-    right.text(at[best], value, "best w", "blue", (14, -14))
-    right.text(lowest, lower, "max of the cuts + λΩ", "orange", (46, 26))
+    right.text(points[best], value, "best w", "blue", (14, -14))
+    right.text(minimizer, lower, "max of the cuts + λΩ", "orange", (46, 26))
     right.text(2.8, value, "J(w)", "blue", (8, 5))
     right.text(2.8, lower, "lower", "orange", (8, 5))
     right.text(2.8, (value + lower) / 2, "gap", "green", (8, 5))

@@ -56,7 +56,7 @@ X is *remote* if its rows are in other processes or in another array library, or
 function. With an intercept `Auto` treats sparse X as it does dense X.
 
 A user-defined loss counts as nonsmooth unless it has `smooth = True`. `CoordinateDescent` needs its
-`curvature`, `DualGaussSeidel` its `dual` or `conjugate`; all other solvers need only
+`curvature`, `DualGaussSeidel` its `interval_conjugate` or `conjugate`; all other solvers need only
 [the required attributes of a loss](add-a-loss.md).
 """
 
@@ -105,12 +105,13 @@ def takes(solver: Any, obj: Objective) -> bool:
 @cache
 def cell(name: str, loss: Any, reg: str) -> str:
     """The cell of the table for a solver, a loss and a regularizer."""
-    with_, without = (takes(SOLVERS[name], objective(loss, reg, intercept)) for intercept in (True, False))
-    if not without:
+    supported = [takes(SOLVERS[name], objective(loss, reg, intercept)) for intercept in (True, False)]
+    with_intercept, without_intercept = supported
+    if not without_intercept:
         return ""
     if isinstance(SOLVERS[name], Lbfgs) and not loss.smooth:
         return STALLS
-    return TICK if with_ else SOME
+    return TICK if with_intercept else SOME
 
 
 def as_remote(obj: Objective) -> Objective:

@@ -168,7 +168,7 @@ _LAZY = {
     "check_regularizer": ("riskmin.testing", "check_regularizer"),
     "check_solver": ("riskmin.testing", "check_solver"),
 }
-"""Imported when asked for: scikit-learn and the readers take longer to import than all the rest."""
+"""Names imported on first access: scikit-learn and the readers import more slowly than the rest."""
 
 __all__ = [
     "L1",
@@ -298,11 +298,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names that are imported when they are asked for."""
+    """Import one of the names of `_LAZY` on first access."""
     if name not in _LAZY:
         raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
-    module, there = _LAZY[name]
-    return getattr(import_module(module), there)
+    module, attribute = _LAZY[name]
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

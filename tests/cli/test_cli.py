@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
+from riskmin.cli.backends import load_partitions
 from riskmin.cli.certification import cut_lower_bound
 from riskmin.core.persist import checksum, load_arrays, save_arrays
-from riskmin.data import save_svmlight
+from riskmin.data import partitions, save_svmlight
 from riskmin.estimators import load_model, save_model
 from riskmin.losses import LOSSES
 
@@ -774,6 +775,16 @@ def test_a_closed_pipe_is_no_error(model, tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait(timeout=60)
+
+
+def test_each_of_several_files_is_read_once(tmp_path, monkeypatch):
+    X, y = two_classes()
+    paths = [write_csv(tmp_path / f"{k}.csv", X[k::2], y[k::2]) for k in range(2)]
+    files_read, read = [], partitions._read
+    monkeypatch.setattr(partitions, "_read", lambda file, **kw: files_read.append(file) or read(file, **kw))
+    data = load_partitions(paths, None, target="label")
+    assert data.X.shape == X.shape
+    assert sorted(map(str, files_read)) == sorted(map(str, paths))
 
 
 def test_help_is_quick_to_start():

@@ -37,6 +37,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select the backend."""
+    # decorators apply from the last to the first: reversed, --help lists the options in this order
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -61,11 +62,13 @@ def _check(given: dict[str, Any], task: str) -> None:
     backends = [f"--{name}" for name in ("processes", "dask", "mpi") if given[name]]
     if len(backends) > 1:
         raise click.UsageError(f"{backends[0]} and {backends[1]} exclude each other")
+    # a missing file is reported before a connection is tried
     for name in ("tls_ca", "tls_cert", "tls_key"):
         if given[name] is not None and not given["dask"]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --dask tls://HOST:PORT")
         if given[name] is not None and not given[name].is_file():
             raise ValueError(f"--{name.replace('_', '-')}: there is no file {given[name]}; check the path")
+    # --jobs counts threads of this process, which would be idle
     if backends and given["jobs"] != 1:
         raise click.UsageError(
             f"--jobs is for threads of this process, but {backends[0]} computes in others: leave one out"
@@ -88,6 +91,7 @@ def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
         from riskmin.executors.dask.client import dask_client
         from riskmin.executors.dask.executor import DaskExecutor
 
+        # without files, Dask takes them from its configuration
         files = {name: given[f"tls_{name}"] for name in ("ca", "cert", "key")}
         settings = {name: None if file is None else str(file) for name, file in files.items()}
         return DaskExecutor(stack.enter_context(dask_client(given["dask"], **settings)))
@@ -100,6 +104,7 @@ def _spmd() -> Any:
 
     executor = Spmd()
     try:
+        # reading the rank imports mpi4py and initializes MPI
         _ = executor.rank
     except ImportError as error:
         raise ValueError(
@@ -110,21 +115,25 @@ def _spmd() -> Any:
 
 def _raised_by_executor(error: Exception) -> bool:
     """Whether an error was raised by an executor itself, not by the function that it computes."""
+    # the innermost frame is the one that raised
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     module = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
+    # exact types: subclasses such as NotImplementedError and RecursionError are bugs
     direct = type(error) in (RuntimeError, MemoryError) and str(module).startswith("riskmin.executors.")
     return direct or isinstance(error, ShardStateLost)
 
 
 def coordination(executor: Any) -> Any:
     """The coordination of the processes that run this command: only rank 0 writes files."""
+    # only the executor over MPI ranks coordinates processes
     return executor if hasattr(executor, "on_root") else SingleProcess()
 
 
 def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]:
     """Context in which only rank 0 prints, if the command runs on MPI ranks."""
+    # the output is silenced before Click parses the options, so search the raw arguments
     if "--mpi" not in (sys.argv[1:] if args is None else args):
         return nullcontext()
     try:
@@ -138,16 +147,16 @@ def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]
 class _InProcessReader:
     """Reads partitions in this process, through the interface of a partition-reading executor."""
 
-    def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def persist(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Return f(item) for each item."""
         return [f(item) for item in items]
 
-    def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
+    def apply(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
         """Return g(handle) for each handle."""
         return [g(handle) for handle in handles]
 
     def part(
-        self, handle: Any, name: str, shape: Any, numbers: int, sparse: bool, pick: Callable[[Any], Any]
+        self, handle: Any, name: str, shape: Any, nnz: int, sparse: bool, pick: Callable[[Any], Any]
     ) -> InMemoryPartition:
         """The partition that holds the rows of a file, already in memory."""
         return InMemoryPartition(pick(handle), name)
@@ -157,8 +166,10 @@ def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> An
     """Load files as the partitions of one table, in this process or in those of the executor."""
     from riskmin.data import load_partitioned
 
+    # a single store can be split into several partitions
     source = paths[0] if len(paths) == 1 else list(paths)
     data = load_partitioned(source, executor=executor or _InProcessReader(), **settings)
+    # without an executor all partitions are in memory: concatenate them to one matrix
     rows: Any = data.X
     return data if executor is not None else data._replace(X=rows.whole())
 

@@ -2,7 +2,7 @@ r"""Verification of a model's certificate against its training data.
 
 The certificate claims an objective :math:`J(w)`, a cut :math:`R(v) \ge a^\top v + b` for every v, and the
 lower bound of min J that follows from the cut. The check recomputes J, recomputes the bound from the cut,
-compares the cut with the risk at every visited point, and proves a lower bound of its own from the data.
+compares the cut with the risk at every visited point, and proves a new lower bound from the data.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def certify_model(
     dict
         The claimed, recomputed and proved quantities behind the verdict.
     """
+    # only kernel machines have `dual_coef_`
     if hasattr(model, "dual_coef_"):
         model = _with_recomputed_products(model, X)
     J = recompute_objective(model, X, y, qid)
@@ -92,8 +93,10 @@ def certify_model(
         "criterion": model.result_.criterion,
         "standardized": getattr(model, "scale_", None) is not None,
     }
+    # sequences for a tagger, rows for all other models
     n_rows = len(X) if model.task == "tagging" else X.shape[0]
     atol = _claimed_atol(model, X, y, qid)
+    # claims that are checked without another run
     reason = (
         _claim_error(model, n_rows, J, atol)
         or _support_vector_error(model, X)
@@ -101,6 +104,7 @@ def certify_model(
     )
     if reason := reason or _scale_error(model, X):
         return CertificationResult(1, "refuted", reason), numbers
+    # the claimed gap, but none below OBJECTIVE_RTOL, up to which objectives count as equal
     goal = max(numbers["claimed_gap_rel"], OBJECTIVE_RTOL) if tol is None else tol
     goal_atol = atol if tol is None else 0.0
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
@@ -160,6 +164,7 @@ def _with_recomputed_products(model: Any, X: Any) -> Any:
     result, n = model.result_, X.shape[0]
     if 2 * n != len(result.w):
         return model  # the number of rows differs, which `_claim_error` reports
+    # w = (K beta, beta) / sqrt(2), and the slope of the cut is (gamma, K gamma) / sqrt(2)
     K, beta, gamma = kernel_matrix_of_model(model, X), coefficients(result.w), SQRT2 * result.cut.a[:n]
     recomputed = copy.copy(model)
     cut = Cut(as_pair(gamma, K.product(gamma)), result.cut.b)
@@ -187,6 +192,7 @@ def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
     from riskmin.estimators._common.multi_output import is_multi_output
     from riskmin.estimators.ordinal import thresholds
 
+    # no intercept: the offset of a novelty detector is not part of the objective
     if model.task in ("novelty", "tagging"):
         return None
     if is_multi_output(fitted_loss(model)):  # multi-output intercepts are part of w, or follow from it
@@ -195,8 +201,10 @@ def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
     loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
     with suppress_warnings():
         z = loss_scores(model, X)
+    # intercept_ = b - threshold_: b is the intercept in the risk
     tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
     has_intercept = model.fit_intercept and not getattr(loss, "shift_invariant", False)
+    # b = 0 without fit_intercept, and for losses that do not depend on it or fix the number of positives
     if abs(b) > tol and (not has_intercept or getattr(loss, "fixed_positive_count", False)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
     labels, c = TASK_BEHAVIORS[model.task].targets(model, y, len(z))
@@ -236,6 +244,7 @@ def _claimed_atol(model: Any, X: Any, y: Any, qid: Any) -> float:
         return 0.0
     if model.atol is not None:
         return float(model.atol)
+    # the same model with all weights zero
     zero = copy.copy(model)
     for name in ("coef_", "intercept_", "threshold_", "dual_coef_", "transitions_", "start_", "end_"):
         if hasattr(model, name):
@@ -274,6 +283,7 @@ def _maximize_concave(bound: Callable[[float], float]) -> float:
         hi = 1.0
         while hi > 1e-300 and not bound(0.5 * hi) < bound(hi):
             hi *= 0.5
+        # by concavity the maximum is in [hi / 2, 2 hi]; (2/3)^100 < 1e-17 of this interval remains
         lo, hi = 0.5 * hi, min(1.0, 2 * hi)
         for _ in range(100):
             left, right = lo + (hi - lo) / 3, hi - (hi - lo) / 3
@@ -294,8 +304,10 @@ def _claim_error(model: Any, n_rows: int, J: float, atol: float) -> str | None:
     # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
     if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
+    # one point at which the cut must lie below the risk; the proof adds others
     if (excess := _cut_excess(model, model.result_.w, J)) > 0:
         return f"the cut is not valid: at the model's weights it exceeds the risk by {excess:.2g}"
+    # the gap that the run itself claims, with the value that its solver reached
     gap = (result.value - bound) / result.value if result.value else 0.0
     if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING_RTOL):
         return f"it claims to have converged to an absolute gap of {atol:.2e}, but it is {result.gap:.2e}"
@@ -334,10 +346,13 @@ def _prove(
         nonlocal excess
         progress(iterate, row)
         excess = max(excess, _cut_excess(model, iterate.w, iterate.value))
+        # J is that of the saved weights: the new bound must prove their gap, not that of the iterate
         return excess > 0 or J - row["lower"] <= max((goal + ROUNDING_RTOL) * J, goal_atol)
 
+    # a checkpoint of the original run must be neither resumed nor replaced
     if "checkpoint" in model.get_params():
         settings = settings | {"checkpoint": None}
+    # tol = atol = 0: the callback decides when the goal is reached
     refitted = copy.copy(model).set_params(warm_start=True, tol=0.0, atol=0.0, callback=stop, **settings)
     with progress, suppress_warnings():
         X, y, qid = data
@@ -349,6 +364,7 @@ def _prove(
 def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: float) -> CertificationResult:
     """Derive the verdict from the proved bound and the largest excess of the cut over the risk."""
     best, bound = numbers["best_objective"], numbers["claimed_lower_bound"]
+    # no lower bound exceeds a value of J that was reached
     if bound > best * (1 + ROUNDING_RTOL):
         reason = (
             f"the claimed lower bound {bound:.9g} exceeds an objective of {best:.9g} by {bound - best:.2g}"
@@ -357,6 +373,7 @@ def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: fl
     if excess > 0:
         reason = f"the cut is not valid: at weights visited by the proof it exceeds the risk by {excess:.2g}"
         return CertificationResult(1, "refuted", reason)
+    # the verdict depends on how the proved gap compares with the goal and with the claim
     gap, claimed_gap = numbers["gap_rel"], numbers["claimed_gap_rel"]
     absolute = numbers["objective"] - numbers["lower_bound"]
     if goal_atol > 0 and absolute <= goal_atol:
@@ -368,6 +385,7 @@ def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: fl
     statement = f"the objective is within {gap:.2e} of the optimum"
     if gap <= claimed_gap + ROUNDING_RTOL:
         return CertificationResult(0, "certified", f"{statement}, as proved anew")
+    # claims below OBJECTIVE_RTOL are not resolved
     if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
         suffix = f"it claims {claimed_gap:.2e}, too close to check"
         return CertificationResult(0, "certified", f"{statement}, as proved anew; {suffix}")

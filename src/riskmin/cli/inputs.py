@@ -99,10 +99,11 @@ def check_writable(*paths: Path | None) -> None:
             raise ValueError(f"{path} is a folder: name a file in it")
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is not a regular file, and cannot be replaced by one")
+        # a file is written to a temporary neighbor and renamed: the folder must be writable
         if not folder.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {folder}; make it first")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
+            raise ValueError(f"{path} cannot be written: you may not write to the folder {folder}")
 
 
 def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
@@ -111,6 +112,7 @@ def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None
     for name, path in outputs.items():
         if path is None:
             continue
+        # outputs are added to `used`, so that no two of them are the same file
         for other, taken in used.items():
             if _same_file(path, taken):
                 raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
@@ -130,6 +132,7 @@ def _is_inside_store(path: Path, folder: Path) -> bool:
     """Whether a path leads into a .rsk folder: directly, through a linked folder, or by a hard link."""
     if not folder.is_dir() or format_of(folder) != "rsk":  # the reader will report any other folder
         return False
+    # samefile follows links
     if any(parent.exists() and parent.samefile(folder) for parent in path.resolve().parents):
         return True
     return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
@@ -145,8 +148,8 @@ def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: 
     for option, column, content in (("--target", target, "labels"), ("--qid", qid, "query ids")):
         if column is not None and kind in ("svmlight", "npz", "rsk"):
             raise ValueError(
-                f"{option} names a column of a table, but {path} is {kind}, whose {content} have a place of "
-                "their own: leave it out"
+                f"{option} names a column of a table, but {path} is {kind}, whose format defines where "
+                f"{content} are: leave it out"
             )
     if not quiet and path.is_file() and path.stat().st_size > ANNOUNCE_READ_ABOVE_BYTES:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
@@ -185,7 +188,9 @@ def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *,
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data
+    # the same columns in another order
     if sorted(data.feature_names) == sorted(known):
+        # positions in the data, in the order of the model
         position = {name: i for i, name in enumerate(data.feature_names)}
         return data._replace(X=data.X[:, [position[name] for name in known]])
     unknown = [name for name in data.feature_names if name not in set(known)]
@@ -205,6 +210,7 @@ def suppress_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # no summary mentions a checkpoint that could not be written
         warnings.filterwarnings("always", ".*the run goes on without a checkpoint", RuntimeWarning)
         warnings.showwarning = print_warning
         yield
@@ -217,6 +223,7 @@ _OPTION_OF_PARAMETER = {
     "positive=True": "--positive",
     "try positive=False": "leave it out",
     "set standardize=True": "add --standardize",
+    # replaced in this order: "alpha=" before "alpha"
     "alpha=": "--lam ",
     "alpha": "--lam",
     "tol=": "--tol ",
@@ -246,6 +253,7 @@ def print_table(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     side = "<" if left else ">"
     for row in cells:
+        # the last column is not padded
         line = "  ".join(f"{cell:{side}{width}}" for cell, width in zip(row[:-1], widths[:-1], strict=True))
         click.echo(f"  {line}  {row[-1]}".rstrip())
 
@@ -281,6 +289,7 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
     if not isinstance(reg, Separable):
         return False
     reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    # per weight: the factor of |w|, and the bounds on w
     terms = reg.terms(np.zeros(n_weights))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
 
@@ -356,8 +365,8 @@ def describe_status(facts: dict[str, Any]) -> str:
     """The status, and the absolute tolerance if that one was met."""
     if facts["criterion"] != "atol":
         return str(facts["status"])
-    asked = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
-    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
+    required = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
+    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {required}"
 
 
 def data_shape(model: Any, data: Dataset) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from riskmin.cli.commands.warmup import warmup
 from riskmin.core import UnsupportedProblem, signals
 from riskmin.core.messages import one_line
 
+# 70 is EX_SOFTWARE of sysexits.h; shells report death by a signal as 128 + its number
 _EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
 
 _EPILOG = """\b
@@ -88,6 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    # SIGTERM and SIGHUP raise KeyboardInterrupt, so that every command saves its state
     with signals.as_interrupts(), root_output_only(args):
         return _main(args)
 
@@ -101,13 +103,16 @@ def _main(args: Sequence[str] | None) -> int:
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
     except (ValueError, UnsupportedProblem, OSError, click.ClickException) as error:
         return _fail(str(error))
+    # before Exception: a lack of memory is not a bug
     except MemoryError:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
+        # a shell sees 128 + the number of the signal
         number = signals.last_signal()
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         _fail(f"{cause} before there was anything to save")
         return _EXIT_SIGNAL_BASE + number
+    # anything else is unexpected: the traceback is part of the report
     except Exception:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")

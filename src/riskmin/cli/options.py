@@ -27,6 +27,7 @@ def _parse_grades(
     if value is None:
         return None
     words = [word.strip() for word in value.split(",")]
+    # two or more distinct grades, none of them empty
     if len(words) < 2 or not all(words) or len(set(words)) < len(words):
         raise click.BadParameter(f"{value!r} must name each grade once: write poor,fair,good.", ctx, param)
     try:
@@ -92,6 +93,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that define the objective, its tolerances and limits."""
+    # decorators apply from the last to the first: reversed, --help lists the options in this order
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -105,6 +107,7 @@ def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     task = get_loss(given["loss"]).task
     task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes
     _check_options(task, given)
+    # raises if the name is unknown
     get_solver(given["solver"])
     settings = {
         "regularizer": given["reg"],
@@ -149,13 +152,16 @@ def make_estimator(given: dict[str, Any]) -> Any:
     }
     if given.get("contamination") is not None:
         settings["contamination"] = given["contamination"]
+    # `path` and `cv` have no --lam: they replace alpha in every fit
     model = kinds[task](alpha=given.get("lam", 1.0), **settings)
+    # raises if the name is unknown, or --positive does not support the regularizer
     resolve_regularizer(model)
     return model
 
 
 def _check_options(task: str, given: dict[str, Any]) -> None:
     """Raise if an option would have no effect for the task."""
+    # an option without effect is an error, since the user expects one
     kind = f"{given['loss']} is a loss for {task}"
     if given["class_weight"] and task != "classification":
         raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")

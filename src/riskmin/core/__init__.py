@@ -4,7 +4,7 @@ All types of this package serve one problem,
 
 .. math:: \min_w J(w) = \lambda\,\Omega(w) + R(w), \qquad R(w) = \text{loss}(\text{scores}(X, w);\, y) \ge 0,
 
-and flows one way: data -> shards -> executor -> risk -> objective -> solver -> result.
+and the data flow in one direction: data -> shards -> executor -> risk -> objective -> solver -> result.
 A loss sees only scores, a regularizer sees only w, an executor sees only top-level functions of a
 shard, and a solver sees only an objective.
 """

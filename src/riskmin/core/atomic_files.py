@@ -57,6 +57,7 @@ def create(path: Path, like: os.stat_result | None = None) -> BufferedRandom:
     like : stat_result, optional
         Status of the file to be replaced.
     """
+    # the permissions hold from the creation of the file on, not only after `_permit`
     mode = 0o666 if like is None else stat.S_IMODE(like.st_mode) & 0o777
     raw = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, mode))
     try:
@@ -74,12 +75,12 @@ def _permit(target: int | Path, like: os.stat_result) -> None:
         return
     mode, new = stat.S_IMODE(like.st_mode) & 0o777, os.stat(target)
     if (new.st_uid, new.st_gid) != (like.st_uid, like.st_gid):
+        # the group first: changing the owner needs privileges, and fails for most users
         with contextlib.suppress(OSError):
             os.chown(target, -1, like.st_gid)
             os.chown(target, like.st_uid, -1)
-    if (
-        os.stat(target).st_gid != like.st_gid
-    ):  # it has another group, which gets the permissions of "others" only
+    # a file of another group: that group gets the permissions of "others" only
+    if os.stat(target).st_gid != like.st_gid:
         mode &= ~0o070 | (mode & 0o007) << 3
     with contextlib.suppress(OSError):  # a file system without permissions
         os.chmod(target, mode)
@@ -130,6 +131,7 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     """
     target = Path(os.path.realpath(path))
     old = stat_or_none(target)
+    # a pipe or a device
     if old is not None and not stat.S_ISREG(old.st_mode) and not stat.S_ISDIR(old.st_mode):
         with target.open("wb") as file:
             yield file
@@ -139,6 +141,7 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
         with create(new, old) as file:
             yield file
             sync(file)
+        # the content is on the disk before the name refers to it
         rename(new, target)
         sync_folder(target.parent)
     except BaseException as error:
@@ -187,6 +190,7 @@ def move_into_place(new: Path, target: Path, *, replace: bool) -> Path | None:
         return None
     if exchange(new, target):
         return new
+    # two renamings; between them there is no folder of this name
     old = backup_name(target)
     try:
         os.rename(target, old)

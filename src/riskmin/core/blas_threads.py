@@ -100,7 +100,8 @@ class _BlasLibraries:
         self.current = settings
 
     def forked(self) -> None:
-        """Reset the state in a child process: it runs none of its parent's fits, and the lock may be held."""
+        """Reset the state in a child process, which runs none of its parent's fits."""
+        # another thread of the parent may have held the lock, and does not exist in the child
         self.lock = threading.Lock()
         if self.requests:
             self.requests = []
@@ -199,13 +200,13 @@ def scipy_module(part: str) -> Any:
 
 
 def scipy_linalg() -> Any:
-    """Return ``scipy_module.scipy_linalg``, imported at its first use."""
+    """Return ``scipy.linalg``, imported at its first use."""
     return scipy_module("linalg")
 
 
 # ---------------------------------------------------------------- factorizations
 def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
-    """As ``scipy_module.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
+    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
 
     Examples
     --------
@@ -213,6 +214,7 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
     >>> cho_factor(np.array([[4.0]]))[0].tolist()
     [[2.0]]
     """
+    # a Cholesky factorization takes n^3 / 3 operations
     n, work = len(A), len(A) ** 3 / 3
     if work < THREADED_CALL_OPERATIONS:
         check()
@@ -256,6 +258,7 @@ def inverse(A: NDArray) -> NDArray:
     >>> inverse(np.array([[2.0]])).tolist()
     [[0.5]]
     """
+    # operations of one inverse
     work = 2.0 * A.shape[-1] ** 3
     # a long stack is inverted matrix by matrix, so that it can be interrupted
     if A.ndim == 2 or work * len(A) < THREADED_CALL_OPERATIONS:

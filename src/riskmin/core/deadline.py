@@ -22,7 +22,10 @@ MAX_KERNEL_OPERATIONS = 2**26
 LIMIT_POLL_SECONDS = 0.1
 """Interval in seconds at which a waiting thread checks its limit, which another thread may change."""
 THREADED_CALL_OPERATIONS = 2**30
-"""BLAS and LAPACK calls of at least this many operations, ten times faster ones, run in another thread."""
+"""BLAS and LAPACK calls of at least this many operations run in another thread.
+
+Their operations are about ten times as fast as those of compiled loops.
+"""
 
 
 class OutOfTime(Exception):
@@ -61,6 +64,8 @@ class TimeLimit:
 
 
 NEVER = math.inf
+"""The deadline of a limit that never passes."""
+# A context variable: each thread has its current limit, and `TimeLimit.call` restores the previous one.
 _limit: contextvars.ContextVar[TimeLimit] = contextvars.ContextVar("limit", default=TimeLimit())  # noqa: B039
 current_limit = _limit.get
 """Return the current limit."""
@@ -82,7 +87,7 @@ def chunk_ranges(start: int, stop: int, work: float, multiple: int = 1) -> Itera
     work : float
         Number of elementary operations for the whole range; each part has at most
         `MAX_KERNEL_OPERATIONS`, if they are evenly distributed.
-    of : int
+    multiple : int
         Ranges begin at multiples of this number, counted from `start`.
 
     Examples
@@ -93,6 +98,7 @@ def chunk_ranges(start: int, stop: int, work: float, multiple: int = 1) -> Itera
     if work <= MAX_KERNEL_OPERATIONS:
         check()
         return ((start, stop),)
+    # Rows per chunk, rounded down to the multiple, but at least one multiple.
     step = max(int((stop - start) * (MAX_KERNEL_OPERATIONS / work)) // multiple, 1) * multiple
     return _checked(start, stop, step)
 
@@ -160,6 +166,7 @@ def interruptible_call(
     check()
     if work < THREADED_CALL_OPERATIONS:
         return f(*args)
+    # Lists that the thread fills: a thread has no return value, and its exceptions would be lost.
     results: list[T] = []
     errors: list[BaseException] = []
     context = contextvars.copy_context()  # it holds NumPy's error state
@@ -173,6 +180,7 @@ def interruptible_call(
     thread = threading.Thread(target=run, name="riskmin-aside", daemon=True)
     thread.start()
     try:
+        # A single join until the deadline would miss that another thread changes it.
         while thread.is_alive():
             thread.join(min(max(current_limit().deadline - perf_counter(), 0.0), LIMIT_POLL_SECONDS))
             if thread.is_alive():
@@ -194,4 +202,5 @@ def interruptible_matmul(A: Any, B: Any) -> Any:
     >>> interruptible_matmul(np.eye(2), np.ones((2, 1))).tolist()
     [[1.0], [1.0]]
     """
+    # m k n multiplications and as many additions
     return interruptible_call(2.0 * A.shape[0] * A.shape[1] * B.shape[-1], A.__matmul__, B)

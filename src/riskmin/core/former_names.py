@@ -30,6 +30,7 @@ def present_names(text: str) -> str:
     >>> present_names("HandOver(Lbfgs(memory=20), Bundle(keep=20), digit=8.0)")
     'Switching(Lbfgs(memory=20), Bundle(keep=20), passes_per_digit=8.0)'
     """
+    # words before "(" are classes, words before "=" parameters
     return re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
 
 

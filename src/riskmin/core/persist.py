@@ -87,6 +87,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
 
 def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
     """Return the SHA-256 of the metadata and of every array, with names, dtypes and shapes."""
+    # sorted keys and names: the order of a dictionary must not matter
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -215,7 +215,7 @@ class HasConjugateHessian(Protocol):
 
 # ---------------------------------------------------------------- execution
 class Executor(Protocol):
-    """Holds the shards and runs top-level functions on them; only the executor knows their location."""
+    """Holds the shards, local or remote, and runs top-level functions on them."""
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], in shard order."""

@@ -19,8 +19,10 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 """A NumPy array of any shape and dtype."""
 
 Criterion: TypeAlias = Literal["", "tol", "atol"]
+"""The tolerance that is met; empty if none is."""
 
 Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
+"""Why a run ended; see `Result`."""
 
 
 class ShardCache(dict[str, Any]):
@@ -65,8 +67,11 @@ class Shard(NamedTuple):
     """
 
     X: Matrix
+    """The n x p design matrix of the rows."""
     y: Array
+    """The labels, one per row."""
     c: Array
+    """The sample weights, one per row, nonnegative."""
     cache: dict[str, Any]
 
 
@@ -86,7 +91,9 @@ class Cut(NamedTuple):
     """
 
     a: Array
+    """The slope, of the shape of w."""
     b: float
+    """The offset."""
 
 
 class Iterate(NamedTuple):
@@ -128,7 +135,7 @@ class Result:
         The minorant of the risk that proves it: ``lower == objective.lower(cut)``.
     status : str
         ``converged`` (the gap is proved to be within tol), ``max_iter``, ``max_seconds``,
-        ``interrupted`` (Ctrl-C, or the callback asked for it) or ``stalled`` (no further progress
+        ``interrupted`` (by Ctrl-C or by the callback) or ``stalled`` (no further progress
         is possible in this precision).
     trace : list of dict
         One entry per iteration: iteration, seconds, calls, value, lower, gap, and solver-specific ones.

@@ -77,6 +77,7 @@ def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
     {'delta': 2.0}
     """
     try:
+        # a pair without "=" or with two fails to unpack, which is a ValueError as well
         pairs = [item.split("=") for item in text.partition(":")[2].split(",") if item.strip()]
         return {key.strip(): float(value) for key, value in pairs}
     except ValueError:
@@ -119,6 +120,7 @@ def _equal(a: Any, b: Any) -> bool:
     """Compare two settings by value, arrays and sparse matrices included."""
     if a is b:
         return True
+    # sparse matrices compare entry by entry, and have no truth value
     if issparse(a) or issparse(b):
         return type(a) is type(b) and a.shape == b.shape and (a != b).nnz == 0
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):

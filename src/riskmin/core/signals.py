@@ -17,6 +17,7 @@ TERMINATION_SIGNALS: tuple[int, ...] = tuple(
 REPEAT_SECONDS = 1.0
 """Time within which a repeated signal is ignored: `timeout` sends each to the process and to its group."""
 _last = 0
+"""The last signal of `TERMINATION_SIGNALS` that interrupted; 0 if SIGINT came last."""
 
 
 def last_signal() -> int:
@@ -54,6 +55,7 @@ def _in_main_thread() -> bool:
 def _raising() -> Iterator[_InterruptHandler]:
     """Block in which those of `TERMINATION_SIGNALS` that have the default handler raise KeyboardInterrupt."""
     handler = _InterruptHandler()
+    # signals that the program handles or ignores stay as they are; only the main thread may set handlers
     unhandled = [
         number
         for number in TERMINATION_SIGNALS
@@ -107,6 +109,7 @@ def deferred_termination(active: bool) -> Iterator[None]:
         try:
             yield
         finally:
+            # the default handler ends the program with the exit status of the signal
             if handler.number:
                 signal.signal(handler.number, signal.SIG_DFL)
                 signal.raise_signal(handler.number)
@@ -123,6 +126,7 @@ def ignore_interrupts() -> Iterator[None]:
 
     def defer(number: int, frame: Any) -> None:
         received.append(time.monotonic())
+        # an interrupt a second later goes to the handler from before the block
         if received[-1] - received[0] >= REPEAT_SECONDS:
             previous[number](number, frame)
 
@@ -138,10 +142,11 @@ def ignore_interrupts() -> Iterator[None]:
 
 def interrupting_signals() -> list[int]:
     """Return the signals that currently raise KeyboardInterrupt: SIGINT, and those set by this module."""
-    ours = [
+    set_here = [
         number for number in TERMINATION_SIGNALS if isinstance(signal.getsignal(number), _InterruptHandler)
     ]
-    return [signal.SIGINT, *ours] if callable(signal.getsignal(signal.SIGINT)) else ours
+    # SIGINT may be ignored, as in background jobs of a shell
+    return [signal.SIGINT, *set_here] if callable(signal.getsignal(signal.SIGINT)) else set_here
 
 
 # ---------------------------------------------------------------- worker processes
@@ -182,6 +187,7 @@ def terminate_by_parent_only(parent: int) -> None:
 
 def _await_sigterm(parent: int) -> None:
     """Wait for a SIGTERM from the parent, and end by it."""
+    # the signal is blocked, so that it waits here with the id of its sender
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
         pass
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

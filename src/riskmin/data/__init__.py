@@ -52,7 +52,7 @@ _FORMATS: dict[str, Format] = {
 
 
 def format_of(path: PathLike) -> Format:
-    """Return the format that a file name stands for, without the suffix of its compression."""
+    """Return the format of a file by its suffix, after removing suffixes of compression."""
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in (".gz", ".xz", ".bz2"):
         suffixes.pop()
@@ -104,8 +104,9 @@ def load(
         indices and row pointers are checked.
     max_memory : float, optional
         Limit in megabytes on the memory that reading may take, so that small files that expand to large
-        data, such as compressed ones, raise an error instead of exhausting memory. By default, what the
-        machine, its control group and the limits of the process allow. Memory-mapped data take none.
+        data, such as compressed ones, raise an error instead of exhausting memory. The default is the memory
+        that the machine, its control group and the limits of the process allow. Memory-mapped data do not
+        count.
 
     Returns
     -------
@@ -134,6 +135,7 @@ def load(
     (array([[1., 2.],
            [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
     """
+    # a ColumnSelection; only tables use its target and qid
     columns = target, qid, n_features, require_labels
     with memory_limited(max_memory):
         return _load(path, format or format_of(path), columns, dtype, zero_based, multilabel, verify)
@@ -150,6 +152,7 @@ def _load(
 ) -> Dataset:
     """Call the reader of the format, for `load`."""
     target, qid, n_features, require_labels = columns
+    # readers are imported when they are needed
     if kind == "rsk":
         from riskmin.data.store.reader import load_stored
 
@@ -159,6 +162,7 @@ def _load(
         return load_stored(
             path, n_features=n_features, dtype=dtype, require_labels=require_labels, verify=verify
         )
+    # stored data have a dtype; all other formats are converted to one
     dtype = check_dtype(np.float64 if dtype is None else dtype)
     if kind == "svmlight":
         return load_svmlight(

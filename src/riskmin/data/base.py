@@ -72,8 +72,9 @@ def check_query_ids(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any
     if ids.dtype.kind in "US":
         return ids.astype(np.str_)
     valid = np.rint(ids) == ids if ids.dtype.kind == "f" else ids <= np.iinfo(np.int64).max
+    # beyond 2^53, float64 does not represent all integers: different ids may have become equal
     if ids.dtype.kind == "f":
-        valid &= np.abs(ids) <= 2**53  # beyond 2^53, float64 does not represent all integers
+        valid &= np.abs(ids) <= 2**53
     if not np.all(valid):
         problem = f'the column "{name}" is not of whole numbers (of 64 bits); rename it if it is a feature'
         raise DataError(path, None, problem)
@@ -87,6 +88,7 @@ def cast_finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) ->
     sparse = isinstance(X, csr_matrix)
     is_finite = np.isfinite(X.data if sparse else X).ravel()
     if not is_finite.all():
+        # the first entry that is not finite, and its row, counted from 1
         k = int(np.argmin(is_finite))
         row = int(np.sum(X.indptr <= k)) if sparse else k // X.shape[1] + 1
         problem = f"row {start + row} of X is not finite as {dtype}; replace the value or leave out the row"
@@ -96,12 +98,14 @@ def cast_finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) ->
 
 def quote(token: object) -> str:
     """Return a token for an error message: quoted, on one line, and at most 60 characters long."""
+    # ascii() escapes control characters, which could change the display of a terminal
     text = ascii(token.decode("latin-1") if isinstance(token, bytes) else token)
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
 def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
     """Return the file, or a stream of its decompressed content; the first bytes decide, not the name."""
+    # magic numbers of gzip, xz and bzip2
     if head.startswith(b"\x1f\x8b"):
         import gzip
 
@@ -127,6 +131,7 @@ class ReadProgress:
         """Fraction that was read, from 0 to 1; always 0 for a pipe."""
         if self.file is None or self.file.closed or not self.file.seekable():
             return 0.0
+        # in bytes on disk, since the decompressed length is unknown
         return self.file.tell() / max(os.fstat(self.file.fileno()).st_size, 1)
 
 
@@ -149,5 +154,5 @@ def open_decompressed(path: PathLike, meter: ReadProgress | None = None) -> Iter
         raise DataError(
             path, None, f"the compressed file is truncated or corrupt ({error}); get it anew"
         ) from error
-    except OSError as error:  # gzip.BadGzipFile and bz2's "Invalid data stream" are among them
+    except OSError as error:  # includes gzip.BadGzipFile and bz2's "Invalid data stream"
         raise DataError(path, None, f"it cannot be read ({error}); check it and get it anew") from error

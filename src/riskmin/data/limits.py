@@ -1,7 +1,7 @@
 """Limits on the memory that a reader may take: a small file can expand to more than a machine has.
 
 Compressed files, headers with huge shapes and lines without an end raise an error once the memory held by the
-reader exceeds the limit, before that of the machine is exhausted.
+reader exceeds the limit, before the memory of the machine is exhausted.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def memory_limited(max_memory: float | None) -> Iterator[None]:
         return
     if isinstance(max_memory, bool) or not 0 < max_memory < math.inf:
         raise ValueError(f"max_memory={max_memory!r}: give a finite number of megabytes > 0")
+    # a context variable: each thread and task has its own limit
     token = _max_memory.set(float(max_memory))
     try:
         yield

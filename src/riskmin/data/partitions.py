@@ -75,6 +75,7 @@ def load_partitioned(
     if not paths:
         raise ValueError("there are no files: name one at least")
     kinds = [kind or format_of(path) for path in paths]
+    # the settings are sent to the workers, so that all files are read in the same way
     settings = settings | {
         "dtype": check_dtype(np.float64 if settings.get("dtype") is None else settings["dtype"])
     }
@@ -203,6 +204,7 @@ def _file_parts(
 ) -> tuple[list[_FileSummary], list[Partition]]:
     """Return the summaries of files, and their partitions."""
     read = partial(_read, n_features=n_features, settings=settings)
+    # executors with remote memory read each file once and keep it there; `handles` refer to the results
     handles = executor.persist(read, files) if hasattr(executor, "persist") else None
     summaries = (
         [_summary(read(file)) for file in files] if handles is None else executor.apply(handles, _summary)
@@ -211,6 +213,7 @@ def _file_parts(
     sparse_files = [info for info in summaries if info.sparse]
     mixed = len({info.one_based for info in sparse_files}) > 1
     shifts = [int(mixed and info.one_based) for info in summaries]
+    # files that were read with indices from 1 have one column less than with indices from 0
     shifted = [
         info._replace(shape=(info.shape[0], info.shape[1] + shift))
         for info, shift in zip(summaries, shifts, strict=True)
@@ -218,6 +221,7 @@ def _file_parts(
     if n_features is not None:
         shifted = [info._replace(shape=(info.shape[0], n_features)) for info in shifted]
     columns = _common_columns(files, shifted, n_features)
+    # partitions are read one by one later: fix the index base that was found for all files together
     if settings.get("zero_based", "auto") == "auto" and sparse_files:
         settings = settings | {"zero_based": not all(info.one_based for info in sparse_files)}
     parts: list[Partition] = []
@@ -233,6 +237,7 @@ def _file_parts(
 
 def _common_columns(files: list[str], summaries: list[_FileSummary], n_features: int | None) -> int:
     """Return the number of columns of all files; raise a DataError for the first file with other columns."""
+    # sparse files may have fewer columns than others: the last columns may have no entries in them
     first, largest = summaries[0], max(info.shape[1] for info in summaries)
     expected = n_features if n_features is not None else largest if first.sparse else first.shape[1]
     for file, info in zip(files, summaries, strict=True):
@@ -260,6 +265,7 @@ def _common_columns(files: list[str], summaries: list[_FileSummary], n_features:
 
 def _concatenated(files: list[str], field: str, arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
     """Return the labels, or the query ids, of all files; `field` is their name."""
+    # all files must have numbers, or all strings, or none
     kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in arrays]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:

@@ -76,6 +76,7 @@ class Checkpoint:
         data : str
             Fingerprint of the data.
         """
+        # the trace is stored as a table with NaN for missing entries; solvers add different keys
         trace = fields.pop("trace")
         keys = sorted({k for row in trace for k in row})
         saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
@@ -95,6 +96,7 @@ class Checkpoint:
                 f"{self.path} is broken: its checksum is wrong, or it is of another version of riskmin; "
                 "delete it or give another checkpoint path"
             )
+        # checks in order of cost: descriptions, then one pass over X, then an evaluation of J
         for field in ("problem", "solver"):
             if present_names(str(meta.get(field))) != expected[field]:
                 raise FileError(
@@ -108,6 +110,7 @@ class Checkpoint:
             )
         with self.trusted():
             saved = _saved(arrays, meta, obj.risk.dim)
+        # rounding differs between machines and partitions, but not in the sixth digit
         value = _evaluate(obj, saved.w)
         if not math.isclose(value, saved.value, rel_tol=1e-6):
             raise FileError(
@@ -146,6 +149,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     keys = meta.get("keys")
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
         raise ValueError("the names of its trace are missing")
+    # exact: J at w; b: offset of the cut; noise and idle: see `RunState`
     scalars: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
     if not all(type(v) in (int, float) and math.isfinite(v) for v in scalars):
         raise ValueError("its numbers are missing or not finite")
@@ -155,6 +159,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     check_state(arrays, {"w": "d", "cut": "d"}, d=dim)
     if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
+    # files of earlier versions hold former names
     keys = [FORMER_TRACE_KEYS.get(key, key) for key in keys]
     trace = [_row(keys, row) for row in table.tolist()]
     if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):

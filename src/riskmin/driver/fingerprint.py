@@ -71,6 +71,7 @@ def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, b
     visited.add(id(obj))
     if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
         yield path, _bytes(obj)
+    # an executor; its rows may be in other processes
     elif hasattr(obj, "map") and hasattr(obj, "sum"):
         yield path, _rows_digest(obj)
     else:
@@ -113,6 +114,7 @@ def _bytes(a: Any) -> bytes:
 def _rows_digest(executor: Any) -> bytes:
     """Return the number of rows and the sum of their hashes modulo 2^64."""
     lengths = executor.map(_length)
+    # rows are numbered across shards, so that the sum does not depend on the partition
     starts = list(accumulate(lengths, initial=0))[:-1]
     total = sum(executor.map(shard_hash, each=starts)) % 2**64
     return f"{sum(lengths)}:{total:016x}".encode()
@@ -185,6 +187,7 @@ def _add_compressed(X: Csr, hashes: NDArray) -> None:
         j = min(i + step, n)
         entries = slice(ends[i], ends[j])
         sums = np.zeros(ends[j] - ends[i] + 1, np.uint64)
+        # sums of a row as differences of cumulative sums: exact, since addition is modulo 2^64
         np.cumsum(_hashed(X.data[entries], keys[X.indices[entries]]), out=sums[1:])
         hashes[i:j] += np.diff(sums[ends[i : j + 1] - ends[i]])
 
@@ -207,6 +210,7 @@ def _keys(p: int) -> NDArray:
 
 def _hashed(x: NDArray, keys: Any) -> NDArray:
     """Return the hash of each number with its key; 0 for zeros."""
+    # float32 values are converted exactly, so both types give the same hash; -0.0 counts as 0, too
     bits = np.ascontiguousarray(x, dtype=np.float64).view(np.uint64)
     hashes: NDArray = np.where(x == 0, np.uint64(0), _mixed(bits + keys))
     return hashes

@@ -97,6 +97,7 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
+    # the counter is replaced, so that each run counts its calls from zero
     started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
     single_process = isinstance(coordination_of(objective.risk), SingleProcess)
     try:
@@ -104,6 +105,7 @@ def minimize(
             precondition, objective
         )
     except OutOfTime:
+        # no time is left for iterations either: go on without a preconditioner
         problem = PreconditionedProblem.from_objective(objective, None)
     saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
@@ -144,6 +146,7 @@ def minimize_preconditioned(
         w0 = starting_point(state.obj, w0)
         check(state.obj.risk, state.obj.reg, w0)
         state.watch = monitor_for(state.obj, w0)
+        # solvers work on problem.obj, the driver evaluates problem.original
         selected, reason = get_solver(solver), ""
         if isinstance(selected, Auto):
             selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
@@ -152,6 +155,7 @@ def minimize_preconditioned(
         # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
         with np.errstate(over="ignore", invalid="ignore"):
             status = _drive(state, problem, selected, w0, callback, checkpoint)
+            # J(0) may be below J of every iterate, for example if the run was stopped early
             with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
                 state.use_origin_if_better()
     assert state.cut is not None
@@ -194,6 +198,7 @@ def _drive(
             status = state.status()
         saved_at, took = state.seconds, 0.0
         while status is None:
+            # the limit is set for each step anew: it holds only while the solver's code runs
             new = state.limit.call(next, iterates, None)
             if new is None:
                 status = state.finalize()
@@ -208,6 +213,7 @@ def _drive(
                 and status is None
                 and state.seconds - saved_at >= _checkpoint_interval(checkpoint, state, took)
             ):
+                # measured by the clock of rank 0, so that all ranks write at the same iterations
                 took = -state.update_seconds()
                 state.save(checkpoint, solver, it)
                 saved_at = state.update_seconds()

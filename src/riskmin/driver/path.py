@@ -73,6 +73,7 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     else:
         w = reg.conjugate_grad(np.zeros(risk.dim))
         g = to_numpy(risk(w)[1])
+    # terms: the l1 weight, the squared weight, and the bounds of each w_j
     t = reg.terms(w)
     l1, lower, upper = (np.broadcast_to(np.asarray(v), w.shape) for v in (t[0], t[2], t[3]))
     slope = t.square * w
@@ -81,6 +82,7 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     left = np.where(w <= lower, -math.inf, slope - np.where(w <= 0, l1, -l1))
     # w stays optimal while |g_j| <= lam * margin_j
     margin = np.where(g < 0, right, -left)
+    # without an l1 term a nonzero g_j moves w_j for every lam
     if bool(np.any((margin <= 0) & (g != 0))):
         raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -137,6 +139,7 @@ def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
         top = lam_max(risk, reg)
     except ValueError:
         return np.geomspace(1.0, 1e-6, n)
+    # top = 0 if the gradient at the minimizer of Omega is zero
     return np.geomspace(top, 1e-3 * top, n) if top > 0 else np.geomspace(1.0, 1e-6, n)
 
 
@@ -295,6 +298,7 @@ def _project_to_domain(reg: Regularizer, w: Array) -> Array:
 def _result_from_others(obj: Objective, runs: list[_FinishedRun]) -> Result:
     """The result for a lam that was not reached: risks and cuts of finished runs are valid for it, too."""
     known = [(finished.risk, finished.result) for finished in runs]
+    # J = R + lam Omega: the risk of a finished run is known, only Omega is evaluated
     values = [risk + obj.lam * obj.reg.value(result.w) for risk, result in known]
     if math.isfinite(min(values)):
         value = min(values)
@@ -302,6 +306,7 @@ def _result_from_others(obj: Objective, runs: list[_FinishedRun]) -> Result:
     else:  # the domain of another regularizer may hold none of the points
         w = _project_to_domain(obj.reg, known[-1][1].w)
         value = obj.value(w)
+    # a cut bounds R, so each finished run gives a lower bound for this lam
     cut = max((finished.result.cut for finished in runs), key=obj.lower)
     lower = min(max(obj.lower(cut), 0.0), value)
     row = {"iteration": 0, "seconds": 0.0, "calls": 0, "value": value, "lower": lower, "gap": value - lower}

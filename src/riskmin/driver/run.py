@@ -93,6 +93,7 @@ class RunState:
     in_grace_period: bool = False  # whether `limit` was extended by `GRACE_SECONDS`
 
     def __post_init__(self) -> None:
+        # several ranks would reach the deadline at different places: they check it between iterations only
         if self.single_process:
             self.limit.deadline = self.started_at + self.limits.max_seconds
 
@@ -128,6 +129,7 @@ class RunState:
         """
         if self.limits.atol is not None:
             return self.limits.atol
+        # computing R(0) costs an evaluation of the risk: skip it while the gap is far above any such atol
         first = self.trace[0]["value"] if self.trace else 0.0
         relative = self.limits.tol * DEFAULT_ATOL_RATIO
         if (
@@ -167,8 +169,10 @@ class RunState:
 
     def _evaluate_origin(self) -> tuple[Array, float, Cut, float]:
         """Evaluate what `reference_point` returns."""
+        # 0 * w keeps the array library and device of w
         zero = 0.0 * self.w
         r, g, inexactness = self.obj.evaluate_risk(zero)
+        # some domains, such as that of a normalized entropy, do not contain 0
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
         value, _, cut = self.obj.value_grad_cut(w, r, g, inexactness) if w is zero else self.obj(w)
         return w, value, cut, max(r, 0.0)
@@ -193,6 +197,7 @@ class RunState:
         if self.refutation or not math.isfinite(self.value):
             return ""
         gap = self.value - self.lower
+        # `lower` was already reduced by part of the slack: do not count that part twice
         gap_with_rounding = gap + max(self.noise, self.slack - self.bound_reduction if gap else 0.0)
         if gap_with_rounding <= self.limits.tol * max(self.value, 0.0):
             return "tol"
@@ -202,8 +207,8 @@ class RunState:
         """Raise a ValueError if J is finite neither at the first point nor at w = 0."""
         if not math.isfinite(self.value) and not math.isfinite(self.reference_point()[1]):
             raise ValueError(
-                "J is not finite at w = 0: numbers are too large for double precision, or a loss of your own "
-                "returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
+                "J is not finite at w = 0: numbers are too large for double precision, or a user-defined "
+                "loss returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
             )
 
     def status(self) -> Status | None:
@@ -216,6 +221,7 @@ class RunState:
             return "max_iter"
         if self.seconds >= self.limits.max_seconds:
             return "max_seconds"
+        # if min J = 0, the relative gap (J - 0) / J stays 1 as long as J > 0
         zero_objective = bool(self.trace) and self.value <= ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
         return "stalled" if self.stalled_iterations >= STALL_ITERATIONS or zero_objective else None
 
@@ -228,6 +234,7 @@ class RunState:
         lower = self._lower(cut)
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
+        # beyond the rounding of J, and of the first J, which may be many times larger
         first = self.trace[0]["value"] if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
             self.cuts_valid = False
@@ -235,8 +242,10 @@ class RunState:
                 self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
         if self.refutation or not self.cuts_valid:
             self.cut, self.lower, self.cuts_valid = Cut(0.0 * cut.a, 0.0), 0.0, False
+        # a bound slightly above J is rounding: report one below J, and remember the difference
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value - CUT_ROUNDING * abs(self.value))
+        # without R >= 0, not even 0 is a bound
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
@@ -251,6 +260,7 @@ class RunState:
         the other, for the point and for the cut.
         """
         limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "recompute", None)
+        # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         value, _, cut = limit.call(self.obj, w)
         self.w, self.value = w, value
@@ -259,6 +269,7 @@ class RunState:
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
+            # the allowance depends on the cut and on w, so the bound is recomputed with it
             self.slack = limit.call(rounding_allowance, self.obj, w, self.cut)
             self.lower = self._lower(self.cut)
             self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
@@ -266,18 +277,18 @@ class RunState:
 
     def accept(self, it: Iterate) -> Status | None:
         """Update the best point and bound with an iterate, add a row to the trace, and return the status."""
+        # another solver took over: the stall counts from its first iterate
         solver_changed = bool(self.trace) and self.trace[-1].get("solver_index") != it.info.get(
             "solver_index"
         )
-        self.stalled_iterations = (
-            0 if solver_changed else self.stalled_iterations + 1
-        )  # another solver took over
+        self.stalled_iterations = 0 if solver_changed else self.stalled_iterations + 1
         # J >= 0 up to rounding: an iterate with a lower value is not accepted
         min_value = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf
         if self.w is None or min_value <= it.value < self.value:
             self.w, self.value, self.stalled_iterations = it.w, it.value, 0
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
+        # a run that starts at w = 0 evaluates the reference point by its first iterate
         if not self.trace and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
@@ -287,6 +298,7 @@ class RunState:
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
         status = self.status()
+        # the final evaluation may change J and the bound, hence the status
         if status == "max_seconds":
             self.finalize_within_grace()
         elif status is not None:
@@ -302,6 +314,7 @@ class RunState:
             self.finalize(self.remaining_seconds())
         except OutOfTime:
             assert self.cut is not None
+            # no time to measure the rounding errors: a generous multiple of the magnitudes instead
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
             self.slack = max(self.slack, ROUGH_RELATIVE_ERROR * magnitude)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
@@ -336,6 +349,7 @@ class RunState:
     def certificate(self) -> Cut:
         """Return the cut that proves the reported bound, and reduce the bounds of the trace to that bound."""
         assert self.cut is not None
+        # earlier bounds did not yet allow for rounding
         for row in self.trace:
             if row["lower"] > self.lower:
                 row |= {"lower": self.lower, "gap": row["value"] - self.lower}
@@ -358,6 +372,7 @@ class RunState:
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
         """Write a checkpoint; if that fails, warn and go on."""
         assert self.cut is not None
+        # the offset is saved with its rounding allowance: a resumed run starts with slack 0
         fields = {
             "b": self.cut.b - self.slack,
             "noise": self.noise,
@@ -380,6 +395,7 @@ class RunState:
         self.stalled_iterations = saved.idle
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
+        # max_seconds limits the total of all processes that worked on the run
         self.limit.deadline -= self.seconds_before_resume
         if saved.state:
             with file.trusted():

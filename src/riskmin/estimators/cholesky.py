@@ -101,6 +101,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        # the parameter `dtype` decides, not the type of X
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -140,6 +141,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n = X.shape[0]
         rank = self._check(n)
         self.kernel_ = kernel = resolve_kernel(self, X)
+        # precomputed: X is the kernel matrix itself
         if isinstance(kernel, str):
             K = KernelMatrix(kernel, X)
             rows, diagonal = K.store.__getitem__, K.diagonal
@@ -178,6 +180,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         check_is_fitted(self)
         X = validate_local_rows(self, X, reset=False, **KERNEL_VALIDATION_OPTIONS)
         out = np.empty((X.shape[0], len(self.pivots_)), dtype=self.dtype)
+        # blocks bound the memory of K(X, P)
         for part in kernel_row_blocks(*out.shape):
             K = cross_kernel_matrix(self.kernel_, X[part], self.components_, self.pivots_)
             out[part] = scipy.linalg.solve_triangular(self.triangle_, K.T, lower=True).T

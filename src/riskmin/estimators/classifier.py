@@ -221,6 +221,7 @@ class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # 
         weight, n_rows = normalize_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
+        # without class weights, for standard deviations
         row_weight = weight
         labels, weight, classes = self._encode_labels(y, weight)
         w, b, X = fit_linear(

@@ -48,6 +48,7 @@ class _AlphaSearch:
         )
 
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
+        # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
         data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
@@ -59,6 +60,7 @@ class _AlphaSearch:
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
+        # `fit` passed a validated array without names on to the estimator
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
@@ -91,7 +93,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
     if n_failed:
         message = (
             f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
-            f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the least of alphas"
+            f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the smallest of alphas"
         )
         warnings.warn(message, ConvergenceWarning, stacklevel=4)
 

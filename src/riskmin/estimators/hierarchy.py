@@ -217,12 +217,14 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
         codes = np.searchsorted(classes, y)
         tree = tree_of_labels(classes.tolist(), self.hierarchy, self.separator)
+        # without class weights, for standard deviations
         row_weight = weight
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
         set_tree_weights(self, w, classes, tree, self.fit_intercept)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
+        # the number of rows given, including dropped ones of weight zero
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
@@ -257,6 +259,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
         flat = flat_loss(self)
         if isinstance(flat, Softmax):
             return HierarchicalSoftmax(tree)
+        # a cost given with the loss object precedes the parameter `cost`
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
 
     def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
@@ -267,6 +270,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
                 "warm_start=True starts from the last fit, which had other labels or features: "
                 "set warm_start=False or make a new estimator"
             )
+        # layout of w: the (p, n_nodes) weights in row-major order, then the intercepts
         last = np.ravel(self.coef_.T)
         return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
 

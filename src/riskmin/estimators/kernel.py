@@ -170,14 +170,16 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
         weight, rows = normalize_weights(sample_weight, len(y)), np.arange(len(y))
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             rows = np.flatnonzero(weight)
+            # a precomputed kernel has one row and one column per training row
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
         kernel = resolve_kernel(self, X, weight)
         signs, weight, classes = self._encode_labels(y, weight)
         beta, b = fit_kernel_machine(self, kernel, X, signs, weight)
+        # indices into X as given, before rows of weight zero were dropped
         self.support_ = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
-        # w = (K beta, beta) / ROOT: ROOT times its first half are the scores of the training rows
+        # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores of the training rows
         self.intercept_ = self._decision_intercept(
             lambda: SQRT2 * self.result_.w[: len(signs)], b, signs, weight
         )

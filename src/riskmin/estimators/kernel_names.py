@@ -49,6 +49,7 @@ def validate_kernel_rows(
 
     Objects, such as strings that only the kernel interprets, are given as one per row or as a 2-d array.
     """
+    # only a callable kernel accepts rows that are not numbers
     objects = (
         None
         if not callable(model.kernel) or isinstance(X, PartitionedMatrix) or sp.issparse(X)
@@ -58,6 +59,7 @@ def validate_kernel_rows(
         return validate_local_rows(model, X, y, reset=reset, **checks, **KERNEL_VALIDATION_OPTIONS)
     if objects.ndim not in (1, 2) or 0 in objects.shape:
         raise ValueError(f"X has the shape {objects.shape}: give one row, or one object, per example")
+    # one object per row counts as one feature
     width = objects.shape[1] if objects.ndim == 2 else 1
     if reset:
         model.n_features_in_ = width
@@ -77,6 +79,7 @@ def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     kernel = model.kernel
     if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
         return kernel
+    # an indefinite kernel has no norm, so J would not be convex
     names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - INDEFINITE_KERNELS)
     if kernel in INDEFINITE_KERNELS:
         raise ValueError(
@@ -111,6 +114,7 @@ def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
         # variance of all entries of X, with row weights c
         mean = float((c @ X).mean())
         variance = float(c @ squared_norms(X)) / int(p) - mean * mean
+        # a variance of rounding errors only: X is constant, and gamma = 1 as in scikit-learn
         return 1.0 / (int(p) * variance) if variance > 1e-12 * mean * mean else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
         raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
@@ -130,6 +134,7 @@ def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArr
 
 def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
     """Split rows into slices: a float64 block of `n_columns` columns takes at most KERNEL_CHUNK_BYTES."""
+    # 8 bytes per entry
     step = max(1, KERNEL_CHUNK_BYTES // (8 * max(n_columns, 1)))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
@@ -140,6 +145,7 @@ def fit_kernel_machine(
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     check_parameters(model)
     check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+    # cache_size is in MB of 2**20 bytes
     K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
     loss = resolve_loss(model)
     fit_intercept = model.fit_intercept and supports_intercept(loss)
@@ -159,6 +165,7 @@ def fit_kernel_machine(
         model, objective, get_solver(model.solver), start, n_rows=n, weighted=weight is not None
     )
     beta = coefficients(w)
+    # rows whose coefficient is zero do not affect predictions
     model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
     model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
     support_coef: NDArray = beta[model.support_]

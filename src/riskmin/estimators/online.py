@@ -130,6 +130,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         OnlineClassifier
             The fitted estimator itself.
         """
+        # v_ is the dual vector, from which the next call continues
         first = not hasattr(self, "v_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs both labels: give classes")
@@ -159,6 +160,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
             shuffle=self.shuffle,
             seed=int(self.random_state or 0),
         )
+        # w[p] is the weight of the column of ones; without that column the intercept is 0
         p = X.shape[1] - bool(self.fit_intercept)
         self.classes_, self.v_, self.mistakes_ = classes, result.v, result.mistakes
         self.coef_, self.intercept_ = result.w[None, :p], np.append(result.w[p:], 0.0)[:1]

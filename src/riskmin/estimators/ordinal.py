@@ -163,6 +163,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         resolve_loss(self)  # report an invalid loss before reading y
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
+        # before validation, which converts y to a NumPy array
         declared = _declared_order(y)
         X, y = validate_rows(self, X, y)
         if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, even fractional ones
@@ -202,7 +203,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         One column per grade; for two, as in scikit-learn, one number per row, above zero for the higher.
         """
         z = decision_scores(self, X)
+        # grade k is predicted for scores in (bounds[k], bounds[k + 1]]
         bounds = np.concatenate([[-np.inf], self.thresholds_, [np.inf]])
+        # signed distance to the nearer of the two thresholds
         margin: NDArray = np.minimum(z[:, None] - bounds[:-1], bounds[1:] - z[:, None])
         return margin[:, 1] if len(self.classes_) == 2 else margin
 
@@ -238,6 +241,7 @@ def encode_grades(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
         if len(rank) != len(given) or (unknown := [c for c in classes.tolist() if c not in rank]):
             problem = f"y holds {unknown[0]!r}" if len(rank) == len(given) else "one occurs twice"
             raise ValueError(f"order={given!r} must name every grade once, but {problem}: add or drop it")
+        # permutation: from ranks to positions in sorted order; its inverse maps codes to ranks
         permutation = np.argsort([rank[c] for c in classes.tolist()])
         classes, grade = classes[permutation], np.argsort(permutation)[grade]
     if len(classes) < 2:
@@ -268,6 +272,7 @@ def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) 
     # predecessors[k - 1][p] is the minimizing q of F_k(p), best is F_k
     predecessors, best = [], sums(0)
     for k in range(1, int(grade.max()) + 1):
+        # F_k = S_k + running minimum of F_{k-1} - S_k
         cost = sums(k)
         # rounded, so that rounding errors do not break ties of equal costs
         difference = np.round(best - cost, 12)

@@ -156,10 +156,12 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         weight = normalize_weights(sample_weight, len(y))
         ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
         is_ranking = getattr(loss, "task", None) == "ranking"
+        # losses for regression fit single rows
         qid = ids if is_ranking else None
         options = {"fit_intercept": self.fit_intercept, "qid": qid}
         w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)
         self._set_fitted(w, b)
+        # queries are encoded as 0, 1, 2, ...
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self

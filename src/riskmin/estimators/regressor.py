@@ -33,6 +33,7 @@ def is_poisson(loss: Any) -> bool:
     """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
+    # Nu does not change the scale of the scores
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 
@@ -190,6 +191,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: 
             self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
         else:
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
+            # b is a scalar if there is no intercept
             self.intercept_ = b + np.zeros(y.shape[1])
 
     def predict(self, X: Any) -> NDArray:

@@ -1,4 +1,4 @@
-"""Executors: hold the shards and run functions on them; no other module knows of threads and processes."""
+"""Executors: they hold the shards and run functions on them, in threads, processes or on a cluster."""
 
 from riskmin.executors.local import Serial as Serial
 from riskmin.executors.local import Threads as Threads

@@ -50,6 +50,7 @@ def coordination_of(risk: Any) -> Coordination:
 
     A risk that wraps another one (attribute ``risk``) has the coordination of the wrapped risk.
     """
+    # only executors that span several processes have the methods of `Coordination`
     while risk is not None:
         executor: Any = getattr(risk, "executor", None)
         if hasattr(executor, "broadcast_from_root"):

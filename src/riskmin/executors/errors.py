@@ -17,6 +17,7 @@ def portable(error: E, origin: str) -> E | RuntimeError:
     >>> portable(ValueError("no such column"), "rank 1")
     ValueError('no such column')
     """
+    # some exceptions are pickled but cannot be unpickled: test both ways
     try:
         pickle.loads(pickle.dumps(error))
         return error

@@ -45,10 +45,12 @@ def call_arguments(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[t
 
 def sum_arrays(arrays: Sequence[Any]) -> Any:
     """Return the sum of two or more arrays, added in order."""
+    # the first sum is a new array, so that no term is changed by the additions in place
     result = arrays[0] + arrays[1]
     for a in arrays[2:]:
+        # in place if the types agree: allocating a new array would cost as much as the sum
         if getattr(result, "dtype", None) == getattr(a, "dtype", 0):
-            result += a  # in place: allocating a new array would cost as much as the sum
+            result += a
         else:
             result = result + a
     return result
@@ -58,6 +60,7 @@ def sum_tuples(
     parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = sum_arrays
 ) -> tuple[Any, ...]:
     """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
+    # one tuple per shard; entry k of the result is the sum of their entries k
     if len(parts) == 1:
         return parts[0]
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
@@ -145,7 +148,8 @@ class Threads:
         pool = ThreadPoolExecutor(
             self.n_workers, thread_name_prefix="riskmin", initializer=limit_worker_to_one_thread
         )
-        weakref.finalize(self, pool.shutdown, wait=False)  # or else threads accumulate over many fits
+        # without this, threads would accumulate over many fits
+        weakref.finalize(self, pool.shutdown, wait=False)
         return pool
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,15 +163,17 @@ class Threads:
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
         todo = call_arguments(len(self.shards), args, each)
-        if len(todo) == 1:  # the calling thread is faster than a handover to another one
+        # a single call runs in the calling thread: a handover to another thread would take longer
+        if len(todo) == 1:
             check()
             return [f(self.shards[0], *todo[0])]
-        limit = TimeLimit(current_limit().deadline)  # of these calls alone, so that they can be stopped
+        # a separate limit with the same deadline, so that these calls alone can be stopped
+        limit = TimeLimit(current_limit().deadline)
         futures = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
         try:
             return [_result(future) for future in futures]
         except BaseException:
-            # the caller may use the shards next, so that no call may still be running on them
+            # an expired deadline stops the running calls; wait for them, since the caller may use the shards
             limit.deadline = -math.inf
             for future in futures:
                 future.cancel()
@@ -179,10 +185,14 @@ class Threads:
         return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
-        """Return the sum of arrays in order; long ones in parallel by ranges, with the same bits."""
+        """Return the sum of arrays in order; long ones by ranges in parallel, with bitwise the same result.
+
+        Multi-dimensional arrays are added up by the calling thread.
+        """
         n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
         if n < PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
             return sum_arrays(arrays)
+        # one range of entries per thread; each entry is added up in the same order as by sum_arrays
         ends = (
             np.linspace(0, n, min(self.n_workers, n // (PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
             .astype(int)

@@ -21,7 +21,7 @@ from riskmin.executors.errors import portable
 from riskmin.executors.local import call_arguments, check_shards, sum_tuples, worker_count
 
 INLINE_ARRAY_BYTES = 2**16
-"""Arrays of fewer bytes in total go through the pipe; larger ones through shared memory."""
+"""Arrays of fewer bytes in total are sent through the pipe, larger ones through shared memory."""
 
 
 class _SharedMessage(NamedTuple):
@@ -43,9 +43,11 @@ class _SendBuffer:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
         raws = [b.raw() for b in buffers]
+        # each array is padded to a multiple of a cache line, 64 bytes
         n_bytes = sum(-(-len(r) // 64) * 64 for r in raws)
         if n_bytes < INLINE_ARRAY_BYTES:
             return pickle.dumps(obj, protocol=5)
+        # twice the size, so that slightly longer messages need no new segment
         if self.memory is None or self.memory.size < n_bytes:
             self.close()
             self.memory = SharedMemory(create=True, size=2 * n_bytes)
@@ -77,6 +79,7 @@ class _ReceiveBuffer:
         received = pickle.loads(message)
         if not isinstance(received, _SharedMessage):
             return received
+        # the sender has replaced its segment by a larger one
         if self.memory is None or self.memory.name != received.segment:
             self.close()
             self.memory = SharedMemory(received.segment)
@@ -111,6 +114,7 @@ def _serve(conn: Connection) -> None:
         except Exception as error:  # a partition that cannot be read
             reply = sender.pack((False, portable(error, "a worker process")))
         conn.send_bytes(reply)
+        # rounds: a function, its arguments for each shard, and the seconds left until the deadline
         while True:
             message = conn.recv_bytes()
             try:
@@ -122,13 +126,15 @@ def _serve(conn: Connection) -> None:
                 reply = sender.pack((False, portable(error, "a worker process")))
             conn.send_bytes(reply)
     sender.close()
-    os._exit(0)  # a regular exit would warn about arrays that still view the shared memory
+    # a regular exit would warn about arrays that still view the shared memory
+    os._exit(0)
 
 
 class _WorkerHandle:
     """Parent's end of the connection to one worker process."""
 
     def __init__(self, context: Any, shards: Sequence[Shard | LazyShard]) -> None:
+        # the child end is closed here, so that recv raises EOFError once the worker has ended
         self.conn, child_conn = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_conn,), daemon=True)
         with signals.sigterm_blocked():
@@ -136,7 +142,8 @@ class _WorkerHandle:
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
         self.conn.send_bytes(self.data.pack([s if isinstance(s, LazyShard) else s[:3] for s in shards]))
-        self.reply_pending = True  # an interrupted call leaves a reply that was never received
+        # whether a reply is due: a call that is interrupted before it is received leaves it in the pipe
+        self.reply_pending = True
 
     def send(self, obj: Any) -> None:
         """Send an object, after dropping a reply that was never received."""
@@ -175,6 +182,7 @@ class _WorkerHandle:
 
     def close(self) -> None:
         """End the worker and free its shared memory."""
+        # the worker ends when the pipe closes; after a second, it is killed
         self.conn.close()
         self.process.join(1)
         if self.process.is_alive():
@@ -218,6 +226,7 @@ class Processes:
         check_shards("Processes", shards)
         self.n_workers = worker_count(n_workers)
         n_used = min(self.n_workers, len(shards))
+        # shard k belongs to worker _owner[k]: contiguous ranges of about equal size
         self._owner = [k * n_used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
         self._workers = [
@@ -255,11 +264,11 @@ class Processes:
         """Run f on all shards and return the replies in shard order."""
         todo = call_arguments(len(self._owner), args, each)
         check()
-        seconds = (
-            current_limit().deadline - perf_counter()
-        )  # relative, since the clocks of processes may differ
+        # seconds from now, since the clocks of processes may differ
+        seconds = current_limit().deadline - perf_counter()
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]
         _raise_first(replies)
+        # workers hold contiguous shards, so that their replies are in shard order
         return [x for _, reply in replies for x in reply]

@@ -39,6 +39,7 @@ def prbep_score(y_true: Any, y_score: Any, *, pos_label: Any = None) -> float:
     >>> prbep_score([1, 1, 0, 0, 0], [4.0, 2.0, 3.0, 1.0, 0.0])
     0.5
     """
+    # with k = n_+ predicted positives, hits / k is both the precision and the recall
     positive, z = _two_classes(y_true, y_score, pos_label)
     return _hits(positive, z, int(positive.sum())) / int(positive.sum())
 
@@ -93,6 +94,7 @@ def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any 
 
 def _hits(positive: NDArray, z: NDArray, k: int) -> float:
     """Number of positives among the k highest scores; tied rows at the k-th place count in expectation."""
+    # the k-th highest score; of the rows tied with it, k - #above count, each with their share of positives
     threshold = np.partition(z, len(z) - k)[len(z) - k]
     above, tied = z > threshold, z == threshold
     return float(positive[above].sum() + (k - above.sum()) * positive[tied].mean())
@@ -107,6 +109,7 @@ def _check_k(k: int, n: int) -> int:
 def _two_classes(y_true: Any, y_score: Any, pos_label: Any) -> tuple[NDArray, NDArray]:
     """Return the mask of positive rows and the scores; raise if y_true does not define two classes."""
     y, z = check_labels_scores(y_true, y_score)
+    # sorted, so that the last one is the greater; a single class is accepted if it is 1
     classes = np.unique(y).tolist()
     if pos_label is None:
         if len(classes) > 2 or (len(classes) == 1 and classes[0] != 1):

@@ -16,6 +16,7 @@ def check_labels_scores(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
         z = np.asarray(y_score, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("y_score holds something else than numbers: give one score per row") from None
+    # infinite scores are allowed: they have a place in a ranking, NaN has none
     if y.ndim != 1 or y.shape != z.shape or not len(y):
         raise ValueError(
             f"y_true has shape {y.shape} and y_score {z.shape}: give one label and one score per row"

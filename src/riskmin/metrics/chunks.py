@@ -59,15 +59,18 @@ def chunks(labels: Iterable[str]) -> list[tuple[int, int, str]]:
     start, kind, token = -1, "", -1  # start < 0: outside of a chunk
     for token, label in enumerate(labels):
         prefix, type_ = _parse_label(label)
+        # inside a chunk, I and E (or L) of the same type continue it; any other label ends it
         continues = start >= 0 and prefix in "IEL" and type_ == kind
         if start >= 0 and not continues:
             result.append((start, token, kind))
             start = -1
         if prefix != "O" and not continues:
             start, kind = token, type_
+        # E and L end a chunk, S and U are a chunk of one token
         if prefix in "ELSU":
             result.append((start, token + 1, kind))
             start = -1
+    # a chunk that lasts until the end of the sequence
     if start >= 0:
         result.append((start, token + 1, kind))
     return result
@@ -108,6 +111,7 @@ def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, Chun
                 f"sequence {number} has {len(true_labels)} true labels and {len(pred_labels)} predicted: "
                 "give one of both per token"
             )
+        # correct chunks: equal in start, stop and type
         true_chunks, pred_chunks = chunks(true_labels), chunks(pred_labels)
         true.update(kind for *_, kind in true_chunks)
         predicted.update(kind for *_, kind in pred_chunks)

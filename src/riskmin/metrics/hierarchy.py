@@ -47,6 +47,7 @@ def tree_distance(
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape or not len(true):
         raise ValueError(f"y_true has shape {true.shape} and y_pred {pred.shape}: give one of each per row")
+    # the matrix of distances has one row and column per distinct label
     true_labels, pred_labels = true.tolist(), pred.tolist()
     index = {label: i for i, label in enumerate(dict.fromkeys([*true_labels, *pred_labels]))}
     pairwise = tree_of_labels(list(index), hierarchy, separator).distance
@@ -76,6 +77,7 @@ def tree_of_labels(labels: list[Any], hierarchy: Any, separator: str = "/") -> T
             f"hierarchy={hierarchy!r}, but it must be a dict of the parent of every node, or None for labels "
             "that are paths"
         )
+    # nodes that are no ancestors of these labels are left out
     tree = hierarchy if isinstance(hierarchy, Tree) else Tree.from_parents(hierarchy)
     known = set(tree.nodes)
     if unknown := [label for label in labels if label not in known]:

@@ -46,6 +46,7 @@ def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -
     grades, z, query = _check_grades(y_true, y_score, qid)
     _check_cutoff(k)
 
+    # ranks are counted from 0, so that i = rank + 1
     def discount(rank: NDArray) -> NDArray:
         weight: NDArray = np.where(rank < (k or np.inf), 1 / np.log2(2 + rank), 0.0)
         return weight
@@ -102,11 +103,13 @@ def mrr_score(y_true: Any, y_score: Any, *, qid: Any = None, sample_weight: Any 
     0.75
     """
     grades, z, query = _check_grades(y_true, y_score, qid)
+    # sorted by query, then by descending score; only the first tied group with a relevant row counts
     rows = np.lexsort([-z, query])
     z, query, relevant = z[rows], query[rows], grades[rows] > 0
     start, size, rank = _tied_groups(z, query)
     n_relevant = np.add.reduceat(relevant.astype(np.int64), start)
     groups = np.flatnonzero(n_relevant)
+    # np.unique returns the first group of each query
     queries, first = np.unique(query[start[groups]], return_index=True)
     reciprocal = np.full(query[-1] + 1, np.nan)
     reciprocal[queries] = [
@@ -162,9 +165,11 @@ def _fraction_of_best(gains: NDArray, z: NDArray, query: NDArray, discount: Any)
     def total(by: NDArray) -> NDArray:
         rows = np.lexsort([-by, query])
         start, size, rank = _tied_groups(by[rows], query[rows])
+        # the mean discount of the ranks of each tied group
         means = np.add.reduceat(discount(rank), start) / size
         return np.bincount(query[rows], np.repeat(means, size) * gains[rows])
 
+    # the best order is that of the gains; NaN for queries in which all gains are 0
     best = total(gains)
     ratio: NDArray = np.divide(total(z), best, out=np.full(len(best), np.nan), where=best > 0)
     return ratio
@@ -178,6 +183,7 @@ def _tied_groups(z: NDArray, query: NDArray) -> tuple[NDArray, NDArray, NDArray]
     n = len(z)
     new_query = np.concatenate([[True], query[1:] != query[:-1]])
     start = np.flatnonzero(new_query | np.concatenate([[True], z[1:] != z[:-1]]))
+    # the row number minus the number of the first row of its query
     rank = np.arange(n) - np.maximum.accumulate(np.where(new_query, np.arange(n), 0))
     return start, np.diff(start, append=n), rank
 
@@ -187,7 +193,8 @@ def _mean_reciprocal_rank(above: int, size: int, n_relevant: int) -> float:
 
     `above` rows rank before the group, which has `size` rows, `n_relevant` of them relevant.
     """
-    # probability: that the first relevant row is the j-th of the group
+    # probability that the first relevant row is the j-th of the group, from 0, by the recursion
+    # P(j + 1) = P(j) (size - n_relevant - j) / (size - 1 - j)
     mean, probability = 0.0, n_relevant / size
     for j in range(size - n_relevant + 1):
         mean += probability / (above + j + 1)
@@ -226,6 +233,7 @@ def _mean_over_queries(metric: NDArray, qid: Any, sample_weight: Any) -> float:
     query = encode_queries(qid, np.size(qid))
     if weight.shape != query.shape or not (weight >= 0).all():
         raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 per row")
+    # the weight of a query is the mean weight of its rows
     query_weight = (np.bincount(query, weight) / np.bincount(query))[defined]
     if not query_weight.sum() > 0:
         raise ValueError("sample_weight is zero for every query that has a grade above 0: make one positive")

@@ -87,7 +87,7 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
 
     Returns
     -------
-    Moments
+    ColumnMoments
 
     Examples
     --------
@@ -142,6 +142,7 @@ def _of_blocks(X: Dense | DenseFortran, c: NDArray) -> Iterator[ColumnMoments]:
         # a slice is a view; an index array copies
         rows = slice(i, i + step) if len(weighted_rows) == min(step, n - i) else weighted_rows
         block = np.asarray(X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T, dtype=np.float64)
+        # m = sum_i share_i x_i, s^2 = sum_i share_i (x_i - m)^2, with shares of sum one
         weight = float(c[rows].sum())
         share = c[rows] / weight
         mean = share @ block
@@ -165,7 +166,7 @@ def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
     for x, i, j in _chunks(X, c):
         # second pass: squared differences to the mean
         squares += np.bincount(j, c[i] * (x - mean[j]) ** 2, p)
-    # columns with fewer stored entries than rows have zeros, too, each with the squared deviation mean^2
+    # columns with fewer stored entries than rows also contain zeros, each with the squared deviation mean^2
     has_zeros = count < np.count_nonzero(c)
     squares += np.where(has_zeros, np.maximum(weight - stored_weight, 0.0), 0.0) * mean * mean
     least[has_zeros], largest[has_zeros] = (
@@ -181,7 +182,7 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
     n_max, n_lines = max(CHUNK_ENTRIES, X.shape[1]), len(starts) - 1
     first = 0
     while first < n_lines:
-        # as many rows (or columns) as have at most n_max entries together, and at least one
+        # the longest range of rows (or columns) with at most n_max entries in all, and at least one of them
         last = max(int(np.searchsorted(starts, starts[first] + n_max, side="right")) - 1, first + 1)
         entries = slice(int(starts[first]), int(starts[last]))
         line = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))

@@ -1,7 +1,7 @@
 r"""Products with the design matrix, X d, X' dz and X' H X, for rows in any executor.
 
-Each product is a map over the shards, or a sum over them, so rows may be local or remote; what the caller
-passes and gets are dense vectors of this process.
+Each product is a map over the shards, or a sum over them, so rows may be local or remote; arguments and
+results are dense vectors of this process.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class DesignOperator:
         # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
-        long = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
-        self.row_ranges = self.shard_slices if long else [slice(None)]
+        many_rows = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
+        self.row_ranges = self.shard_slices if many_rows else [slice(None)]
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
-        # the first point of most runs is 0, which needs no pass
+        # the first point of most runs is 0, whose scores need no pass over X
         if not d.any():
             return np.zeros(self.shape[0])
         scores = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
@@ -81,7 +81,7 @@ class DesignOperator:
         q = np.asarray(total)
         if self.standardization is None:
             return q
-        # sum_i h_i (x_ij - m_j)^2, which rounding may make negative
+        # sum_i h_i (x_ij - m_j)^2 = q_j - 2 m_j (X'h)_j + (sum h) m_j^2, which rounding may make negative
         m = self.standardization.shift
         centered = q - 2 * m * self._stored_adjoint(h) + float(h.sum()) * m * m
         total = np.maximum(centered, 0.0) * self.standardization.scale**2
@@ -134,7 +134,7 @@ class DesignOperator:
         return (rows - self.standardization.shift) * self.standardization.scale
 
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
-        """F of each range of rows: in parallel where there are many local rows, else of all at once."""
+        """Call f on each range of rows: in parallel if there are many local rows, else on all at once."""
         check()
         if len(self.row_ranges) == 1:
             return [f(self.row_ranges[0])]
@@ -154,6 +154,7 @@ def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
     >>> mean_squared_norm(rows), mean_squared_norm(rows, np.array([1.0, 4.0]))
     (12.5, 6.5)
     """
+    # cached per column, so that other weights need no pass over X
     if "squares" not in rows.cache:
         rows.cache["squares"] = _column_mean_squares(rows)
     cached: NDArray = rows.cache["squares"]
@@ -165,7 +166,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
     X, c = row_matrix(rows), rows.c
     if isinstance(X, Csr):
         ends = X.indptr.astype(np.int64)
-        # one weight per stored entry
+        # the weight c_i of its row, for each stored entry
         weights = np.repeat(c, ends[1:] - ends[:-1])
         return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
     total, n = np.zeros(X.shape[1]), len(c)
@@ -176,7 +177,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 
 
 def rows_exceed_memory(rows: Shard) -> bool:
-    """Whether the rows are mapped from files that are larger than the memory they may take."""
+    """Whether the rows are mapped from files that are larger than the memory available for them."""
     X: Any = getattr(rows.X, "tokens", rows.X)
     entries = stored_values(X.csr if isinstance(X, CsrWithTranspose) else X)
     return entries is not None and exceeds_memory(entries)
@@ -215,7 +216,7 @@ def row_major_matrix(shard: Shard) -> Csr | Dense:
 
 
 def _has_no_duplicates(X: Any) -> bool:
-    """Whether no row of a CSR matrix stores a column twice: faster to test than to sort each row."""
+    """Whether no row of a CSR matrix stores a column twice; the test is faster than sorting each row."""
     if not isinstance(X, Csr):
         return False
     from riskmin._numba.dual.check import has_repeated_column
@@ -237,6 +238,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
+    # rows with h_i = 0 are skipped
     index = np.flatnonzero(h)
     for rows in row_blocks(index, p):
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
@@ -262,6 +264,7 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
 
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     """Ranges of rows for X' diag(h) X, between which the deadline is checked."""
+    # a row of k entries costs k^2 multiplications; rows with h_i = 0 cost nothing
     entries_per_row = len(X.data) / max(1, X.shape[0])
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 

@@ -57,8 +57,9 @@ def check_weights(sample_weight: Any, n: int) -> NDArray:
     largest = c.max()
     if largest <= 0:
         raise ValueError("sample_weight is zero for every row: at least one weight must be > 0")
+    # the sum of n weights overflows only if the largest exceeds max / n: then divide by it first
     if not largest < np.finfo(float).max / n:
-        c /= largest  # otherwise the sum would overflow
+        c /= largest
     normed: NDArray = c / c.sum()
     return normed
 
@@ -71,6 +72,7 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     name = type(loss).__name__
     if y is None and getattr(loss, "task", "novelty") != "novelty":
         raise ValueError(f"{name} needs a label for every row, but y is None: give one label per row")
+    # shapes: (n,), also for a single column; (n, k) for losses with several targets per row
     labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -87,7 +89,7 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     if labels.dtype.kind == "c":
         raise ValueError("y holds complex numbers: give one real number per row")
     floats = to_floats(labels)
-    # words stay as they are: some losses of users take them
+    # strings are not converted: user-defined losses may accept them
     labels = labels if floats is None else floats
     is_ranking = getattr(loss, "task", None) == "ranking"
     if is_ranking or qid is not None:
@@ -109,10 +111,11 @@ def _with_queries(labels: NDArray, qid: Any, name: str, is_ranking: bool) -> NDA
 
 
 def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
-    """The default number of shards, by the data alone, so that results do not depend on the executor.
+    """The default number of shards; it depends on the data alone, so results do not depend on the executor.
 
-    A shard takes about 2^20 multiplications per pass, and enough stored entries per column to outweigh adding
-    up its gradient. The gradient of multi-output risks does not fit into the cache, so that they need more.
+    A shard takes about 2^20 multiplications per pass, and has enough stored entries per column to outweigh
+    the summation of its gradient. Multi-output risks need more entries per column, because their gradient
+    does not fit into the cache.
     """
     if isinstance(X, PartitionedMatrix):
         if X.source is None:
@@ -129,12 +132,13 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
-    """Cut the rows into contiguous shards; a matrix without a method `rows` stays whole."""
+    """Cut the rows into contiguous shards; a matrix without a method `rows` becomes a single shard."""
     if n_shards == 1 or not hasattr(X, "rows"):
         parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
     else:
         ends = X.cut(n_shards) if hasattr(X, "cut") else _even_ends(X.shape[0], n_shards)
         parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
+    # the shards of a wide X also store its transpose, for the pullback
     wide = wide and isinstance(X, Csr) and _is_wide(X.shape[1], X.data.size)
     return [
         Shard(
@@ -147,7 +151,7 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = Tr
 def lazy_shards(
     X: PartitionedMatrix, y: Any, c: NDArray, n_shards: int, ends: NDArray | None, *, wide: bool
 ) -> list[LazyShard]:
-    """Lazy shards of partitioned rows, cut as local ones would be if there is a source, else as given."""
+    """Lazy shards of partitioned rows: cut like local rows if X has a source, else one per part of X."""
     if X.source is not None:
         X = X.cut(
             (_even_ends(len(X), n_shards) if ends is None else even_sequence_ends(ends, n_shards)).tolist()
@@ -159,6 +163,7 @@ def lazy_shards(
     wide = wide and X.sparse and _is_wide(X.shape[1], X.nnz)
     shards = []
     for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True):
+        # the ends of the sequences in rows i to j, relative to row i
         inner = None if ends is None else ends[(ends > i) & (ends <= j)] - i
         shards.append(LazyShard(part, y[i:j], c[i:j], inner, wide))
     return shards
@@ -197,7 +202,7 @@ def sequence_layout(
         )
     if counts.sum() != n:
         raise ValueError(f"lengths add up to {counts.sum()}, but X has {n} rows: give one row per token")
-    # the index of the sequence of each row
+    # the index of the sequence of each row; weights are normalized over sequences, not over rows
     sequence = np.repeat(np.arange(len(counts)), counts)
     weights = check_weights(sample_weight, len(counts))[sequence]
     return np.cumsum(counts), np.column_stack([labels, sequence.astype(float)]), weights
@@ -210,6 +215,7 @@ def query_layout(
     if not isinstance(loss, QueryLoss) or isinstance(X, (ForeignArray, Csc)):
         return None, loss
     ends = query_ends(labels)
+    # parts that cannot be cut again must not end within a query
     if ends is None or (
         isinstance(X, PartitionedMatrix) and X.source is None and not np.isin(X.ends[1:], ends).all()
     ):
@@ -236,9 +242,9 @@ def linear_risk(
     ----------
     X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
-        another array library. Or a `PartitionedMatrix`, with remote rows. Or an object of your own that
+        another array library. Or a `PartitionedMatrix`, with remote rows. Or a user-defined object that
         implements `Matrix`, which may compute features on the fly; solvers that visit rows one by one
-        refuse it.
+        reject it.
     y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
         (n, k) for `MultivariateSquared`. None for losses without labels.
@@ -246,7 +252,7 @@ def linear_risk(
         A loss object such as ``Hinge()``, or its name, such as ``"hinge"`` (see `get_loss`).
     sample_weight : (n,) array, optional
     qid : (n,) array, optional
-        For ranking losses such as ``Ndcg()``: the id of its query for each row.
+        For ranking losses such as ``Ndcg()``: the query id of each row.
     lengths : sequence of int, optional
         For losses of chains such as ``ChainCrf()``, where a row is a token: the number of rows of each
         sequence, in order. Then there is one weight per sequence.
@@ -254,8 +260,8 @@ def linear_risk(
         Add an intercept that is never penalized: it is minimized out inside the risk. Multi-output losses get
         one per output: they are the last entries of w.
     executor : executor class or settings, optional
-        Such as ``Threads`` or ``Processes(n_workers=4)``; by default that of X, if it is a
-        `PartitionedMatrix` with one, else `Serial`.
+        Such as ``Threads`` or ``Processes(n_workers=4)``. The default is the executor of X, if X is a
+        `PartitionedMatrix` that has one, else `Serial`.
     n_shards : int, optional
         The number of contiguous shards of rows; by default a function of the data alone.
     n_outputs : int, optional
@@ -290,38 +296,42 @@ def linear_risk(
     labels: Any = check_labels(y, n, resolved, qid)
     if not isinstance(matrix, PartitionedMatrix):
         check_finite(matrix)
+    # step 1: rows that belong together (sequences, queries), with their ends, and normalized weights
     ends = None
     if getattr(resolved, "task", None) == "tagging" or lengths is not None:
         ends, labels, c = sequence_layout(matrix, labels, sample_weight, lengths, resolved)
     else:
         c = check_weights(sample_weight, n)
         ends, resolved = query_layout(matrix, labels, c, resolved)
+    # step 2: the map from w to scores; multi-output losses make their own
     make_map = getattr(resolved, "linear_map", None)
     if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
     linear_map: Any = SingleOutput() if make_map is None else make_map(labels, n_outputs)
-    target = None  # of squares, intercepts are minimized out by centering rows and targets
+    # with squared losses, intercepts are minimized out by centering rows and targets
+    target = None
     if fit_intercept and make_map is not None and getattr(resolved, "multi_output_targets", False):
         target = c @ labels
         labels = labels - target
     if isinstance(matrix, ForeignArray):
         if labels.dtype.kind != "f":
-            raise ValueError("y holds something that is no number: turn its labels into numbers first")
+            raise ValueError("y holds something that is not a number: turn its labels into numbers first")
         labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
+    # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
-    holder, rows, table = _place_rows(
+    holder, rows, row_metadata = _place_rows(
         make_executor, matrix, labels, c, ends, count, linear_map, wide=make_map is None
     )
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
-        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, table, target)
-    risk = Risk(resolved, linear_map, holder, dim, rows, table)
+        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, row_metadata, target)
+    risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
 
 
 def _as_rows(X: Any, executor: Any) -> Matrix | PartitionedMatrix:
-    """X as a matrix; it stays partitioned only if it is, and a remote executor computes."""
+    """X as a matrix; a partitioned X is gathered into this process if the executor is local."""
     if not isinstance(X, PartitionedMatrix):
         return as_matrix(X)
     local = executor in (Serial, Threads) or isinstance(executor, (Serial, Threads))
@@ -339,7 +349,7 @@ def check_custom_matrix(X: Any) -> None:
         raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
     if not isinstance(X.block_rows, numbers.Integral) or X.block_rows < 1:
         raise ValueError(f"{name}.block_rows is {X.block_rows!r}: give how many rows to take at a time, >= 1")
-    # two rows suffice to see wrong shapes, and gradients that are not finite
+    # two rows suffice to detect wrong shapes, and gradients that are not finite
     stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
     z = X.scores(np.zeros(int(shape[1])), 0, stop)
     if np.shape(z) != (stop,):
@@ -372,6 +382,7 @@ def _place_rows(
     holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
     if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
+    # solvers that visit rows need them in this process, in NumPy or SciPy
     local = isinstance(holder, (Serial, Threads)) and not isinstance(X, ForeignArray)
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 

@@ -72,7 +72,7 @@ class Objective:
         if self.has_intercepts:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.n_intercepts))
 
-    # isinstance with a protocol takes longer than an evaluation of a small risk: ask once
+    # isinstance with a protocol takes longer than an evaluation of a small risk: cache its results
     @cached_property
     def has_intercepts(self) -> bool:
         """Whether the last entries of w are intercepts, in which cuts must have slope zero."""
@@ -102,11 +102,11 @@ class Objective:
 
     @cached_property
     def _split_dot(self) -> Callable[[Array, Array], float] | None:
-        """The regularizer's own inner product of slopes and points that are stored in two halves."""
+        """The regularizer's inner product of slopes and points that are stored in two halves, or None."""
         return getattr(self.reg, "score_dot", None)
 
     def project_out_intercepts(self, cut: Cut) -> Cut:
-        """A cut without a slope in the intercepts of w, made of this one."""
+        """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
         return self.risk.project_out_intercepts(cut) if self.has_intercepts else cut  # type: ignore[attr-defined]
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
@@ -133,12 +133,14 @@ class Objective:
         return r + self.lam * self.reg.value(w), g, cut
 
     def tangent(self, w: Array, r: float, g: Array, inexactness: float = 0.0) -> Cut:
-        """The cut before intercepts are projected out: it may have slopes in those of w."""
+        """The cut before intercepts are projected out: it may have slopes in the intercepts of w."""
         # the tangent at w: R(v) >= r + g'(v - w) = g'v + (r - g'w)
         gw = float(g @ w) if self._split_dot is None else self._split_dot(g, w)
+        # NaN is the only number that differs from itself
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
-        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
+        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound;
+        # errors are relative to r and g'w, and to the terms |g_j w_j| of the inner product
         inexactness += CUT_ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
         return Cut(g, r - gw - inexactness)
 
@@ -211,6 +213,7 @@ class ObjectiveCursor:
     def value_slope(self, t: float) -> tuple[float, float]:
         """J(w + t d) and its derivative in t."""
         assert self.reg is not None, "set a direction first"
+        # R and Omega with their derivatives in t
         (r, dr), (o, do) = self.risk.value_slope(t), self.reg(t)
         return r + self.obj.lam * o, dr + self.obj.lam * do
 
@@ -227,7 +230,8 @@ class ObjectiveCursor:
 def starting_point(obj: Objective, w0: Array | None) -> Array:
     """The starting point of a run: a copy of w0, which must be in the domain; or the minimizer of Omega."""
     if w0 is None:
-        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the minimizer of Omega: mostly zero
+        # argmax_w 0'w - Omega(w), the minimizer of Omega: zero for most regularizers
+        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))
     if isinstance(w0, (list, tuple, np.ndarray)):
         w0 = np.array(w0, dtype=np.float64)
     else:

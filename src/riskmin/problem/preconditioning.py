@@ -1,7 +1,7 @@
 r"""A change of variables that does not change J: columns of X are centered and scaled to similar sizes.
 
-With an unpenalized intercept, J does not change when columns are shifted; and when columns are divided by
-numbers, weights are multiplied by them. So the same problem reads, in :math:`v = w / s`,
+With an unpenalized intercept, J does not change when columns are shifted; and when columns are multiplied by
+numbers, weights are divided by them. So the same problem reads, in :math:`v = w / s`,
 
 .. math:: \min_v\; \lambda\,\Omega(s \circ v) + R'(v), \qquad x' = (x - m) \circ s,
 
@@ -93,11 +93,11 @@ class Preconditioner:
     Parameters
     ----------
     shift : (p,) array
-        m; zeros if J would change with it.
+        m; zeros if J is not invariant to shifts of the columns.
     scale : (p,) array
         s, powers of two.
     tree : Tree, optional
-        The tree of scores that are sums along its paths; otherwise each output has weights of its own.
+        The tree, if scores are sums along its paths; None if each output has separate weights.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Preconditioner:
         return namespace(w).concat([head, w[-k:] + self._offset(w[:-k])]) if k else head
 
     def to_original(self, v: Array, k: int = 0) -> Array:
-        """The w of a point v whose last k entries are intercepts."""
+        """The w = s v of a point v whose last k entries are intercepts, b = b' - m' w."""
         head = v[: len(v) - k] * self._per_entry(v, k)
         return namespace(v).concat([head, v[-k:] - self._offset(head)]) if k else head
 
@@ -157,14 +157,14 @@ class Preconditioner:
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective) -> Objective | None:
         """The same problem in v; None if it has no such form."""
-        # w has outputs entries per column, next to each other
+        # the entries of w that belong to a column, one per output, are contiguous
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
         reg = absorb_sizes(with_scaled_variables(penalized_part(obj.reg), np.repeat(self.scale, outputs)))
         risk = self.risk(obj.risk)
         return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
 
     def risk(self, risk: Any) -> Any:
-        """The risk as a function of v; None if it is no risk of a linear model."""
+        """The risk as a function of v; None if it is not the risk of a linear model."""
         if isinstance(risk, (ProfiledIntercept, Adaptive)):
             field = "risk" if isinstance(risk, ProfiledIntercept) else "base"
             inner = self.risk(getattr(risk, field))
@@ -175,12 +175,13 @@ class Preconditioner:
         changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
         if isinstance(risk, CenteredIntercepts):
             linear_map: Any = risk.linear_map
+            # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
             return replace(changed, linear_map=replace(linear_map, mean=mean))
         return changed
 
     def can_store(self, risk: Risk) -> bool:
-        """Whether the rows are local, and the changed ones are few enough to be stored."""
+        """Whether the rows are local, and few enough that a changed copy can be stored."""
         rows = risk.rows
         if rows is None or not isinstance(risk.executor, (Serial, Threads)):
             return False
@@ -199,8 +200,8 @@ class Preconditioner:
         X: Any = rows.X
         if isinstance(X, (Dense, DenseFortran)) and n * p <= COPY_MAX_ENTRIES:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
-            whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
-            return rows._replace(X=Dense((whole - self.shift) * self.scale), cache=ShardCache())
+            entries = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
+            return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
         if not isinstance(X, (Csr, Csc, CsrWithTranspose)):
             return None
         matrix: Any = as_scipy(X.csr if isinstance(X, CsrWithTranspose) else X)
@@ -208,6 +209,7 @@ class Preconditioner:
             return None
         if not self.shift.any():
             return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), cache=ShardCache())
+        # shifted columns are dense: a sparse X with few nonzeros would take much more memory
         if n * p > COPY_MAX_ENTRIES or matrix.nnz < DENSE_STORAGE_SHARE * n * p:
             return None
         return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
@@ -237,13 +239,14 @@ def _with_rows(executor: Any, X: Any) -> Executor:
 
 @dataclass(frozen=True)
 class PreconditionedProblem:
-    """A problem in the variables of solvers, and in its own.
+    """A problem in its original variables and in those of the solvers.
 
     Parameters
     ----------
-    given : Objective
+    original : Objective
+        The problem in its original variables.
     obj : Objective
-        The same in other variables, or the same object.
+        The problem in the variables of the solvers.
     change : Preconditioner, optional
         The change of variables; None for the same variables.
     """
@@ -259,14 +262,14 @@ class PreconditionedProblem:
         return cls(obj, _opened(obj)) if same is None else cls(obj, same, change)
 
     def to_preconditioned(self, w: Array) -> Array:
-        """Convert a point of the given problem to the variables of solvers."""
+        """Convert a point of the original problem to the variables of solvers."""
         return w if self.change is None else self.change.to_preconditioned(w, self.original.n_intercepts)
 
     def iterates(self, solver: Solver, w0: Array) -> Iterator[Iterate]:
-        """The iterates of a solver, as iterates of the given problem.
+        """The iterates of a solver, as iterates of the original problem.
 
-        A solver that rejects the problem in other variables gets it as it was given: for example one that
-        visits rows one by one, where columns are centered on the fly.
+        A solver that rejects the preconditioned problem runs on the original one: for example a solver that
+        visits rows one by one, if columns are centered on the fly.
         """
         if self.change is None:
             return solver.iterates(self.obj, w0)
@@ -315,6 +318,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     entries = risk.row_metadata.nnz if risk.row_metadata is not None else CHEAP_COPY_ENTRIES + 1
     sparse = risk.row_metadata is not None and risk.row_metadata.sparse
     cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
+    # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation
     constant = moments.minimum == moments.maximum
     deviation = np.sqrt(moments.variance)
     shift = np.zeros_like(moments.mean)
@@ -328,7 +332,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
         return undoing
     obj = _opened(obj)
     reg, outputs = penalized_part(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
-    # the root mean square of a column after the shift
+    # step 2: the scale, from the root mean square of each column after the shift
     size = np.hypot(deviation, moments.mean - shift)
     scale = _scales(obj, size)
     known = size > 0  # columns of unknown size get the median scale
@@ -347,7 +351,7 @@ def _tree(risk: Risk) -> Tree | None:
 
 
 def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
-    """The change of variables in which a rescaled regularizer is not rescaled: more solvers take that form.
+    """The change of variables in which a rescaled regularizer is not rescaled: more solvers accept that form.
 
     None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
     """
@@ -360,7 +364,7 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
 
 
 def _opened(obj: Objective) -> Objective:
-    """The problem with a rescaled regularizer replaced by the form that solvers take."""
+    """The problem with a rescaled regularizer replaced by the form that solvers accept."""
     reg = penalized_part(obj.reg)
     return replace(obj, reg=absorb_sizes(reg)) if isinstance(reg, Rescaled) else obj
 
@@ -408,12 +412,14 @@ def _moments(risk: Risk) -> SampleMoments | None:
     """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
     try:
         n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
-        each = (
+        # entries per row; of sparse rows, a quarter is counted, so that their sample is 4 times as large
+        row_entries = (
             p
             if risk.row_metadata is None or not risk.row_metadata.sparse
             else max(risk.row_metadata.nnz // (4 * n), 1)
         )
-        parts = risk.executor.map(_sampled_moments, max(SAMPLE_ENTRIES // each, SAMPLE_MIN_ROWS) / max(n, 1))
+        sample_rows = max(SAMPLE_ENTRIES // row_entries, SAMPLE_MIN_ROWS)
+        parts = risk.executor.map(_sampled_moments, sample_rows / max(n, 1))
     except TypeError:  # the shards hold objects without rows
         return None
     if any(part is None for part in parts):
@@ -436,7 +442,7 @@ def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
         return None
     c = to_numpy(shard.c)
     rows_used = np.flatnonzero(c > 0)
-    # every m-th row
+    # every m-th row of positive weight, for m = 1 / share
     rows_used = rows_used[:: max(int(1 / share), 1)]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
@@ -453,21 +459,21 @@ def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
 
 
 def _take_rows(X: Any, rows_used: NDArray) -> Any:
-    """Some rows, in double precision; sparse ones in their own."""
+    """Some rows: dense ones in double precision, sparse ones in the precision of X."""
     if isinstance(X, Dense):
-        return np.concatenate([X.X[some] for some in row_batches(rows_used)]).astype(np.float64, copy=False)
+        return np.concatenate([X.X[rows] for rows in row_batches(rows_used)]).astype(np.float64, copy=False)
     if isinstance(X, DenseFortran):
         return X.T[:, rows_used].T.astype(np.float64, copy=False)
     if isinstance(X, ForeignArray):
         return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
     X = X.csr if isinstance(X, CsrWithTranspose) else X
     if isinstance(X, Csr):
-        return sp.vstack([as_scipy(X)[some] for some in row_batches(rows_used)], format="csr")
+        return sp.vstack([as_scipy(X)[rows] for rows in row_batches(rows_used)], format="csr")
     return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
-    """The moments of sparse rows of weights c; those of columns with few entries are set to zero."""
+    """The moments of sparse rows with weights c; zero for columns with few entries, whose size is unknown."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
     if rows.format == "csr":
@@ -480,7 +486,7 @@ def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
     unknown = np.bincount(column, minlength=p) < min(COLUMN_MIN_ENTRIES, rows.shape[0])
     mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
     variance = np.maximum(square - mean**2, 0.0)
-    # the difference has lost its digits: a constant column has variance zero
+    # a difference this small is rounding error: a constant column has variance zero
     constant = variance <= 1e-12 * square
     variance = np.where(constant, 0.0, variance)
     return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

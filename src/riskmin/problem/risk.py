@@ -1,7 +1,7 @@
 r"""The risk: the weighted mean of a loss over shards of data, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`.
 
 With multi-output losses the scores of a row are a vector, :math:`z_i = W^\top x_i`. The functions that run
-on the shards, next to the rows, are in `shards`.
+on the shards, next to the rows, are in `shard_ops`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Risk:
     Parameters
     ----------
     loss : Loss
-    scorer : LinearMap
+    linear_map : LinearMap
         The map from w to scores, with its adjoint.
     executor : Executor
         Holds the shards.
@@ -85,7 +85,7 @@ class Risk:
         The length of w.
     rows : Shard, optional
         All rows together, if all are in this process: for solvers that visit rows or columns one by one.
-    table : RowMetadata, optional
+    row_metadata : RowMetadata, optional
         Shape, labels and weights of rows that may be remote.
 
     Examples
@@ -127,12 +127,13 @@ class Risk:
         return value, grad
 
     def evaluate_nonseparable(self, w: Array) -> tuple[float, Array, float]:
-        """R(w), a subgradient and the inexactness of its cut, for a loss that is no sum over rows."""
+        """R(w), a subgradient and the inexactness of its cut, for a non-decomposable loss."""
         check_point(self.dim, w)
         # one score per row is gathered, and one derivative per row sent back: 8 bytes each
         zs = self.executor.map(shard_ops.scores, self.linear_map, w)
         z = namespace(zs[0]).concat(zs)
         total, dz = self.loss.value_grad(z, *self.labels)
+        # the derivatives of shard k are dz[ends[k]:ends[k + 1]]
         ends = np.cumsum([0, *map(len, zs)])
         (grad,) = self.executor.sum(
             shard_ops.scatter, self.linear_map, w, each=[dz[i:j] for i, j in pairwise(ends)]
@@ -145,8 +146,8 @@ class Risk:
         y, c = self.labels
         if y.ndim > 1:
             return c
-        # row i is in pairs of total weight c_i (1 - weight of its class), while all pairs of
-        # different classes weigh (1 - sum_k class_weight_k^2) / 2
+        # row i is in pairs of total weight c_i (1 - weight of its class); all pairs of different
+        # classes have the total weight (1 - sum_k class_weight_k^2) / 2, by which the loss is divided
         classes, class_of_row = namespace(y).unique_inverse(y)
         class_weights = as_array_like(
             np.bincount(to_numpy(class_of_row).reshape(-1), to_numpy(c), len(classes)), c
@@ -156,11 +157,13 @@ class Risk:
 
     def rounding_error(self, z: Array, dz: Array) -> float:
         """Bound on the rounding error of a cut at scores z: slopes are differences of sums over rows."""
-        # each product u_i z_i is known to ROUNDING, and each slope u_i to SUM_ROUNDING times its bound
+        # the relative error of a product u_i z_i is at most CUT_ROUNDING; the absolute error of a slope
+        # u_i is at most SUM_ROUNDING times max_slopes[i]
         return CUT_ROUNDING * shard_ops.inner(abs(dz), abs(z)) + self.summation_error(z)
 
     def summation_error(self, z: Array) -> float:
-        """The part of that bound that remains where the slopes vanish."""
+        """The part of `rounding_error` that remains where the slopes vanish."""
+        # sum_i SUM_ROUNDING max_slopes_i max_j |z_ij|
         sizes = abs(z) if z.ndim == 1 else namespace(z).max(abs(z), axis=1)
         return SUM_ROUNDING * float(self.max_slopes @ sizes)
 
@@ -261,7 +264,7 @@ class ScoreCursor:
             self.loss, "shift_invariant", False
         ):  # sums over queries: a shift common to all scores cancels
             rounding += SUM_ROUNDING * self.max_score
-        # the cut is value + g'(v - w) + minorant_offset - rounding
+        # the cut is value + g'(v - w) + minorant_offset - rounding, so it may lie above the tangent
         self.inexactness = rounding - self.minorant_offset
         return value, grad
 
@@ -280,16 +283,19 @@ class ScoreCursor:
         self.n_moves += 1
         # -1 forces recomputation; otherwise the largest absolute score after the update
         recompute = self.n_moves % RECOMPUTE_SCORES_EVERY == 0
-        now = -1.0 if recompute else max(self._update_shards(shard_ops.advance, t), default=self.max_score)
-        self.max_score = max(self.max_score, now)
-        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * now < self.max_score
-        # rounding errors of updates must neither accumulate nor stay as large as those of larger scores
+        largest = (
+            -1.0 if recompute else max(self._update_shards(shard_ops.advance, t), default=self.max_score)
+        )
+        self.max_score = max(self.max_score, largest)
+        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * largest < self.max_score
+        # an update z + t dz has the absolute error of its largest operand: the error grows with the number
+        # of updates, and does not shrink when the scores do
         if self.scores_recomputed:
             self._cache_scores()
 
 
 class GatheredCursor(ScoreCursor):
-    """A cursor of a `Risk` whose loss is no sum over rows: it gathers the scores of all shards locally."""
+    """A cursor of a `Risk` with a non-decomposable loss: it gathers the scores of all shards locally."""
 
     def __post_init__(self) -> None:
         check_point(self.risk.dim, self.w)
@@ -313,6 +319,7 @@ class GatheredCursor(ScoreCursor):
     def evaluate_at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its derivatives in t and b."""
         check()
+        # d/dt = g'dz and d/db = g'1, for the gradient g in the scores
         value, g = self.loss.value_grad(self._shifted_scores(t, b), self.y, self.c)
         return float(value), 0.0 if self.dz is None else shard_ops.inner(g, self.dz), float(g.sum())
 
@@ -336,11 +343,10 @@ class GatheredCursor(ScoreCursor):
         self.n_moves += 1
         # scores are linear in w: z(w + t d) = z + t dz, without a pass over X
         self.z = self.z + t * self.dz
-        now = (
-            shard_ops.max_abs(self.z) if self.n_moves % RECOMPUTE_SCORES_EVERY else -1.0
-        )  # -1 forces recomputation
-        self.max_score = max(self.max_score, now)
-        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * now < self.max_score
+        # -1 forces recomputation
+        largest = shard_ops.max_abs(self.z) if self.n_moves % RECOMPUTE_SCORES_EVERY else -1.0
+        self.max_score = max(self.max_score, largest)
+        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * largest < self.max_score
         if self.scores_recomputed:
             self.z = self._scores(self.w)
             self.max_score = shard_ops.max_abs(self.z)
@@ -371,7 +377,7 @@ class OracleCursor:
 
     def advance(self, t: float) -> None:
         self.w = self.w + t * self.d
-        # the evaluation at t becomes the one at 0 of the new point
+        # the evaluation at t is the evaluation at 0 of the new point
         last = self.last_evaluation
         self.last_evaluation = (0.0, *last[1:]) if last is not None and last[0] == t else None
 
@@ -382,7 +388,7 @@ def cursor_of(risk: Oracle, w: Array) -> Cursor:
 
 
 def local_rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
-    """The rows of a linear risk that are all local, its loss, and whether it has an intercept.
+    """The rows of a linear risk whose rows are all local, its loss, and whether it has an intercept.
 
     Raises
     ------

@@ -3,7 +3,8 @@ r"""Estimates of the rounding errors of J and of its lower bounds, by the sizes 
 J is the sum of terms :math:`c_i\, l(z_i, y_i)`, whose scores :math:`z_i = \sum_j x_{ij} w_j` may be small
 compared to the products that they are sums of; a bound is :math:`b - \lambda\,\Omega^*(-a / \lambda)`, where
 :math:`a = \sum_i c_i u_i x_i` may be small compared to its terms. A relative error of :math:`\epsilon` in
-each product changes either by at most :math:`\epsilon \sum_i c_i |u_i| \sum_j |x_{ij}| |w_j|`, and so on.
+each product changes J by at most :math:`\epsilon \sum_i c_i |u_i| \sum_j |x_{ij}| |w_j|`, and the bound by at
+most the same sum at the minimizer of the cut.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
     >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
     True
     """
-    # terms of J and of the cut: value, penalty, labels and intercepts, ...
+    # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
+    # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
     if isinstance(obj.reg, RkhsNorm):
@@ -86,8 +88,8 @@ def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
     if not getattr(reg, "polyhedral", False):
         # d/da of -lam Omega*(-s a / lam) is s times the minimizer
         return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
-    # the bound is proportional to the factor by which the largest slopes have to be shrunk
-    # only the slopes of about the largest size can limit the shrinking
+    # the bound is s b, where s <= 1 scales the largest slope down to |s a_j| = lam l_j: an error e of that
+    # slope changes the bound by at most (s b / lam) e / l_j; much smaller slopes do not limit s
     distance = max(s * cut.b, 0.0) / obj.lam
     relative = columns / _l1_weights(penalized_part(reg), columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
@@ -102,7 +104,7 @@ def _l1_weights(reg: Any, w: Array, tail: int) -> Array:
 
 
 def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
-    """The sums over the rows of a risk; for user-defined risks, those that the gradient shows.
+    """The sums over the rows of a risk; for user-defined risks, the absolute values of the gradient.
 
     The offset of a cut is the sum of its slopes times margins of about one, so that all slopes together
     are at most a small multiple of it, `slope_sum`.
@@ -175,6 +177,7 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
+    # evenly spaced over the shard, since neighboring rows may be alike
     ranges = list(blocks(shard, linear_map))
     n, p = shard.X.shape
     entries = getattr(getattr(shard.X, "data", None), "size", n * p)
@@ -192,11 +195,11 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
     extra = 0.0 if own_terms is None else float(own_terms(z, y, c))
     if z.ndim == 1:
         margins = _has_margins(loss)
-        # near nonsmooth points, the slopes of cuts may differ from those of the points
+        # near nonsmooth points, a cut may have other slopes than the tangent at the point
         if not getattr(loss, "smooth", False):
             factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
             g = xp.maximum(factor * g, max_slopes)
-        if y.ndim > 1:  # ranking measures have rounding errors of their own, whatever the slopes are
+        if y.ndim > 1:  # ranking measures have rounding errors that do not depend on the slopes
             extra += SLOPE_SUM_RATIO * float(max_slopes.sum())
         not_numeric = getattr(y.dtype, "kind", "f") not in "biuf"  # for example of a user-defined loss
         labels = 1.0 if margins or not_numeric else xp.abs(y)
@@ -205,9 +208,9 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
         return g, extra + float(xp.sum(g * xp.abs(y)))
     n, smooth = len(c), getattr(loss, "smooth", False)
     floor = 0.0 * c if smooth else max_slopes
-    # scores of rows, and those that all tokens of chains share
+    # the scores of rows, and the scores that all tokens of chains share
     tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())
-    # the logarithm of a sum of exponentials is a difference of numbers as large as the scores
+    # a log-sum-exp loss is a difference of numbers that are as large as the scores
     extra += float((c if smooth else max_slopes) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(
         xp.sum(tokens)
     )

@@ -52,7 +52,7 @@ def value_grad(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tup
 
 
 def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
-    """The scores of all rows, followed by the rows of scores that all examples share, if any."""
+    """The scores of all rows of the shard, followed by the rows of scores that all examples share, if any."""
     parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
     if shared := _shared(linear_map):
         # each block repeats the shared rows of scores: keep those of the last block only
@@ -114,6 +114,7 @@ def advance(shard: Shard, key: int, t: float) -> float:
     # both are linear: z + t dz, or w + t d
     point, direction = ("z", "dz") if "z" in state else ("w", "d")
     state[point] = state[point] + t * state[direction]
+    # an evaluation at t is the evaluation at 0 of the new point
     evaluation = state.pop("evaluation", None)
     if evaluation is not None and evaluation.t == t:
         state["evaluation"] = evaluation._replace(t=0.0)
@@ -166,7 +167,7 @@ def shift_scores(shard: Shard, key: int, b: Array) -> None:
     """Add b to all scores; where they are not cached, to the intercepts at the end of w."""
     state = _cursor_state(shard, key)
     if "z" not in state:
-        # without cached scores, the intercepts are the last entries of w
+        # without cached scores, a shift of the scores is a change of the intercepts, the last entries of w
         state["w"] = namespace(state["w"]).concat(
             [state["w"][: -len(b)], state["w"][-len(b) :] + as_array_like(b, state["w"])]
         )
@@ -177,7 +178,7 @@ def shift_scores(shard: Shard, key: int, b: Array) -> None:
 
 
 class LineEvaluation(NamedTuple):
-    """The last evaluation of a multi-output loss: a step usually ends there, and it costs less to keep."""
+    """The last evaluation of a multi-output loss: cached, because a line search usually stops there."""
 
     t: float
     loss: Loss

@@ -17,7 +17,7 @@ class SmoothedRisk:
 
     Parameters
     ----------
-    true : Risk or ProfiledIntercept
+    unsmoothed : Risk or ProfiledIntercept
         A result of `linear_risk`, for a loss that can be smoothed.
     mu : float
         The smoothing parameter; it may be changed between runs of a solver.
@@ -57,7 +57,7 @@ class SmoothedRisk:
         return value, grad
 
     def evaluate(self, w: Array) -> tuple[float, Array, float]:
-        """R_mu(w), its gradient, and the inexactness of its cut, which is negative but for rounding."""
+        """R_mu(w), its gradient, and the inexactness of its cut, which is negative up to rounding."""
         cursor = self.cursor(w)
         value, grad = cursor.value_grad()
         return value, grad, cursor.inexactness
@@ -65,6 +65,7 @@ class SmoothedRisk:
     def cursor(self, w: Array) -> SmoothedCursor:
         """A cursor at w; it shares the cached scores of the last one, if that is at the same point."""
         self.last_cursor = scores = self._scores(w).with_loss(self.loss)
+        # the intercept minimizes R_mu, not R: it is profiled again with the smoothed loss
         return SmoothedCursor(
             self, ProfiledCursor(scores) if isinstance(self.unsmoothed, ProfiledIntercept) else scores
         )
@@ -90,12 +91,14 @@ class SmoothedRisk:
 
     def unsmoothed_value(self, w: Array) -> float:
         """The unsmoothed risk, R(w)."""
+        # the same cached scores, evaluated with the loss that is not smoothed
         scores = self._scores(w).with_loss(self.inner.loss)
         if isinstance(self.unsmoothed, ProfiledIntercept):
             return ProfiledCursor(scores).value_slope(0.0)[0]
         return scores.value_slope(0.0)[0]
 
     def _evaluated(self, w: Array) -> tuple[Array, Cut, float]:
+        # compared by identity: an equal copy of w is evaluated again
         for evaluated in self.evaluated:
             if evaluated[0] is w:
                 return evaluated
@@ -129,6 +132,7 @@ class SmoothedCursor:
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         value, grad = self.inner.value_grad(t)
         if not t:
+            # R(v) >= value + g'(v - w) - inexactness, where the inexactness is rounding - minorant offset
             cut = Cut(grad, value - float(grad @ self.w) - self.inexactness)
             self.smoothed.evaluated = [*self.smoothed.evaluated[-1:], (self.w, cut, self.minorant_offset)]
         return value, grad

@@ -80,6 +80,7 @@ def with_scaled_variables(reg: Any, s: NDArray) -> Any:
     """
     if np.all(s == 1):
         return reg
+    # Omega(s v) as a function of v, if the class can express it by other weights
     method = getattr(reg, "scaled", None)
     return None if method is None else method(s)
 

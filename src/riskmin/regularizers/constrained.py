@@ -66,12 +66,13 @@ class Equality(ArrayDataclass):
 
     @cached_property
     def _weighted_rows(self) -> tuple[NDArray, NDArray]:
-        """The matrices C K and C K C'."""
+        """The matrices C K and C K C', where Omega_0(w) = w' K w / 2."""
         CK = np.stack([np.asarray(self.reg.grad(row)) for row in self.C])
         return CK, CK @ self.C.T
 
     def free_coefficients(self, w: Array) -> Array:
         """Return the s that minimizes Omega_0(w - C's)."""
+        # the gradient in s vanishes: C K (w - C's) = 0
         CK, G = self._weighted_rows
         return np.linalg.solve(G, CK @ w)
 
@@ -119,6 +120,7 @@ class Equality(ArrayDataclass):
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """Return t -> (Omega(w + t d), its derivative), from three inner products."""
+        # Omega(w + t d) = Omega(w) + t w'g + t^2 d'g / 2, with g the gradient of Omega at d
         g = self.grad(d)
         ww, wd, dd = 2 * self.value(w), float(w @ g), float(d @ g)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)

@@ -107,8 +107,10 @@ class Entropy(ArrayDataclass):
         """Return the derivative of Omega at w along d."""
         xp, mu = namespace(w), self._mu(w)
         if self.balanced:
+            # w = 2 tau mu sinh(v), so that dOmega/dw_j = v_j = asinh(w_j / (2 tau mu_j))
             tau = _pair_factor(w, mu, self._total(mu)) if self.normalized else 1.0
             return float(xp.asinh(w / (2 * mu * max(tau or 0.0, 1e-300))) @ d)
+        # dOmega/dw_j = ln(w_j / mu_j); limited at w_j = 0, where it is minus infinity
         tiny = 1e-300 + 0.0 * w
         return float(xp.log(xp.maximum(w / mu, tiny)) @ d)
 
@@ -176,6 +178,7 @@ class Entropy(ArrayDataclass):
         signed = [u, -u] if self.balanced else [u]
         if not self.normalized:
             return [mu * xp.exp(_clip_exponent(s)) for s in signed]
+        # exponents relative to the largest, which cancels in the normalization
         top = max(float(xp.max(s)) for s in signed)
         parts = [mu * xp.exp(s - top) for s in signed]
         norm = self._total(mu) / sum(float(xp.sum(part)) for part in parts)
@@ -203,6 +206,8 @@ def _w_log_ratio(w: Array, mu: Array) -> Array:
 def _pair_value(w: Array, mu: Array, tau: float) -> float:
     """Return the entropy of the pair w+ - w- = w with w+ w- = (tau mu)^2, the minimum for its sum."""
     xp = namespace(w)
+    # the larger of w+ and w- is (|w| + hypotenuse) / 2; the smaller follows from their product, without
+    # cancellation
     hypotenuse = xp.sqrt(w * w + 4 * (tau * mu) ** 2)
     large = 0.5 * (xp.abs(w) + hypotenuse)
     small = xp.where(large > 0, (tau * mu) ** 2 / xp.where(large > 0, large, mu), 0.0 * w)
@@ -268,6 +273,7 @@ def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
     # start: asinh(x) <= ln(2 x + 1), and that equation is solved by Wright's omega function
     w = np.maximum(_unsigned_prox(size + half, half, step, 0.0) - half, 0.0)
     for _ in check_each(range(100)):
+        # Newton step for the equation, kept between the last w and |v|
         deficit = size - step * np.arcsinh(w / (2 * half)) - w
         new = np.minimum(np.maximum(w + deficit / (1 + step / np.sqrt(w * w + 4 * half * half)), w), size)
         if np.all(new - w <= 4e-16 * new):

@@ -98,6 +98,7 @@ class Quadratic(ArrayDataclass):
 
     def scaled(self, s: NDArray) -> Quadratic | None:
         """Return the same function of v = w / s; None if K is a linear operator."""
+        # (s v)' K (s v) = v' diag(s) K diag(s) v
         if isinstance(self.K, np.ndarray):
             return Quadratic(s[:, None] * self.K * s)
         return Quadratic(sp.diags_array(s) @ self.K @ sp.diags_array(s)) if sp.issparse(self.K) else None
@@ -312,6 +313,7 @@ def _power_or_inf(norm: float, power: float) -> float:
 
 def _power_grad(w: Array, q: float, power: float) -> Array:
     """Return the gradient of |w|_q^power / power, in powers of w / |w|_q, because powers overflow."""
+    # sgn(w_j) (|w_j| / |w|_q)^(q-1) |w|_q^(power-1)
     xp, norm = namespace(w), _norm(w, q)
     if norm == 0:
         return xp.zeros_like(w)
@@ -325,6 +327,7 @@ def _solve_prox_equations(a: NDArray, step: float, log_factor: float, q: float) 
     w (q >= 2), from the left if it is concave.
     """
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        # exp(700) is close to overflow; the start for q < 2 is below the root: both terms are at most a / 2
         k = step * np.exp(min(log_factor, 700.0))
         other = (a / (2 * k)) ** (1 / (q - 1))
         w = np.fmin(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.fmin(0.5 * a, other)

@@ -83,6 +83,7 @@ class Rescaled(ArrayDataclass):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale of the cut, as a cut in the rescaled weights."""
+        # a'w = (a / s)'(s w)
         return float(self.reg.scale(Cut(cut.a / as_array_like(self.sizes, cut.a), cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
@@ -101,7 +102,7 @@ class RescaledSmooth(Rescaled):
     """A `Rescaled` of a differentiable regularizer."""
 
     def grad(self, w: Array) -> Array:
-        """Return the gradient, by the chain rule."""
+        """Return the gradient by the chain rule, s grad Omega(s w)."""
         sizes = as_array_like(self.sizes, w)
         return sizes * self.reg.grad(sizes * w)
 
@@ -110,7 +111,7 @@ class RescaledWithConjugateHessian(Rescaled):
     """A `Rescaled` of a regularizer whose conjugate has a Hessian."""
 
     def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
-        """Return A H A', by the chain rule."""
+        """Return A H A' by the chain rule: the Hessian of Omega*(u / s) is diag(1/s) H diag(1/s)."""
         sizes = as_array_like(self.sizes, u)
         return self.reg.conjugate_hessian_product(u / sizes, A / sizes)
 
@@ -152,6 +153,7 @@ def absorb_sizes(reg: Any) -> Any:
     """
     if not isinstance(reg, Rescaled):
         return reg
+    # `scaled` may also return None, for example for a linear operator
     method = getattr(reg.reg, "scaled", None)
     result = None if method is None else method(reg.sizes)
     return reg if result is None else result

@@ -55,6 +55,7 @@ class Separable(ArrayDataclass, ABC):
     def value(self, w: Array) -> float:
         """Return Omega(w); infinite outside the box."""
         xp, t = namespace(w), self.terms(w)
+        # points outside by rounding errors count as inside
         slack = DOMAIN_TOLERANCE * (1 + xp.abs(w))
         if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
             return math.inf
@@ -68,7 +69,7 @@ class Separable(ArrayDataclass, ABC):
         return float(xp.sum((t.absolute * signs + t.square * w) * d))
 
     def prox(self, v: Array, step: float) -> Array:
-        """Return v, shrunk toward zero by step l_j, over 1 + step m_j, clipped to the box."""
+        """Return v, shrunk toward zero by step l_j, divided by 1 + step m_j, and clipped to the box."""
         t = self.terms(v)
         return _clip_to_box(_shrink(v, step * t.absolute) / (1 + step * t.square), t)
 
@@ -76,6 +77,7 @@ class Separable(ArrayDataclass, ABC):
         """Return sum_j max over w_j of u_j w_j - l_j |w_j| - m_j w_j^2 / 2."""
         w = self._conjugate_argmax(u)
         xp, t = namespace(u), self.terms(u)
+        # an infinite maximizer: u_j w_j - l_j |w_j| grows without bound
         if not bool(xp.all(xp.isfinite(w))):
             return math.inf
         return float(xp.sum(u * w - t.absolute * xp.abs(w) - 0.5 * t.square * w * w))
@@ -214,7 +216,7 @@ class L2(Separable):
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """Return t -> (Omega(w + t d), its derivative), from three inner products."""
-        # the inner products of w and d weighted by m
+        # with inner products weighted by m: Omega(w + t d) = ww / 2 + t wd + t^2 dd / 2
         ww, wd, dd = 2 * self.value(w), float(self.grad(w) @ d), 2 * self.value(d)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
@@ -308,6 +310,7 @@ class Elastic(Separable):
 
     def scaled(self, s: NDArray) -> Elastic:
         """Return the same function of v = w / s, for s > 0."""
+        # m (eps s |v| + s^2 v^2 / 2) = m s^2 (eps / s |v| + v^2 / 2)
         return Elastic(self.eps / s, self.weights * s * s)
 
 
@@ -361,8 +364,7 @@ class Box(Separable):
         return self.reg.polyhedral
 
     def scaled(self, s: NDArray) -> Box:
-        """Return the same function of v = w / s, for s > 0."""
-        # the bounds of v = w / s
+        """Return the same function of v = w / s, for s > 0, whose bounds are divided by s."""
         inner: Any = self.reg
         return Box(inner.scaled(s), self.lower / s, self.upper / s)
 

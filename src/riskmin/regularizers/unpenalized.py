@@ -60,22 +60,27 @@ class UnpenalizedTail:
 
     def conjugate(self, u: Array) -> float:
         """Return the conjugate of the penalized entries if the other entries of u are zero, else infinity."""
+        # sup over an unpenalized w_j of u_j w_j is infinite unless u_j = 0
         if bool(namespace(u).any(u[-self.m :] != 0)):
             return math.inf
         return float(self.penalized.conjugate(u[: -self.m]))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """Return the gradient for the penalized entries, and zero for the others (any value attains it)."""
+        """Return the gradient for the penalized entries, and zero for the others, where u is zero.
+
+        Any value of an unpenalized entry attains the conjugate.
+        """
         return self._with(self.penalized.conjugate_grad(u[: -self.m]), 0.0 * u[-self.m :])
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale; 0 for a cut that is not constant in the unpenalized entries."""
+        # Omega*(-s a / lam) is finite only for s = 0 then
         if bool(namespace(cut.a).any(cut.a[-self.m :] != 0)):
             return 0.0
         return float(self.penalized.scale(Cut(cut.a[: -self.m], cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return the line function of the penalized entries."""
+        """Return the line function of the penalized entries, t -> (Omega(w + t d), its derivative)."""
         result: Callable[[float], tuple[float, float]] = self.penalized.line(w[: -self.m], d[: -self.m])
         return result
 
@@ -85,7 +90,7 @@ class UnpenalizedTail:
 
     def terms(self, w: Array) -> SeparableTerms:
         """Return the coefficients of the sum over coordinates, zero for the unpenalized entries."""
-        # l = 0, m = 0 and no bounds for the unpenalized entries
+        # in the order of SeparableTerms: l = 0, m = 0 and no bounds for the unpenalized entries
         inner, xp = self.penalized.terms(w[: -self.m]), namespace(w)
         zero, tail = 0.0 * w[: -self.m], 0.0 * w[-self.m :]
         ends = (0.0, 0.0, -math.inf, math.inf)

@@ -25,6 +25,7 @@ _INTRODUCTION = (
 
 
 def _fact_rows(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    # known facts are taken out in this order; all others follow at the end
     last, facts_left = result.trace[-1], dict(facts)
     rows: list[tuple[str, Any]] = []
     if "rows" in facts_left and "columns" in facts_left:
@@ -101,5 +102,6 @@ def write_report(
     ...     page.read_text(encoding="utf-8").count("<svg class")
     2
     """
+    # a single fit needs no table of all fits
     parts = [_overview(fits)] if len(fits) > 1 else []
     write_page(path, title, _INTRODUCTION, parts + [_section(*fit) for fit in fits])

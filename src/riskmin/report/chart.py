@@ -33,10 +33,12 @@ def linear_axis(lo: float, hi: float, whole: bool = False) -> ChartAxis:
     >>> [label for _, label in linear_axis(0.0, 0.97).ticks]
     ['0.0', '0.2', '0.4', '0.6', '0.8']
     """
+    # about six ticks: the smallest step of the form 1, 2 or 5 times 10^k that is at least span / 6
     span = hi - lo if hi > lo else abs(hi) or 1.0
     power = 10.0 ** math.floor(math.log10(span / 6))
     step = next(m * power for m in (1, 2, 5, 10, 20) if m * power >= span / 6.001)
     step = max(step, 1.0) if whole else step
+    # as many decimals as the step has; 1e-9 absorbs the rounding of the logarithm
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     ticks = range(math.ceil(lo / step - 1e-9), math.floor((lo + span) / step + 1e-9) + 1)
     plain = digits < 6 and abs(hi) < 1e7
@@ -52,9 +54,11 @@ def log_axis(lo: float, hi: float) -> ChartAxis:
     >>> [label for _, label in log_axis(0.004, 1.0).ticks]
     ['1', '10⁻¹', '10⁻²', '10⁻³']
     """
+    # the decades 10^a to 10^b enclose the range; 1e-9 absorbs the rounding of the logarithm
     a, b = math.floor(math.log10(lo) + 1e-9), math.ceil(math.log10(hi) - 1e-9)
     b = max(b, a + 1)
     powers = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    # every m-th decade, so that there are at most eight labels
     exponents = range(b, a - 1, -math.ceil((b - a) / 7))
     ticks = [(10.0**k, "1" if k == 0 else "10" + str(k).translate(powers)) for k in exponents]
     return ChartAxis(ticks, lambda v: (math.log10(max(v, 1e-300)) - a) / (b - a))
@@ -83,8 +87,8 @@ def draw_chart(
     Parameters
     ----------
     title : str
-    x, y : Axis
-    lines : sequence of Line
+    x, y : ChartAxis
+    lines : sequence of ChartLine
     band : bool
         Shade the area between the first two lines.
     rule : float
@@ -96,6 +100,7 @@ def draw_chart(
     -------
     str
     """
+    # from the unit interval to SVG coordinates, whose y axis points down
     curves = [
         [
             (x.to_unit_interval(u) * PLOT_WIDTH, (1 - y.to_unit_interval(v)) * PLOT_HEIGHT)
@@ -108,6 +113,7 @@ def draw_chart(
         shapes.append(f'<path class="band" d="{_svg_path([*curves[0], *reversed(curves[1])])}Z"/>')
     for line, points in zip(lines, curves, strict=True):
         shapes.append(f'<path class="{line.css_class}" d="{_svg_path(points)}"/>')
+        # dots mark the points of short curves
         if len(points) <= 30 and line.css_class not in ("other", "tol"):
             shapes += [
                 f'<circle class="{line.css_class} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
@@ -145,6 +151,7 @@ def _legend(names: Sequence[tuple[str, str]]) -> str:
 
 def _frame(x: ChartAxis, y: ChartAxis, label: str) -> str:
     """The grid, the ticks and their labels."""
+    # coordinates of the whole chart, with its margins; y points down
     bottom = MARGIN_TOP + PLOT_HEIGHT
     marks = [f'<path class="axis" d="M{MARGIN_LEFT} {bottom}h{PLOT_WIDTH}"/>']
     for value, tick in y.ticks:
@@ -157,6 +164,7 @@ def _frame(x: ChartAxis, y: ChartAxis, label: str) -> str:
         marks.append(f'<text x="{left:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
     center = MARGIN_LEFT + PLOT_WIDTH / 2
     marks.append(f'<text x="{center}" y="{bottom + 37}" text-anchor="middle">{escape(label)}</text>')
+    # the axis last, so that it is drawn on top of the grid
     return "".join(marks[1:] + marks[:1])
 
 
@@ -174,6 +182,7 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
     str
         Two SVG elements.
     """
+    # both charts have the same x axis: the iterations
     rows = _subsample(result.trace)
     steps = [row["iteration"] for row in rows]
     x = linear_axis(steps[0], max(steps[-1], steps[0] + 1), whole=True)
@@ -192,6 +201,7 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
         band=True,
     )
     gaps = [relative_gap(row) for row in rows]
+    # gaps below rounding error would stretch the logarithmic axis
     smallest = min([g for g in [*gaps, tol] if g > 1e-16], default=1e-16)
     line = ChartLine("gap", "certified gap / J(w)", list(zip(steps, gaps, strict=True)))
     return bounds + draw_chart("Certified relative gap", x, log_axis(0.7 * smallest, 1.0), [line], rule=tol)

@@ -37,6 +37,7 @@ def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Seque
     """Write a page with a title, an introduction and HTML sections."""
     from riskmin import __version__
 
+    # the style sheet is embedded, so that the page needs no other file
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     write_text(
         path,

@@ -42,6 +42,7 @@ def _bounds_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
 
 
 def _gap_chart(results: Sequence[Result], lams: Sequence[float], tol: float) -> str:
+    # a gap of zero has no place on a logarithmic axis
     gaps = [max(relative_gap(r.trace[-1]), 1e-16) for r in results]
     smallest = min(g for g in [*gaps, tol] if g > 0)
     line = ChartLine("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
@@ -58,6 +59,7 @@ def _sparsity_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
 
 def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequence[str] | None) -> str:
     """Chart of the largest weights along lam; the three largest have names in the legend."""
+    # one row per lam, one column per weight; ranked by the largest absolute value along the path
     W: NDArray = np.array([np.asarray(r.w) for r in results])
     largest = np.argsort(-np.abs(W).max(axis=0), kind="stable")[:MAX_PLOTTED_WEIGHTS]
     kinds = ("value", "lower", "gap")
@@ -67,7 +69,8 @@ def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequ
         name = (names[j] if names is not None else f"column {j}") if in_legend else ""
         points = list(zip(lams, W[:, j].tolist(), strict=True))
         lines.append(ChartLine(kinds[rank] if in_legend else "other", name, points))
-    lines = lines[3:] + lines[:3]  # draw the named lines last, on top of the others
+    # draw the named lines last, on top of the others
+    lines = lines[3:] + lines[:3]
     lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
     title = "Weights" if W.shape[1] <= MAX_PLOTTED_WEIGHTS else f"The {MAX_PLOTTED_WEIGHTS} largest weights"
     return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
@@ -111,6 +114,7 @@ def write_path(
     ...     pathlib.Path(folder, "path.html").read_text(encoding="utf-8").count("<svg class")
     3
     """
+    # from the largest lam to the smallest
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
     results, lams = [results[k] for k in order], [float(lams[k]) for k in order]
     tol = float((about or {}).get("tol", 0.0))
@@ -171,10 +175,12 @@ def write_search(
     """
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
     lams, scores = [float(lams[k]) for k in order], np.asarray(scores)[:, order]
+    # mean and standard deviation over the folds, one per lam; the axis extends 4 % beyond the band
     mean, sd = scores.mean(axis=0), scores.std(axis=0)
     lo, hi = float((mean - sd).min()), float((mean + sd).max())
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
     lo, hi = lo - margin, hi + margin
+    # the band is drawn between the first two lines
     lines = [
         ChartLine("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
         ChartLine("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),

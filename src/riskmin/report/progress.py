@@ -73,6 +73,7 @@ def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> fl
     points = [(t, math.log(g)) for t, g in zip(seconds, gaps, strict=True) if t >= since and 0 < g < 1]
     if tol <= 0 or len(points) < 3:
         return None
+    # slope of the regression line, cov(t, log gap) / var(t); then log tol = log gap + slope * left
     mean_t = sum(t for t, _ in points) / len(points)
     mean_g = sum(g for _, g in points) / len(points)
     variation = sum((t - mean_t) ** 2 for t, _ in points)
@@ -135,6 +136,7 @@ class Progress:
             self.file.flush()
             return
         now = time.perf_counter()
+        # samples at intervals, so that a fast solver does not fill the deque with the last moments
         if now >= self.next_sample_time:
             self.samples.append((row["seconds"], relative_gap(row)))
             self.next_sample_time = now + LIVE_UPDATE_SECONDS
@@ -157,6 +159,7 @@ class Progress:
             f"{row['iteration']:.0f} · {row['lower']:.6g} ≤ min J ≤ {row['value']:.6g} · "
             f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])} · {left} left"
         )
+        # imported at the first report, since short fits need no terminal output
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text

@@ -73,6 +73,7 @@ def get_solver(solver: str | Solver | None) -> Any:
         if solver not in SOLVERS:
             raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
         return SOLVERS[solver]
+    # a class instead of an instance is a likely mistake: the message names the instance to pass
     if isinstance(solver, type) or not hasattr(solver, "iterates"):
         name = solver.__name__ if isinstance(solver, type) else repr(solver)
         raise ValueError(

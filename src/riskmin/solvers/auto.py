@@ -66,7 +66,7 @@ DUAL_MAX_MULTIPLIERS = 2**26
 SAMPLED_START_ROWS_PER_COLUMN = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
 """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
 NEWTON_PASSES_PER_DIGIT = 30.0
-"""Passes over wide X in which Newton's method gains about a decimal digit of the gap."""
+"""Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
 MIN_TOL = 1e-12
 """The tolerance that replaces 0, which no run reaches."""
 NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS = 5000
@@ -74,13 +74,13 @@ NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS = 5000
 NEWTON_MAX_WEIGHTS, HARD_ROW_NORM_RATIO = 1000, 2.0
 """Multiclass weights up to which Newton's method is fast, and mean |x_i|^2 / (n lam) from which it pays."""
 NEWTON_MAX_REMOTE_ROWS = 2**25
-"""Remote rows whose scores Newton's method keeps in this process: vectors of a quarter gigabyte."""
+"""Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
 DUAL_MAX_REMOTE_ROWS = 2**22
-"""Remote rows whose dual variables are kept in this process, a dozen numbers each."""
+"""Remote rows whose dual variables are stored in this process, a dozen numbers each."""
 NONSEPARABLE_TRIAL_WORK = 30.0
-"""The work after which Newton's method is judged on losses of pairs and tables, in passes over X."""
+"""The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
 BUNDLE_MAX_ENTRIES = 2**14
-"""Entries of X up to which cuts of tables cost next to nothing, also where Newton's steps are many."""
+"""Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
 
 
 @dataclass(frozen=True)
@@ -99,30 +99,39 @@ class Auto(Solver):
     - `OwlQn` otherwise for `L1` and `Elastic`, and `ProximalGradient` for `Box`;
     - `Bundle`, for `Entropy`.
 
-    Any other loss is solved by
+    For any other loss, the solver depends on its structure:
 
-    - `WorkingSet`, if it is that of a `Structured` model;
-    - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
-      is `L2` or `Quadratic`, and the rows are local, or remote as above. If they are local, it comes second,
-      by `Switching`: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it
-      has 800 rows per column; and after `Bundle`, where X is sparse and has more than 2500 columns. With
-      `L2`, no intercept and at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and with
-      local sweeps of the shards, where X is remote, sparse, wider than 2500 columns, without an intercept,
-      and has at most 2^22 rows;
-    - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
-      unless there are intercepts and rows are very long relative to n lam, or rows times classes exceed 2^26;
-      but `SemismoothNewton`, rescaled or not, if X is dense and w has at most 5000 entries with intercepts,
-      or at most 1000 without and the mean squared norm of a row is more than 2 n lam;
-    - `SemismoothNewton`, if it is non-decomposable but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
-      regularizer is `L2`, the rows are all local, and there are at most 2500 features; or more, for `Prbep`;
-    - `Smoothing`, if there are more, or the rows are remote; and for multi-output losses that can be
-      smoothed, where the above does not hold;
-    - `ChainAscent`, if it is `ChainMaxMargin`, the regularizer is `L2`, and the rows are all local;
-    - `Bundle` otherwise; also where lam is large relative to the squared gradient of the risk at zero, since
-      few cuts suffice then (for `Prbep`, only with more features than that), and for `Prbep` if X is small.
+    - `ChainMaxMargin` with `L2` and local rows: `ChainAscent`.
+    - A `Structured` model: `WorkingSet`.
+    - A piecewise quadratic conjugate (`Hinge`, `Quantile`, ...), with `L2` or `Quadratic`:
+      `SemismoothNewton`, if the rows are local, or remote as above, with these exceptions:
+
+      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualGaussSeidel`;
+      - local sparse rows, fewer than 800 per column, with `L2` and without an intercept: `Switching` from
+        `DualGaussSeidel` to `SemismoothNewton`;
+      - other local sparse rows, fewer than 800 per column, with more than 2500 columns: `Switching` from
+        `Bundle` to `SemismoothNewton`;
+      - remote sparse rows, at most 2^22, with more than 2500 columns, `L2` and no intercept:
+        `DualGaussSeidel`, with local sweeps of the shards.
+
+    - A multi-output loss that can be smoothed:
+
+      - `MulticlassHinge`, rescaled or not, with dense X and at most 5000 weights with intercepts; or at most
+        1000 without, if the mean squared norm of a row is more than 2 n lam: `SemismoothNewton`;
+      - `MulticlassHinge`, not rescaled, with at most 2^26 rows times classes, unless there are intercepts and
+        rows are very long relative to n lam: `DualGaussSeidel`;
+      - otherwise `Smoothing`, if the regularizer allows it.
+
+    - A non-decomposable loss that can be smoothed (`RocArea`, `Ordinal`, `Prbep`), with `L2`:
+      `SemismoothNewton`, if the rows are local and there are at most 2500 features (for `Prbep`, any number);
+      otherwise `Smoothing`. It is `Bundle` if lam is large relative to the squared gradient of the risk at
+      zero, since few cuts suffice then (for `Prbep`, only with more than 2500 features), and for `Prbep` if X
+      is small.
+    - All others: `Bundle`; but `Smoothing` with `ProximalGradient`, if the loss can be smoothed and the
+      regularizer has no ``conjugate_hessian_product``.
 
     With a kernel, losses that have a conjugate are solved by `KernelDual`. Sparse rows that are mapped from
-    files and exceed the memory count as very many remote rows.
+    files and exceed the memory are treated like remote rows that are too many for the limits above.
 
     Examples
     --------
@@ -143,6 +152,7 @@ class Auto(Solver):
             conjugate = has_conjugate(loss)
             reason = f"a kernel, and {name} has {'a' if conjugate else 'no'} conjugate"
             return KernelDual() if conjugate else Bundle(), reason
+        # a loss without the attribute counts as nonsmooth: methods for nonsmooth losses are valid for all
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name, tol)
         # the order matters: the most specific structure is tested first
@@ -154,6 +164,7 @@ class Auto(Solver):
             return WorkingSet(), f"{name} is not smooth, and caches the outputs of its argmax"
         if _has_interval_dual(obj):
             if _local_rows(obj) is None:
+                # Newton's method if the scores of all rows fit into this process, else CoCoA+ on the shards
                 newton, reason = SemismoothNewton(), f"{name} is not smooth, and X is remote"
                 return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
             return _for_intervals(obj, tol, name)
@@ -170,7 +181,7 @@ class Auto(Solver):
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         first, reason = self.choose(obj, tol)
-        # where J is nearly 0, losses of pairs and tables need many Newton steps but few cuts
+        # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
         nonseparable = not getattr(loss_of(obj.risk), "separable", True)
         solvers, tol = (first, *_fallbacks(obj, first)), max(tol, MIN_TOL)
         trial = (NONSEPARABLE_TRIAL_WORK,) if nonseparable else ()
@@ -186,10 +197,12 @@ def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
     smooth = bool(getattr(loss_of(obj.risk), "smooth", False))
     reg = penalized_part(obj.reg)
     fallbacks: list[Solver] = []
+    # quasi-Newton methods need gradients only, and no factorization
     if smooth and isinstance(obj.reg, Smooth):
         fallbacks.append(Lbfgs())
     elif smooth and isinstance(reg, (L1, Elastic)):
         fallbacks.append(OwlQn())
+    # cutting planes converge for every convex risk
     if has_master_problem(reg):
         fallbacks.append(Bundle())
     if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
@@ -229,6 +242,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(inner_reg, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} is not"
+    # proximal steps need the proximal operator only, Bundle a master problem for the regularizer
     if isinstance(inner_reg, Separable) or not isinstance(reg, HasConjugateHessian):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
@@ -249,6 +263,7 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     if newton_unsupported_reason("SemismoothNewton", obj) is None and _is_small_and_hard(obj):
         return SemismoothNewton(), f"{name} is not smooth, and X is dense and small"
     supported = unsupported_reason(DualGaussSeidel(), obj) is None
+    # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has one multiplier per row and class"
     if isinstance(obj.reg, Smooth):
@@ -268,6 +283,7 @@ def _is_small_and_hard(obj: Objective) -> bool:
         return dense and risk.dim <= NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS
     if not dense or risk.dim > NEWTON_MAX_WEIGHTS:
         return False
+    # a visit moves a multiplier by about n lam / |x_i|^2: dual ascent needs many where that is small
     return rms_row_norm(risk.rows) ** 2 > HARD_ROW_NORM_RATIO * len(risk.rows.y) * obj.lam
 
 
@@ -284,8 +300,8 @@ def _intercepts_slow_ascent(obj: Objective) -> bool:
 
 
 def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
-    """The solver for a loss of pairs or of contingency tables that can be smoothed, and the reason."""
-    newton, centered = SemismoothNewton(), supports_center(loss)  # losses of tables have a center
+    """The solver for a non-decomposable loss that can be smoothed, and the reason."""
+    newton, centered = SemismoothNewton(), supports_center(loss)  # contingency-table losses have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
     if centered and math.prod(risk.rows.X.shape) <= BUNDLE_MAX_ENTRIES:
@@ -324,16 +340,16 @@ def _remote_metadata(obj: Objective) -> RowMetadata | None:
 
 def _newton_takes_remote(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
     """Whether rows are remote, and neither they nor their features are too many for Newton's method."""
-    table = _remote_metadata(obj)
-    return table is not None and table.shape[0] <= NEWTON_MAX_REMOTE_ROWS and table.shape[1] <= newton.direct
+    rows = _remote_metadata(obj)
+    return rows is not None and rows.shape[0] <= NEWTON_MAX_REMOTE_ROWS and rows.shape[1] <= newton.direct
 
 
 def _dual_takes_remote(obj: Objective) -> bool:
     """Whether rows are remote, sparse, without an intercept, and few enough for local dual variables."""
-    table = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
+    rows = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
     # sweeps of the shards use the columns as they are stored
     standardized = isinstance(getattr(obj.risk, "linear_map", None), Standardized)
-    return table is not None and table.sparse and table.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
+    return rows is not None and rows.sparse and rows.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
 
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
@@ -345,11 +361,13 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     # dual ascent has one variable per row, fewer than the primal has
     if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
         return DualGaussSeidel(), f"{reason} wider than long"
+    # Newton's method on a sample of the rows gives a start from which few steps on all rows remain
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
     if not isinstance(rows.X, (Csr, Csc, CsrWithTranspose)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
         return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
+    # with too many columns for a factorization, cuts are cheaper than Newton steps at first
     if p > newton.direct:
         return Switching(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"
     return newton, f"{reason} not wide"
@@ -360,6 +378,7 @@ def _local_rows(obj: Objective) -> Shard | None:
 
     None, too, for sparse mapped rows that exceed the memory: solvers of local rows store more per row.
     """
+    # a profiled intercept wraps the risk
     risk = getattr(obj.risk, "risk", obj.risk)
     if not isinstance(risk, Risk) or not risk.loss.separable or risk.multi_output or risk.rows is None:
         return None

@@ -55,7 +55,8 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
     da, db = new.a - old.a, new.b - old.b
     if obj.has_inverse_metric:
         reg: Any = obj.reg
-        # With a quadratic regularizer the bound is a parabola in the weight eta.
+        # With a quadratic regularizer the bound of the mixture is a parabola in its weight eta,
+        # b + eta db - |a + eta da|^2 / (2 lam) in the inverse metric: clip its maximizer to [0, 1].
         cross, square = (float(reg.inverse_metric_product(a[None, :], da)[0]) for a in (old.a, da))
         slope, curvature = db - cross / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
@@ -86,6 +87,7 @@ def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
 def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
     """Return the t in [0, 1] whose mixture bounds best: the bound is concave with slope db + da @ w(t)."""
 
+    # Minus the bound, lam Omega*(-a(t) / lam) - b(t), is convex in t, as `refine_bracket` needs.
     def evaluate(t: float) -> Tangent:
         cut = mixed(t)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -93,6 +95,7 @@ def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
             return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
 
     lo, hi = evaluate(0.0), evaluate(1.0)
+    # Keep the old cut if the bound falls from it on, and drop it if it has no finite bound.
     if lo.slope >= 0 or not np.isfinite(lo.value):
         return float(not np.isfinite(lo.value))
     # Exponentials overflow far from the minimum: shorten the interval.

@@ -29,11 +29,11 @@ class Fallback(Solver):
     r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
 
     Progress is measured by counted work (oracle calls, epochs, evaluations along lines; no time is measured,
-    so a run is reproducible to the bit). The second half of a solver's work gives the decimal digits of the
-    certified relative gap that it gains; where those that are missing would take more work than the whole run
-    so far, or where the solver ends, the next one continues from the best point (or from the initial one,
-    where the gap is still above 0.3). The best point and bound are kept throughout. After the last solver,
-    the first has its turn again, with twice the work.
+    so a run is reproducible to the bit). The rate of a solver is the number of decimal digits of the
+    certified relative gap that it gained in the second half of its work. If, at this rate, the missing digits
+    would take more work than the whole run so far, or if the solver ends, the next one continues from the
+    best point (or from the initial one, where the gap is still above 0.3). The best point and the best bound
+    are never discarded. After the last solver, the first has another turn, with twice the work.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class Fallback(Solver):
     tol : float
         The relative gap to reach.
     trial : float
-        The work of a solver's first turn before its progress is judged, in passes over X; twice that in the
-        next.
+        The work of a solver's first turn before its progress is judged, in passes over X; it doubles with
+        every round of turns.
 
     Examples
     --------
@@ -76,11 +76,12 @@ class Fallback(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
+        # found: (value, lower, work); cut: the slope a, then the offset b
         shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
         check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
         if not 0 <= k < len(self.solvers):
-            raise ValueError(f"it is of solver {k + 1} of {len(self.solvers)}")
+            raise ValueError(f"it belongs to solver {k + 1}, but there are {len(self.solvers)} solvers")
         return self._run(obj, best, k, self.solvers[k].resume(obj, inner) if inner else None)
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
@@ -108,6 +109,7 @@ class Fallback(Solver):
         while True:
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
+                # a point with a large gap is no better a start than the initial one
                 start = best.w if best.gap <= RESTART_GAP else best.start
                 running[k] = self._started(obj, self.solvers[k], start)
             steps = running[k]
@@ -145,6 +147,7 @@ class Fallback(Solver):
             improved = best.update(obj, it)
             n_evaluations += it.info.get("evaluations", 0.0)
             epochs = it.info.get("epochs", 0.0)
+            # an oracle call and an epoch are one pass over X each
             work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
             monitor.update(work, best.gap, improved)
             best.work = previous_work + monitor.work[-1]
@@ -188,6 +191,7 @@ class _BestSoFar:
         cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
         return cls(state["start"], state["best"], value, cut, lower, work)
 
+    # the relative gap; 0 is a lower bound of J, too
     @property
     def gap(self) -> float:
         return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
@@ -230,8 +234,8 @@ class _TurnMonitor:
             return True
         if work < budget or gap <= tol:
             return False
-        # digits gained in the second half of the work
+        # the last iterate of the first half of the work; the digits gained since then give the rate
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
-        # missing / (digits gained per unit of work) is compared with all work so far
+        # missing / rate > total, multiplied by the digits gained, which may be 0
         gained = math.log10(self.gaps[half] / gap) if self.gaps[half] > gap else 0.0
         return math.log10(gap / tol) * (work - self.work[half]) > gained * max(total, budget)

@@ -42,7 +42,7 @@ def check_smooth(solver: object, obj: Objective) -> None:
 
 @dataclass(frozen=True)
 class ProximalGradient(Solver):
-    r"""The accelerated proximal gradient method, for smooth losses with any regularizer.
+    r"""The accelerated proximal gradient method (FISTA), for smooth losses with any regularizer.
 
     A step leads from an extrapolated point v to
 
@@ -104,9 +104,11 @@ class ProximalGradient(Solver):
             extrapolated, height = (current, base) if momentum == 1 else evaluate_point(obj, v)
             if momentum > 1:
                 model, _ = mix_two(model, extrapolated[2], obj)
+            # without extrapolation the step starts at w, so J must not increase
             max_value = current[0] if momentum == 1 else math.inf
             new, result, used_L, new_base = _step(obj, v, (extrapolated[1], height), L, max_value)
             if result is None:
+                # no L was large enough: repeat from w itself, unless that was the start
                 if momentum == 1:
                     return  # no descent is left in this precision
                 momentum, before = 1.0, w
@@ -116,6 +118,7 @@ class ProximalGradient(Solver):
             if result[0] > current[0] + risk_uncertainty(obj, new, result):  # repeated without extrapolation
                 momentum, before = 1.0, w
                 continue
+            # the step from v and the displacement from w form an obtuse angle
             restart = float((v - new) @ (new - w)) > 0  # the criterion of O'Donoghue and Candès
             w, before, current, base = new, w, result, new_base
             momentum = 1.0 if restart else grown
@@ -129,6 +132,7 @@ EvaluatedPoint = tuple[float, Array, Cut]
 
 def lipschitz_lower_bound(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
     """A lower bound of the Lipschitz constant: |grad R|^2 <= 2 L R, since R >= 0; 1 if it is not positive."""
+    # by the descent lemma, 0 <= R(w - g / L) <= R(w) - |g|^2 / (2 L)
     risk = point[0] - obj.lam * obj.reg.value(w)
     if not 0 < risk < math.inf:
         return 1.0
@@ -142,6 +146,7 @@ def evaluate_point(obj: Objective, w: Array) -> tuple[EvaluatedPoint, float]:
     point = obj.value_grad_cut(w, r, g, inexactness)
     if isinstance(obj.reg, UnpenalizedTail):  # the cut is no tangent: its slopes in the intercepts are 0
         return point, r - float(g @ w)
+    # the offset of the cut is that of the tangent plus the minorant offset
     return point, point[2].b - minorant_offset(obj, w)
 
 
@@ -155,10 +160,12 @@ def _step(
     (g_new - g)'d <= L |d|^2 as well.
     """
     g, base = tangent
+    # new = argmin_w lam Omega(w) + g'w + (L / 2) |w - v|^2
     for _ in range(MAX_LIPSCHITZ_INCREASES):
         new = obj.reg.prox(v - g / L, obj.lam / L)
         d = new - v
         square = float(d @ d)
+        # v is a fixed point of the proximal step: it is optimal in this precision
         if square == 0:
             break
         result, new_base = evaluate_point(obj, new)

@@ -40,7 +40,7 @@ class Smoothing(Solver):
         \underbrace{\lambda\,\Omega(w) + a^\top w + \lambda\,\Omega^*(-a / \lambda)}_{\text{stationarity}}.
 
     Only a smaller :math:`\mu` decreases the first, and only more steps the second. So :math:`\mu` decreases
-    as soon as the second is below half of the first, until the gap that tol asks for is certified.
+    as soon as the second is below half of the first, until the certified gap is within tol.
 
     Parameters
     ----------
@@ -92,6 +92,7 @@ class Smoothing(Solver):
         saved = dict(state)
         w = saved["w"]
         smoothed = smoothed_risk(self, obj, w)
+        # the remaining arrays are the state of the inner solver
         smoothed.mu, min_mu = (float(mu) for mu in saved.pop("mu"))
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         steps = self.inner.resume(smooth, saved)
@@ -112,6 +113,7 @@ class Smoothing(Solver):
         while True:
             for it in steps:
                 w, state = it.w, it.state
+                # the inner solver minimizes the smoothed J; its iterates are reported with J itself
                 risk = smoothed.unsmoothed_value(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
                 # the state holds mu by value, since the smoothed risk is one object whose mu decreases
@@ -133,9 +135,11 @@ def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool
     Stationarity is the certified gap less complementarity: where the conjugate of the regularizer is infinite
     beyond some slopes, as with L1, a cut that is too steep is scaled down before it gives a bound.
     """
+    # R(w) less the cut at w, nonnegative since the cut is a minorant
     complementarity = risk - float(cut.a @ w) - cut.b
     # more steps also decrease what is lost when the slopes in the intercepts are projected out
     gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.project_out_intercepts(cut))
+    # stationarity = gap - complementarity <= complementarity / 2
     return gap <= 1.5 * complementarity
 
 

@@ -13,6 +13,7 @@ from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 
 NO_INTEGER_ARRAYS: Mapping[str, int] = {}
+"""Default of `below`: all arrays of the state are floats."""
 
 
 def check_state(
@@ -77,6 +78,7 @@ def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
         raise ValueError(
             f"its array {name} is of {a.dtype}, not of {'floats' if below is None else 'integers'}"
         )
+    # integers serve as indices in compiled loops, which do not check bounds
     if below is not None:
         if a.size and (int(a.min()) < 0 or int(a.max()) >= below):
             raise ValueError(f"its array {name} has numbers outside of 0 to {below - 1}")
@@ -86,6 +88,7 @@ def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
 
 def check_row_order(order: Any, n: int) -> None:
     """Raise a ValueError where an order of rows has more than n entries, or one of them twice."""
+    # a row that occurs twice would be updated twice per sweep
     if len(order) > n or len(np.unique(order)) < len(order):
         raise ValueError(f"its array order is no order of {n} rows")
 

@@ -29,8 +29,9 @@ USEFUL_GAP = 0.3
 class Switching(Solver):
     r"""Two solvers: the second continues from the result of the first, once that one is too slow.
 
-    The first solver runs as long as the certified gap decreases fast enough. The second half of its work
-    gives the decimal digits of the gap that it gains per pass, and with the digits that are still missing,
+    The first solver runs as long as the certified gap decreases fast enough. Its rate is the number of
+    decimal digits of the gap that it gains per pass, measured in the second half of its work. With the digits
+    that are still missing,
 
     .. math:: \text{digits} = \log_{10} \frac{\text{gap}}{\text{tol} \cdot J}, \qquad
               \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
@@ -92,6 +93,7 @@ class Switching(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
+        # found: (value, lower, switched, calls); cut: the slope a, then the offset b
         shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
         check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
@@ -146,6 +148,7 @@ class Switching(Solver):
     ) -> Iterator[Iterate]:
         """The second solver, from the result of the first one if that is useful."""
         progress.switched = True
+        # no point, or one whose gap is no better than that of the initial point
         if progress.w is None or progress.gap > USEFUL_GAP:
             return self._run_second(obj, self.accurate.iterates(obj, w0), progress)
         steps: Iterator[Iterate] | None = None
@@ -161,6 +164,7 @@ class Switching(Solver):
         for it in steps:
             progress.update(obj, it)
             assert progress.cut is not None
+            # the cut of the first solver may still be the better one
             yield progress.with_progress_info(it._replace(cut=progress.cut), {})
 
     def _passes_per_digit(self, obj: Objective) -> float:
@@ -175,12 +179,14 @@ def _newton_passes_per_digit(obj: Objective) -> float:
     nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
     if not nnz:
         return MAX_PASSES_PER_DIGIT
+    # a factorization takes p^3 / OPERATIONS_PER_ENTRY entries' time; a pass takes that of nnz entries
     passes = MIN_PASSES_PER_DIGIT + obj.risk.dim**3 / (OPERATIONS_PER_ENTRY * nnz)
     return min(MAX_PASSES_PER_DIGIT, passes)
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
     """The part of a state that belongs to the solver which was running."""
+    # its arrays have the prefix "own."
     return {k[4:]: v for k, v in state.items() if k.startswith("own.")}
 
 
@@ -229,10 +235,11 @@ class _SwitchingProgress:
         work, gap = self.work[-1], self.gaps[-1]
         if work < TRIAL_PASSES or gap <= 0:
             return False
-        # digits gained in the second half of the work
+        # the last iterate of the first half of the work; the digits gained since then give the rate
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
         gained = math.log10(self.gaps[half] / gap)
         missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
+        # missing / rate > SWITCH_PASSES + passes_per_digit missing, multiplied by the digits gained
         return missing * (work - self.work[half]) > gained * (SWITCH_PASSES + passes_per_digit * missing)
 
     def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:

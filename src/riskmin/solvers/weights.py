@@ -21,6 +21,7 @@ def feature_weights(reg: Any, k: int) -> Any:
     >>> feature_weights(L2([1.0, 1.0, 4.0, 4.0]), 2).tolist(), feature_weights(L2(), 2)
     ([1.0, 4.0], 1.0)
     """
+    # w is a (features, k) matrix in row-major order: each k-th weight is that of a first output
     weights = penalized_part(reg).weights
     return weights if np.ndim(weights) == 0 else weights[::k]
 
@@ -48,6 +49,7 @@ def scale_features(X: Any, roots: Any) -> Any:
     >>> scale_features(as_matrix(np.ones((1, 2))), np.array([1.0, 2.0])).tolist()
     [[1.0, 0.5]]
     """
+    # with v_j = sqrt(m_j) w_j: x'w = sum_j (x_j / sqrt(m_j)) v_j, and sum_j m_j w_j^2 = |v|^2
     if isinstance(X, Csr):
         factors: NDArray = 1 / (roots + np.zeros(X.shape[1]))
         csr = as_scipy(X)

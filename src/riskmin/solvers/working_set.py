@@ -43,15 +43,15 @@ class CachesOutputs(Protocol):
 
 @dataclass(frozen=True)
 class WorkingSet(Solver):
-    r"""Few calls of risks that are expensive, such as those of `Structured` models.
+    r"""A working-set method that makes few calls of an expensive risk, such as that of a `Structured` model.
 
     The outputs found so far give a lower bound of the risk, :math:`\tilde R \le R`, whose evaluation needs no
     argmax. A bundle method minimizes :math:`\lambda\,\Omega + \tilde R` until its own gap is a small share of
     the gap of J; at its solution the risk itself is called, which adds the maximizing outputs. A cut of
     :math:`\tilde R` is a cut of R, so the certificate is that of all solvers.
 
-    This is the cutting-plane method with one slack variable per example, its master problem solved only as
-    accurately as it pays: it takes about ten calls of the risk where a bundle of cuts of R takes hundreds.
+    This is the cutting-plane method with one slack variable per example, whose master problem is solved only
+    to the accuracy that pays: about ten calls of the risk, where a bundle of cuts of R takes hundreds.
 
     Parameters
     ----------
@@ -107,6 +107,7 @@ class WorkingSet(Solver):
         while True:
             value, _, new_cut = obj(w)
             best = min(best, value)
+            # the first cut is that of the risk; later ones come from the restricted problem, and are as valid
             cut = new_cut if cut is None else cut
             if state:
                 # the call of the risk has added outputs, which raise the restricted risk
@@ -130,6 +131,7 @@ class WorkingSet(Solver):
     ) -> tuple[Iterate, Cut, int, bool]:
         """The last step on the restricted problem, the best cut, the step count, and whether steps ended."""
         # the gap of the restricted problem is compared with that of J
+        # a cut of the restricted risk is a cut of the risk, since it is a lower bound of it
         lower = inner.lower(cut)
         for k, it in enumerate(steps, 1):
             if inner.lower(it.cut) > lower:

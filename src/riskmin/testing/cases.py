@@ -36,6 +36,7 @@ class LossCase(NamedTuple):
     def example_rows(self) -> list[Array]:
         """The row indices of each example: one row, or those of a sequence."""
         n = len(self.y)
+        # y[:, 1] is the sequence number: a sequence ends where it changes
         ends = np.flatnonzero(np.diff(self.y[:, 1])) + 1 if self.shared else np.arange(1, n)
         return [np.arange(i, j) for i, j in pairwise([0, *ends.tolist(), n])]
 
@@ -46,6 +47,7 @@ class LossCase(NamedTuple):
         y = self.y[rows]
         if self.shared:  # number the sequences anew: a repeated sequence counts as two
             y[:, 1] = np.repeat(np.arange(len(which)), [len(units[u]) for u in which])
+        # shared score rows follow those of the examples
         score_rows = np.append(rows, np.arange(len(self.y), len(self.z)))
         return LossCase(self.z[score_rows], y, self.c[rows]), score_rows
 
@@ -104,12 +106,12 @@ def make_case_sampler(
     draw, shared = labels or _labels(loss, columns), 0
     if make is not None:
         try:
-            scorer = make(draw(np.random.default_rng(0), 40), columns)
+            linear_map = make(draw(np.random.default_rng(0), 40), columns)
         except ValueError as error:
             raise AssertionError(
                 f"{loss!r}: {error}; pass check_loss columns=..., and labels=... that fit"
             ) from error
-        columns, shared = int(scorer.columns), int(getattr(scorer, "shared", 0))
+        columns, shared = int(linear_map.columns), int(getattr(linear_map, "shared", 0))
     sampler = CaseSampler(draw, columns, shared)
     if loss.separable or not _requires_equal_weights(loss, sampler):
         return sampler
@@ -118,6 +120,7 @@ def make_case_sampler(
 
 def _requires_equal_weights(loss: Loss, sampler: CaseSampler) -> bool:
     """Whether the loss raises a ValueError for rows of different weights."""
+    # weights drawn from [0.5, 1.5] differ
     case = sampler.case(np.random.default_rng(0), 0.0)
     try:
         loss.value_grad(*case)
@@ -128,6 +131,7 @@ def _requires_equal_weights(loss: Loss, sampler: CaseSampler) -> bool:
 
 # ---------------------------------------------------------------- labels
 def _signs(rng: Rng, n: int) -> Array:
+    # 40 % positive: both classes occur, in different numbers
     return rng.permutation(np.where(np.arange(n) < 0.4 * n, 1.0, -1.0))
 
 
@@ -145,6 +149,7 @@ def _grades(rng: Rng, n: int) -> Array:
 
 def _queries(rng: Rng, n: int) -> Array:
     """Grades and query numbers as two columns; the rows of a query are not contiguous."""
+    # five queries; for n = 40, each has two rows of each of the four grades
     p = rng.permutation(n)
     return np.column_stack([np.arange(n) // 5 % 4.0, np.arange(n) % 5.0])[p]
 
@@ -165,6 +170,7 @@ def _sequences(columns: int | None) -> LabelSampler:
 
     def draw(rng: Rng, n: int) -> Array:
         starts = rng.random(n) < 0.3
+        # the first sequence has the number 0
         starts[0] = False
         return np.column_stack([rng.permutation(np.arange(n) % float(k)), np.cumsum(starts)])
 
@@ -184,6 +190,7 @@ def _labels(loss: Loss, columns: int | None) -> LabelSampler:
         "multiclass": [_classes(columns)],
         "tagging": [_sequences(columns)],
     }
+    # the first choice that `check_labels` accepts, or the first one
     for choice in choices.get(getattr(loss, "task", "classification"), []):
         try:
             if isinstance(loss, ChecksLabels):

@@ -24,13 +24,16 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         require(
             lower.shape == upper.shape == y.shape, loss, f"the domain of {form} is not one interval per row"
         )
+        # l is bounded below by 0, so l*(0) = -inf_z l(z) is finite
         contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
         require(contains_zero, loss, f"the domain of {form} must hold lower <= 0 <= upper for every row")
+        # moderate scores, scores in the tails, and scores far out on both sides
         for scores in (z, 30 * z, 1e3 * np.sign(z), -1e3 * np.sign(z)):
             _check_at_slopes(loss, form, scores, y, lower, upper)
         for _ in range(10):
             _check_inside(loss, form, rng, y, np.maximum(lower, -3.0), np.minimum(upper, 3.0))
         _check_ends(loss, form, y, lower, upper)
+    # a loss may offer both forms, which must agree
     if len(forms) == 2:
         u = _draw_inside(rng, *_domain(loss, INTERVAL, y))
         same = close(_conjugate(loss, INTERVAL, u, y), _conjugate(loss, "conjugate", u, y), 1e-10, 1e-12)
@@ -68,6 +71,7 @@ def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
             f"but differences of dz give {central[i]:.6g}"
         )
         require(False, loss, failure)
+    # the dtype of the scores is preserved
     narrow = [a.astype(np.float32) for a in (z, y, c)]
     require(loss.curvature(*narrow).dtype == np.float32, loss, "the curvature is not of the scores' dtype")
     for far in (1e8, -1e8):
@@ -102,6 +106,7 @@ def _best_score(loss: Loss, form: str, u: Array, y: Array) -> Array:
     if form == INTERVAL:
         dual = interval_conjugate_of(loss, y)
         assert dual is not None
+        # derivative of l*(u) = shift u + epsilon |u| + square u^2 / 2
         return dual.shift + dual.epsilon * np.sign(u) + dual.square * u
     assert isinstance(loss, HasConjugate)
     return loss.conjugate_grad(u, y)
@@ -125,6 +130,7 @@ def _check_at_slopes(loss: Loss, form: str, z: Array, y: Array, lower: Array, up
     value, u = _row_losses(loss, z, y)
     inside = np.all(u >= lower - 1e-12 * (1 + abs(u))) and np.all(u <= upper + 1e-12 * (1 + abs(u)))
     require(inside, loss, f"the loss has a slope outside of the domain of its {form}")
+    # at an end of the domain, rounding may leave it
     u = np.minimum(np.maximum(u, lower), upper)
     total = value + _conjugate(loss, form, u, y)
     _require_equal(loss, form, total, u, z, value, "at a slope of the loss")

@@ -66,6 +66,7 @@ def check_executor(executor: Callable[[Sequence[Shard]], Executor], *, seed: int
     c = rng.random(53)
     c /= c.sum()
     sparse = sp.csr_array(np.where(rng.random(X.shape) < 0.3, X, 0.0))
+    # C-order float64, Fortran-order float32, CSR, CSC
     for data in (X, np.asfortranarray(X, dtype=np.float32), sparse, sparse.tocsc()):
         shards = make_shards(as_matrix(data), y, c, 5)
         tested = executor(shards)
@@ -83,6 +84,7 @@ def _check_calls(tested: Executor, shards: Sequence[Shard]) -> None:
     require(in_order, tested, f"map is out of order: {results}")
     for size in (1, 30_000):
         each = [np.arange(size) + 0.1 * k for k in range(len(shards))]
+        # sums in shard order: any other order would change the last bits
         expected = Serial(shards).sum(_weight_sum_and_scaled, 1 / 3, each=each)
         actual = tested.sum(_weight_sum_and_scaled, 1 / 3, each=each)
         same = actual[0] == expected[0] and np.array_equal(actual[1], expected[1])
@@ -90,6 +92,7 @@ def _check_calls(tested: Executor, shards: Sequence[Shard]) -> None:
     for _ in range(2):
         tested.map(_add_to_cache, 1)
     require(set(tested.map(_read_cache)) == {2}, tested, "a shard's cache does not persist from call to call")
+    # an exception at one shard must reach the caller, and leave the shards usable
     try:
         tested.map(_raise_for_size, rows[-1])
     except ZeroDivisionError:

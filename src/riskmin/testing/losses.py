@@ -40,7 +40,7 @@ def check_loss(
         `loss.multi_output_targets`.
     columns : int, optional
         The number k of scores per row of a multi-output loss. For losses with a method `linear_map` it is
-        determined by that map, which is asked for 3 outputs by default.
+        determined by that map, which is made for 3 outputs by default.
 
     Raises
     ------
@@ -58,6 +58,7 @@ def check_loss(
     def draw(scale: float) -> LossCase:
         return drawn.case(rng, scale)
 
+    # intermediate overflow is an error even if the result is finite
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         for scale in (1e-3, 1.0, 30.0):
             for _ in range(10):
@@ -106,6 +107,7 @@ def _check_minorant(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
     """Check R(u) >= R(z) + g @ (u - z) for random u: convexity and a correct subgradient."""
     value, g = _evaluate(loss, z, y, c)
     require(value >= -1e-12, loss, f"the value {value:g} is negative")
+    # near points reveal small errors of dz, distant ones a lack of convexity
     for step in (1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
         value_u, line = _evaluate(loss, u, y, c)[0], g * (u - z)
@@ -125,9 +127,11 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
     for _ in range(5):
         d = rng.standard_normal(z.shape)
         before, after = _evaluate(loss, z - h * d, y, c)[0], _evaluate(loss, z + h * d, y, c)[0]
+        # rounding errs by about eps value / h = 2e-10 value
         slope, rounding = np.sum(g * d), 1e-8 * (1 + value)
         left, central, right = (value - before) / h, (after - before) / (2 * h), (after - value) / h
         wrong = f"dz gives the slope {slope:.9g}, but differences give"
+        # by convexity, a subgradient lies between the one-sided difference quotients
         between = left - rounding <= slope <= right + rounding
         require(between, loss, f"{wrong} {left:.9g} on one side and {right:.9g} on the other")
         near = abs(central - slope) <= rounding + 1e-4 * np.sum(np.abs(g * d))
@@ -136,6 +140,7 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
 
 def _check_order(loss: Loss, rng: Rng, case: LossCase, ties: bool) -> None:
     """Check that a permutation of the examples changes neither the value nor, up to the order, dz."""
+    # permute examples, not rows: the tokens of a sequence stay in order
     permuted, rows = case.select(rng.permutation(len(case.example_rows())))
     (value, g), (same, h) = _evaluate(loss, *case), _evaluate(loss, *permuted)
     require(close(same, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {same}")
@@ -176,6 +181,7 @@ def _check_weights(loss: Loss, rng: Rng, case: LossCase) -> None:
     require(same, loss, "three times the weights do not give three times the value and dz")
     counts = rng.integers(0, 4, len(case.example_rows()))
     repeated, rows = case.select(np.repeat(np.arange(len(counts)), counts))
+    # an example of count 0 has weight 0, and is left out of the repeated rows
     value, g = _evaluate(loss, z, y, case.per_row(counts) * c)
     repeated_value, h = _evaluate(loss, *repeated)
     same = close(repeated_value, value, 1e-12, 1e-12) and close(case.scatter_add(h, rows), g, 1e-12, 1e-14)
@@ -186,6 +192,7 @@ def _check_splits(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check that the values and gradients of the parts of a random split add up."""
     value, g = _evaluate(loss, *case)
     n = len(case.example_rows())
+    # up to four parts, split between examples
     ends = [0, *sorted(rng.choice(np.arange(1, n), min(3, n - 1), replace=False)), n]
     total, gradient = 0.0, np.zeros_like(g)
     for i, j in pairwise(ends):

@@ -40,6 +40,7 @@ def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:
     """
     rng = np.random.default_rng(seed)
     for _ in range(30):
+        # points of the domain are proximal points of random vectors
         v, far = 3 * rng.standard_normal((2, dim))
         step, v_copy = float(10 ** rng.uniform(-2, 1)), v.copy()
         p, w = reg.prox(v, step), reg.prox(far, 1.0)
@@ -80,6 +81,7 @@ def _check_domain(reg: Regularizer, v: Array, p: Array, w: Array) -> None:
     for d in (0.5 * (w - p), p - w):
         t = reg.reach(p, d)
         require(t >= 0, reg, f"reach is {t}, which is not a distance")
+        # an infinite reach is tested at 1e3
         inside = min((1 - 1e-9) * t, 1e3)
         require(
             math.isfinite(reg.value(p + inside * d)), reg, f"reach is {t:.9g}, but the domain ends before"
@@ -114,6 +116,7 @@ def _check_conjugate_hessian(reg: Regularizer, u: Array, A: Array) -> None:
         tol = 1e-3 * (1 + float(np.max(np.abs(H))))
         if np.max(np.abs(left - right)) > tol:  # not differentiable within h, so no derivative to compare
             continue
+        # (f(u + h a) - f(u - h a)) / (2 h)
         central = (left + right) / 2
         wrong = f"conjugate_hessian_product gives {H[:, k]}, but differences of conjugate_grad {central}"
         require(np.max(np.abs(central - H[:, k])) <= tol, reg, wrong)

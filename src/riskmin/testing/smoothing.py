@@ -61,6 +61,7 @@ def _check_minorants(
     value, g, offset = smoothed_value_grad(loss, z, y, c, mu, center)
     where = f"at mu = {mu:g}{'' if center is None else ', with a center'}"
     require(offset >= -1e-12, loss, f"the minorant offset {float(offset):g} is negative {where}")
+    # step 0 compares values at z itself
     for step in (0.0, 1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
         line = g * (u - z)
@@ -101,6 +102,7 @@ def _check_hessian(
     """Check the product of the Hessian with a random direction against differences of the gradient."""
     if not isinstance(loss, HasHessian):
         return
+    # the gradient may change its piece within a distance of order mu: h is far smaller
     h, d, H = 1e-8 * min(mu, 1.0), rng.standard_normal(len(z)), loss_hessian(loss, z, y, c, mu, center)
     after, before = (smoothed_value_grad(loss, z + s * h * d, y, c, mu, center)[1] for s in (1, -1))
     product, difference = hessian_product(H, d), (after - before) / (2 * h)

@@ -84,6 +84,7 @@ def _solved_problems(rng: Rng, smooth: bool, nonsmooth: bool) -> list[_SolvedPro
     n, p = 30, 4
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
+    # labels for classification, and counts for the Poisson loss
     y, counts = np.where(z > 0, 1.0, -1.0), np.minimum(np.floor(np.exp(z)), 9.0)
     cases = []
     if not nonsmooth:
@@ -128,6 +129,7 @@ def _solve(loss: Loss, X: Array, y: Array, lam: float, intercept: bool) -> _Solv
 def _check_iterates(solver: Solver, case: _SolvedProblem, w0: Array, rng: Rng) -> None:
     """Check values and cuts of the first iterates, as the solver yields them."""
     obj, w0_copy = case.obj, w0.copy()
+    # a cut is compared with the risk at 0, at random points of three sizes, and near the minimizer
     points = [rng.standard_normal(len(w0)) * scale for scale in (0.0, 0.1, 1.0, 10.0) for _ in range(5)]
     points.append(minimize(obj, Bundle(), tol=1e-6, max_iter=3000).w)
     risks = [obj.risk(v)[0] for v in points]
@@ -139,6 +141,7 @@ def _check_iterates(solver: Solver, case: _SolvedProblem, w0: Array, rng: Rng) -
             wrong = f"the cut of {where} is {bound:.12g} at a point where the risk is {r:.12g}"
             require(bound <= r + BOUND_ROUNDING_RTOL * (1 + abs(r)), solver, wrong)
         wrong = f"{where} claims J = {it.value:.15g}, but it is {value:.15g}"
+        # inexact values may exceed J by a tenth of the gap
         highest = value + 0.1 * max(0.0, value - obj.lower(it.cut))
         require(it.value >= value or _equal_within_rounding(it.value, value), solver, wrong)
         require(it.value <= highest or _equal_within_rounding(it.value, highest), solver, wrong)
@@ -148,6 +151,7 @@ def _check_iterates(solver: Solver, case: _SolvedProblem, w0: Array, rng: Rng) -
 def _check_run(solver: Solver, case: _SolvedProblem, w0: Array, tol: float, max_iter: int) -> None:
     """Check that a run converges, that its gap contains the minimum, and that a second run is identical."""
     one, two = (minimize(case.obj, solver, w0, tol=tol, max_iter=max_iter) for _ in range(2))
+    # [lower, upper] holds the minimum: a bound may not exceed upper, a value not fall below lower
     rounding = BOUND_ROUNDING_RTOL * (1 + case.upper)
     ended = f"{case.name} ended as {one.status} after {one.n_iter} iterations with a gap of {one.gap:.3g}"
     require(one.status == "converged", solver, ended)

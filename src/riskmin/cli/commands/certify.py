@@ -57,13 +57,15 @@ def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json:
     """
     from riskmin.estimators import load_model
 
+    # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
         result = CertificationResult(1, "refuted", f"{model} was changed: its checksum does not match")
         return _report(result, {}, as_json)
     fitted = load_model(model)
+    # J depends on the weights, which no data file holds
     if fitted.weighted_:
         raise ValueError(
-            f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
+            f"{model} was fitted with weights of rows, which {data} does not hold: it cannot be certified"
         )
     table = load_for_model(fitted, data, target, qid, labels=TASK_BEHAVIORS[fitted.task].needs_labels)
     result, numbers = certify_model(fitted, table.X, table.y, table.qid, **limits)
@@ -75,6 +77,7 @@ def _intact(path: Path) -> bool:
     from riskmin.core.persist import checksum, load_arrays
 
     arrays, meta = load_arrays(path, "model")
+    # the checksum covers the arrays and all other metadata
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))
 
 
@@ -84,6 +87,7 @@ def _report(result: CertificationResult, numbers: dict[str, Any], as_json: bool)
         click.echo(json.dumps({"verdict": result.outcome, "why": result.reason, **numbers}))
     elif numbers:
         print_pairs(_table_rows(numbers))
+    # "bounded" and "open" are neither success nor refutation
     color = {"certified": "green", "refuted": "red"}.get(result.outcome, "yellow")
     if result.exit_code:
         click.secho(f"riskmin: {result.outcome}: {result.reason}", fg=color, bold=True, err=True)

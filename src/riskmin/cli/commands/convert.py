@@ -76,6 +76,7 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
         return _check(source, quiet)
     if target_folder is None:
         raise click.UsageError("TARGET is missing: name the folder to write, such as data.rsk")
+    # readers recognize a store by its suffix
     if target_folder.suffix != ".rsk":
         raise ValueError(f"{target_folder} would not be recognized as a store: let its name end with .rsk")
     zero_based, layout = given.pop("zero_based"), given.pop("layout")
@@ -132,6 +133,7 @@ class _ConversionProgress:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
+        # seconds between two reports
         self.interval = LIVE_UPDATE_SECONDS if self.live else LOG_LINE_SECONDS
         self.start = time.perf_counter()
         self.next_report_time = self.start + self.interval
@@ -140,6 +142,7 @@ class _ConversionProgress:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # erase the live line: carriage return, then the ANSI code that clears to the end of the line
         if self.live and not self.quiet:
             click.echo("\r\033[K", nl=False, err=True)
 
@@ -149,6 +152,7 @@ class _ConversionProgress:
         if self.quiet or now < self.next_report_time:
             return
         self.next_report_time = now + self.interval
+        # time left if the rest of the input is read at the mean speed so far
         left = f", {duration((now - self.start) * (1 / share - 1))} left" if share > 0 else ""
         line = f"riskmin: {rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{left}"
         click.echo(f"\r\033[K{line}" if self.live else line, nl=not self.live, err=True)

@@ -100,10 +100,12 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
         raise ValueError(
             "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
         )
+    # without --scoring: the metric that the loss bounds, else the score of the estimator
     name = given["scoring"]
     measure = measure_for_loss(get_loss(given["loss"])) if name is None else measure_by_name(name, task)
     scoring = None if measure is None else measure.scorer
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    # these tasks have no CV estimator: the same search, with folds that keep queries together
     if task in ("ordinal", "ranking"):
         scored = GradeErrorScorer.name if measure is None else measure.name
         return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
@@ -117,6 +119,7 @@ def _fit(search: Any, table: Dataset, scored: str) -> None:
     """Run the search; errors that are due to --scoring name that option."""
     try:
         search.fit(table.X, table.y, **query_kwargs(search, table.qid))
+    # scorers of scikit-learn raise these errors without naming the option
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise
@@ -161,6 +164,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
     from riskmin.report import write_search
 
     model = search.best_estimator_
+    # the estimator was fitted to an array: names come from the file
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
@@ -171,6 +175,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
 
 def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> int:
     """Report fits that did not converge on stderr and return the exit code."""
+    # fits of the folds; the status of the final fit is in `facts`
     n_failed = search.n_not_converged_
     if n_failed and not as_json:
         click.echo(

@@ -37,6 +37,7 @@ def demo(output: Path) -> int:
     from riskmin.report import write_report
 
     X, y = load_breast_cancer(return_X_y=True)
+    # standardized columns, so that one lam suits all of them
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = np.where(y == 1, "benign", "malignant")
     click.echo(
@@ -64,6 +65,7 @@ def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], in
 
     model = LinearClassifier(loss, alpha=DEMO_LAM).fit(X, y)
     result = model.result_
+    # the second bound is proved by a solver of another kind
     verdict, numbers = certify_model(model, X, y, solver=_independent_solver(result.solver), quiet=True)
     last = result.trace[-1]
     took = f"{pluralize(result.n_iter, 'iteration')}, {duration(last['seconds'])}"

@@ -99,9 +99,11 @@ def fit(
         from riskmin import Checkpoint
 
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
+    # paths are checked before any data are read
     outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
+        # MPI ranks load and fit together; the root alone checks and writes files
         ranks = coordination(executor)
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
@@ -120,6 +122,7 @@ def fit(
         print_pairs([*summary_lines(facts), ("model", str(output)), *more])
     if not as_json:
         note_zero_weights(model)
+    # exit codes: 0 if converged, else 3
     if facts["status"] == "converged":
         return 0
     if not as_json:
@@ -131,6 +134,7 @@ def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str,
     """Raise if an output cannot be written, or would replace a data file or a TLS file."""
     check_writable(*outputs.values())
     keys = {f"--{name}": given[name.replace("-", "_")] for name in ("tls-ca", "tls-cert", "tls-key")}
+    # no output may replace any of the inputs
     for path in data:
         check_distinct_paths(
             {"DATA": path} | {name: key for name, key in keys.items() if key is not None}, outputs
@@ -161,6 +165,7 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
     ):
         model.set_params(callback=progress)
         model.fit(table.X, table.y, **query_kwargs(model, table.qid))
+    # the model must not refer to the closed display
     model.set_params(callback=None)
 
 

@@ -40,6 +40,7 @@ class GradedLamSearch:
 
         from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
 
+        # grades of all rows, since those of a fold may be fewer
         scorer = (
             GradeErrorScorer(ordered_grades(self.model, y).tolist()) if self.scoring is None else self.scoring
         )

@@ -18,6 +18,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
         "name": name,
         "formula": reg.formula,
         "parameters": regularizer_to_dict(reg)["params"],
+        # weights are exactly zero by a polyhedral Omega or by the l1 part of an elastic net
         "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
     }
 

@@ -41,15 +41,16 @@ def losses(as_json: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
+    # a file or a pipe has no width: use a fixed one
     if not console.is_terminal:
         console.width = 160
-    console.print(_loss_table(entries, whole=console.width >= UNBROKEN_FORMULAS_WIDTH))
+    console.print(_loss_table(entries, unbroken=console.width >= UNBROKEN_FORMULAS_WIDTH))
     click.echo("z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.")
     click.echo(
         "With several classes, z_j is the score of class j: hinge, squared_hinge and logistic take them, too."
     )
     click.echo(
-        "y' is any labeling; for prbep, with as many misses as false alarms; at k, one of k positives or y."
+        "y' is any labeling; for prbep, with as many misses as false alarms; at k, with k positives, or y."
     )
     click.echo(
         "A ranking orders a query's rows; its lead is sum (z_j - z_i) over inverted pairs y_i > y_j, / pairs."
@@ -60,14 +61,14 @@ def losses(as_json: bool) -> None:
     click.echo("Parameters follow the name: --loss huber:delta=2")
 
 
-def _loss_table(entries: list[dict[str, Any]], *, whole: bool) -> Any:
-    """Make a table of the losses grouped by task; long formulas are wrapped unless `whole`."""
+def _loss_table(entries: list[dict[str, Any]], *, unbroken: bool) -> Any:
+    """Make a table of the losses grouped by task; long formulas are wrapped unless `unbroken`."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("loss", "l(z, y)", "parameters", "smooth"):
-        fixed = title == "loss" or (whole and title != "parameters")
+        fixed = title == "loss" or (unbroken and title != "parameters")
         table.add_column(title, no_wrap=fixed, style="bold" if title == "loss" else None)
     task = ""
     for row in entries:

@@ -76,6 +76,7 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     rows = [_facts(lam, result) for lam, result in zip(lams, results, strict=True)]
     if as_json:
         n, p = table.X.shape
+        # facts about the problem, followed by one entry per lam
         about = {"loss": given["loss"], "reg": reg_name(model), "rows": n, "columns": p, "tol": model.tol}
         about["standardized"] = bool(model.standardize)
         click.echo(json.dumps({**about, "path": rows, **({"page": str(output)} if output else {})}))
@@ -101,8 +102,10 @@ def _fit_path(
     from riskmin.regularizers import absorb_sizes, penalized_part
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
+    # J has alpha as its strength; only its risk and its regularizer are used along the path
     J = _objective(model, table, executor)
     risk, reg = J.risk, penalized_part(J.reg)
+    # the default grid starts at lam_max if Omega makes weights zero
     lams = given["lams"] or lam_grid(risk, absorb_sizes(reg), given["n_lams"] or 13).tolist()
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
@@ -129,6 +132,7 @@ def _fit_path(
             callback=report,
         )
     failed = [result for result in results if result.status != "converged"]
+    # advice for the last fit that failed: in the default grid, that of the smallest lam
     model._hints = diagnose_run(J, failed[-1] if failed else results[-1], model.solver)
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
     n_intercepts = getattr(risk, "n_intercepts", 0)
@@ -148,6 +152,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
 
     n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
     task.check(model, table.y, table.qid)
+    # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
     labels, weight = task.targets(model, table.y, n)
     outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
@@ -169,6 +174,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
 
 
 def _threads(jobs: int) -> int | None:
+    # None: one thread per core
     return None if jobs == -1 else jobs
 
 

@@ -58,12 +58,13 @@ def predict(
 
     if scores and proba:
         raise click.UsageError("--scores and --proba exclude each other")
+    # an existing output may be a terminal or a pipe, which `check_writable` rejects
     if output is not None and (not output.exists() or output.is_dir()):
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     fitted = load_model(model)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
-        raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have")
+        raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have them")
     table = load_for_model(fitted, data, target, qid, labels=False)
     with suppress_warnings():
         if fitted.task == "tagging":
@@ -116,6 +117,7 @@ def evaluate(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json
         click.echo(json.dumps({"rows": table.X.shape[0], **metrics}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
+        # multiclass models have a table of metrics per class
         per_class = metrics.pop("classes", None)
         print_pairs(
             (name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items()

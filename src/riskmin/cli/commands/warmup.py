@@ -17,7 +17,7 @@ from riskmin.losses import LOSSES
 from riskmin.report.progress import duration
 
 WARMUP_LAM, WARMUP_MAX_ITER = 1e-4, 50
-"""Strength so small that no loss is solved by cutting planes alone; limit of iterations per fit."""
+"""Regularization strength, so small that cutting planes alone solve no loss; iteration limit of each fit."""
 FULLY_COVERED_LOSSES = {"hinge", "logistic", "squared", "quantile"}
 """Losses also fitted in single precision, to many columns, without an intercept, and with L1."""
 
@@ -29,6 +29,7 @@ def _tables() -> Iterator[tuple[Any, bool]]:
     import scipy.sparse as sp
 
     X = np.random.default_rng(0).standard_normal((120, 3000))
+    # about 16 % and 1 % of the entries are nonzero
     narrow: Any = sp.csr_array(np.where(X[:, :30] > 1, X[:, :30], 0.0))
     wide = sp.csr_array(np.where(X > 2.3, X, 0.0))
     yield from ((X[:, :6].copy(), False), (narrow, False), (wide, True))
@@ -51,6 +52,7 @@ def _linear(task: str, estimator: str, label: Callable[[Any], Any]) -> None:
         for name, loss in LOSSES.items():
             if loss.task != task or (restricted and name not in FULLY_COVERED_LOSSES):
                 continue
+            # multivariate losses take one column per output
             target = np.column_stack([y, y]) if name.startswith("multivariate") else y
             model(name, alpha=WARMUP_LAM, max_iter=WARMUP_MAX_ITER).fit(X, target).predict(X)
             if name in FULLY_COVERED_LOSSES:
@@ -158,13 +160,15 @@ def warmup(names: tuple[str, ...]) -> None:
 
     cache, start, lines = cache_folder(), time.perf_counter(), []
     if cache is None:
-        raise ValueError("there is no folder to keep compiled code in: set NUMBA_CACHE_DIR to a writable one")
+        raise ValueError(
+            "there is no folder to store compiled code in: set NUMBA_CACHE_DIR to a writable one"
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*stopped with status")  # these fits need not converge
         for name in names or WARMUPS:
-            before, made = time.perf_counter(), KernelCache.n_compiled
+            before, n_before = time.perf_counter(), KernelCache.n_compiled
             WARMUPS[name]()
-            compiled = pluralize(KernelCache.n_compiled - made, "function")
+            compiled = pluralize(KernelCache.n_compiled - n_before, "function")
             lines.append((name, f"{compiled} compiled in {duration(time.perf_counter() - before)}"))
     print_pairs(lines)
     click.echo(f"Total time {duration(time.perf_counter() - start)}; the compiled code is in {cache}")

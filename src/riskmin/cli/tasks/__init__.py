@@ -1,1 +1,1 @@
-"""What each kind of task needs in the command: labels, predictions, metrics."""
+"""Behavior of the commands for each task: labels, predictions, metrics."""

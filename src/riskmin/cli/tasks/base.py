@@ -75,6 +75,7 @@ def _class_codes(model: Any, y: NDArray) -> NDArray:
             f"the label {format_label(unknown[0])} is none of the model's, {known}: "
             "check the data and --target"
         )
+    # classes_ is sorted, and holds all labels of y
     index = np.searchsorted(model.classes_, y).astype(np.float64)
     return index if is_multi_output(fitted_loss(model)) else 2 * index - 1
 
@@ -82,6 +83,7 @@ def _class_codes(model: Any, y: NDArray) -> NDArray:
 def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     from sklearn.utils.class_weight import compute_sample_weight
 
+    # weights as in `fit`: class weights, normalized to sum to 1
     codes = _class_codes(model, y)
     weight = compute_sample_weight(model.class_weight, y)
     return codes, weight / weight.sum()
@@ -107,6 +109,7 @@ def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, A
         "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
         f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
     }
+    # ROC area and the metric of the loss need rows of both classes
     both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
     defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
     if both_classes:
@@ -143,6 +146,7 @@ def _check_numeric_labels(model: Any, y: Any) -> NDArray:
 
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
+    # one row of coef_ per output
     if np.ndim(getattr(model, "coef_", 0.0)) == 2:
         raise ValueError(
             f"the model predicts {len(model.coef_)} numbers per row, but a file has one label per row: "
@@ -182,6 +186,7 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     if len(y) > 1:
         result["R^2"] = metrics.r2_score(y, y_pred)
     if isinstance(loss, Poisson):
+        # the deviance takes logarithms of predictions, which may have underflowed to 0
         result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
     if isinstance(loss, Quantile):
         result[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= y_pred)
@@ -206,6 +211,7 @@ def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         "novel": float(np.mean(novel)),
         "mean loss": mean_loss(model, z, np.zeros(len(z))),
     }
+    # labels are optional; of two classes, the rarer one is taken for novel
     classes, counts = np.unique([] if y is None else y, return_counts=True)
     if len(classes) == 2:
         rare = classes[np.argmin(counts)]

@@ -42,6 +42,7 @@ def class_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
         "mean loss": mean_loss(model, loss_scores(model, X), codes),
     }
     labels = np.union1d(y, y_pred)
+    # arrays of precision, recall, F1 and number of rows, with one entry per label
     each = metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0)
     return {name: float(value) for name, value in overall.items()} | {
         "classes": {
@@ -62,7 +63,7 @@ def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
     shown = list(classes.items())
     if len(shown) > MAX_CLASSES_PRINTED:
         shown = sorted(shown, key=lambda item: item[1]["F1"])[:N_WORST_CLASSES_PRINTED]
-        click.echo(f"  of {len(classes):,} classes, the {N_WORST_CLASSES_PRINTED} with the least F1:")
+        click.echo(f"  of {len(classes):,} classes, the {N_WORST_CLASSES_PRINTED} with the lowest F1:")
     body = [
         [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
         for name, row in shown

@@ -32,6 +32,7 @@ def loss_scores(model: Any, X: Any) -> NDArray:
     from riskmin.estimators._common.fit import fitted_loss, multi_output_scores
     from riskmin.estimators._common.multi_output import is_multi_output
 
+    # intercept_ = b - threshold_: add the threshold back
     if not is_multi_output(fitted_loss(model)):
         return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
     if model.task == "hierarchy":

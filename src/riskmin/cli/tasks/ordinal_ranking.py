@@ -44,6 +44,7 @@ def ordinal_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
     """The index of each row's grade in `known`, which is sorted from the lowest to the highest."""
     index = {grade: k for k, grade in enumerate(known)}
+    # one lookup per distinct grade
     distinct, inverse = np.unique(y, return_inverse=True)
     if unknown := [grade for grade in distinct.tolist() if grade not in index]:
         names = ", ".join(format_label(grade) for grade in index)
@@ -131,6 +132,7 @@ def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         measure_for_loss(Ndcg(k=10)),
         measure_for_loss(Mrr()),
     ):
+        # the measures are defined for grades >= 0 of which one is positive
         if measure is not None and grades.min() >= 0 and grades.max() > 0:
             metrics[measure.name] = float(measure.scorer(model, X, grades, qid=qid))
     with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries

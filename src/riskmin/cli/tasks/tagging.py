@@ -67,6 +67,7 @@ def load_sentences(
 def load_all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
     """Load and concatenate the sentences of several files with the same columns."""
     corpora: list[Any] = [load_sentences(paths[0], target, qid, labels=True)]
+    # number of columns without the label, that of the first file
     width = len(corpora[0].X[0][0])
     corpora += [load_sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
     X, y = ([sentence for data in corpora for sentence in data[k]] for k in range(2))
@@ -76,7 +77,8 @@ def load_all_sentences(paths: Sequence[Path], target: str | int | None, qid: str
 def n_input_columns(model: Any) -> int | None:
     """Number of input columns, without the label, of the training sentences."""
     if model.template != "window":
-        raise ValueError("the model was fitted to features that were made in Python: predict there")
+        raise ValueError("the model was fitted to features that were made in Python: use it in Python")
+    # features are named "w[0]:the", "pos[-1]|pos[0]:DT|NN", ...: one prefix per column, "w" for the word
     prefixes = {name.partition("[")[0] for name in model.features_}
     return 1 + len(prefixes - {"w"})
 
@@ -139,6 +141,7 @@ def format_predictions(model: Any, data: Dataset, *, scores: bool, proba: bool) 
         rows = [[list(marginal.values()) for marginal in tokens] for tokens in model.predict_marginals(X)]
         return "\n".join("".join("\t".join(map(repr, row)) + "\n" for row in tokens) for tokens in rows)
     y_pred = model.predict(X)
+    # without labels, the placeholders are not printed
     y_true: Any = [[()] * len(tokens) for tokens in X] if data.y is None else data.y
     lines = []
     for tokens, true_labels, labels in zip(X, y_true, y_pred, strict=True):
@@ -209,7 +212,9 @@ def recompute_tagging_risk(model: Any, X: Any, y: Any) -> float:
 
     tokens, _ = read_tokens(model, X, None, reset=False)
     codes, _ = targets(model, y, len(y))
+    # y of a chain loss has two columns: label index and sequence number
     sentence = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
+    # score rows: the tokens, then k rows of transitions, the starts and the ends
     z = np.vstack([emissions(model, tokens.X), model.transitions_, model.start_, model.end_])
     c = np.full(len(codes), 1 / len(tokens.lengths))
     value, _ = resolve_loss(model).value_grad(z, np.column_stack([codes, sentence]), c)

@@ -79,8 +79,10 @@ def load_conll(
     [['B-NP', 'B-VP'], ['B-NP']]
     """
     lines = _lines(path, encoding)
+    # the number of columns of all tokens, with the label
     width = _width(path, lines, comments)
     label_index = _label_index(path, width, target, n_columns)
+    # the last entry is the sentence that is being read; it stays empty after blank lines
     sentences: list[list[list[str]]] = [[]]
     for number, cells in enumerate(lines, 1):
         if not cells:
@@ -104,8 +106,10 @@ def load_conll(
 
 def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     """Return the cells of every line; an empty list for a blank line."""
+    # utf-8-sig also skips a byte order mark
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     with open_decompressed(path) as stream:
+        # one byte more than the limit allows: a text of that length raises an error
         budget = MemoryBudget(path)
         raw = stream.read(budget.limit // _MEMORY_PER_BYTE + 1)
         budget.require(_MEMORY_PER_BYTE * len(raw))
@@ -191,17 +195,13 @@ def window_features(sentence: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     for number, column in enumerate(zip(*sentence, strict=True)):
         name = "w" if number == 0 else "pos" if number == 1 else f"pos{number}"
         spans = _WORD_SPANS if number == 0 else _TAG_SPANS
-        padded = [
-            "",
-            "",
-            *column,
-            "",
-            "",
-        ]  # cells are never empty, so that "" marks positions beyond the sentence
+        # two positions before and after; cells are never empty, so "" marks positions beyond the sentence
+        padded = ["", "", *column, "", ""]
         runs = {size: _runs(padded, size) for size in {size for _, size in spans}}
         for start, size in spans:
             keys.append("|".join(f"{name}[{k}]" for k in range(start, start + size)))
             columns.append(runs[size][start + 2 :])
+    # in positions 2 to last, all windows are inside the sentence, so that no feature is empty
     last = len(sentence) - 3
     return [
         dict(zip(keys, cells, strict=True))

@@ -30,7 +30,7 @@ _SPARSE_ARRAYS = {
     "coo": ("data", "row", "col"),
 }
 """Names of the arrays of a sparse matrix, by format."""
-_DECOMPRESS_BYTES = 2**20  # read at a time
+_DECOMPRESS_BYTES = 2**20  # number of bytes that are read at a time
 
 
 class _Archive:
@@ -57,6 +57,7 @@ class _Archive:
             raise self.broken(f"its array {name} is missing")
         try:
             with self.zip.open(self.members[name]) as member:
+                # the header declares the size: it must match the member before memory is allocated
                 shape, fortran_order, dtype = _header(member)
                 size = math.prod(shape) * dtype.itemsize
                 if dtype.hasobject:
@@ -65,14 +66,16 @@ class _Archive:
                     raise ValueError(f"{name} is not as long as {dtype} of shape {shape}")
                 self.budget.reserve(size)
                 flat = _read_bytes(member, size).view(dtype) if size else np.empty(0, dtype)
+                # NumPy stores text as 4 bytes per character and does not check the code points
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
                     raise ValueError(f"{name} is not text: it holds invalid code points")
         except DataError:
             raise
         except _Refused as error:
             raise DataError(self.path, None, str(error)) from error
-        except Exception as error:  # as above
+        except Exception as error:  # errors of many types, as in __init__
             raise self.broken(error) from error
+        # in Fortran order, the bytes are those of the transpose in C order
         return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
 
 
@@ -84,6 +87,7 @@ def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read the shape of an array, whether it is in Fortran order, and its dtype."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about headers written by Python 2
+        # version 1.0 has a length of 2 bytes, later versions one of 4
         version = np.lib.format.read_magic(member)
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -101,6 +105,7 @@ def _read_bytes(member: IO[bytes], size: int) -> NDArray[np.uint8]:
     while offset < size and (block := member.read(min(_DECOMPRESS_BYTES, size - offset))):
         content[offset : offset + len(block)] = np.frombuffer(block, np.uint8)
         offset += len(block)
+    # reading beyond the end makes zipfile verify the checksum
     if offset < size or member.read(1):
         raise EOFError("an array ends too soon")
     return content
@@ -117,16 +122,19 @@ def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
     if size.shape != (2,) or size.dtype.kind not in "iu" or not (size > 0).all():
         raise archive.broken(f"its sparse matrix has the shape {size.tolist()}")
     shape = int(size[0]), int(size[1])
+    # the indices of COO may also be stored as one array "coords" of shape (2, nnz)
     if kind == "coo" and "coords" in archive:
         data, *index_arrays = archive.read("data"), *np.atleast_2d(archive.read("coords"))
     else:
         data, *index_arrays = (archive.read(name) for name in _SPARSE_ARRAYS[kind])
+    # entries must be numbers, indices must be integers
     if data.dtype.kind not in "biufc" or not all(a.dtype.kind in "iu" and a.ndim == 1 for a in index_arrays):
         raise archive.broken(
             f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in index_arrays]}"
         )
     parts: Any = (data, tuple(index_arrays)) if kind == "coo" else (data, *index_arrays)
-    archive.budget.require(8 * (shape[0] + 1) + 12 * data.size)  # row pointers, and indices and values of CSR
+    # memory of the CSR matrix: 8 bytes per row pointer; 4 per index and 8 per value
+    archive.budget.require(8 * (shape[0] + 1) + 12 * data.size)
     try:
         X = sp.csr_matrix(validated_sparse(getattr(sp, f"{kind}_matrix")(parts, shape=shape)))
     except InvalidSparseMatrix as error:
@@ -171,6 +179,7 @@ def load_npz(
     """Read a .npz file; see `load`."""
     budget = MemoryBudget(path)
     with open_decompressed(path) as stream:
+        # a zip file begins with PK
         if stream.read(2) != b"PK":
             raise DataError(
                 path, None, "this is not an .npz file; save it by numpy.savez or scipy.sparse.save_npz"
@@ -199,6 +208,7 @@ def load_npz(
 
 def in_memory(stream: IO[bytes], budget: MemoryBudget) -> IO[bytes]:
     """Return the file, or its whole decompressed content: .npz and Parquet are read from their end."""
+    # an uncompressed file: it is read from disk, and can seek
     if isinstance(stream, io.BufferedReader):
         return stream
     parts = []

@@ -40,6 +40,7 @@ class ParquetRows:
         """Open the file, after checking that its largest row group fits into memory."""
         import pyarrow.parquet as pq
 
+        # reading in batches still needs the memory of a row group
         budget = MemoryBudget(self.path)
         with self._parsed():
             file = pq.ParquetFile(in_memory(stream, budget))
@@ -81,12 +82,14 @@ class ParquetRows:
 
     def batches(self) -> Iterator[Dataset]:
         """Yield all rows, in batches."""
+        # at most 2^16 rows and 2^22 cells per batch
         batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
         with open_decompressed(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():
                 batches = file.iter_batches(batch_size=batch_size)
             while (batch := self._next(batches)) is not None:
+                # a damaged file may have other columns, or more rows, than its metadata
                 if list(batch.schema.names) != self._schema[0] or start + len(batch) > self.n:
                     raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
                 yield self._dataset(batch, start)
@@ -109,6 +112,7 @@ class ParquetRows:
         for k, i in enumerate(roles.features):
             with np.errstate(over="ignore"):
                 X[:, k] = _column(self.path, names[i], batch.column(i), start)
+        # labels may be strings; query ids are read exactly
         y = qid = None
         if (t := roles.target) is not None:
             y = _column(self.path, names[t], batch.column(t), start, words=True)
@@ -120,6 +124,7 @@ class ParquetRows:
 def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> Dataset:
     """Read a Parquet file; see `load`."""
     rows = ParquetRows(path, selection, dtype)
+    # X and the labels
     MemoryBudget(path).require(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
     X = np.empty((rows.n, len(rows.roles.features)), dtype)
     y, qid, start = [], [], 0
@@ -153,6 +158,7 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
         raise DataError(
             path, None, f"row {row}, column {name!r}: the cell is empty; fill it in or leave out the row"
         )
+    # of a dictionary-encoded column, the type of its values
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if words:
@@ -160,6 +166,7 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
         raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
     try:
         cells = column.to_numpy(zero_copy_only=False)
+        # dates and time differences would be converted to their number of nanoseconds
         if cells.dtype.kind in "mM":
             raise TypeError("dates would pass for nanoseconds")
         numbers: NDArray[np.float64] = cells.astype(np.float64)

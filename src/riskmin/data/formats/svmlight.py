@@ -81,6 +81,7 @@ def load_svmlight(
 
 def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK_BYTES) -> SvmlightReader:
     """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
+    # a path is opened and decompressed here; an open file is read as it is
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = SvmlightReader(
         str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings
@@ -108,10 +109,10 @@ def text_chunks(file: IO[bytes], size: int, budget: MemoryBudget) -> Iterator[by
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
+        # the memory for parsing a line of this length
         if step > size:
-            budget.require(
-                _SCRATCH_PER_BYTE * (len(tail) + len(data))
-            )  # memory for parsing a line of this length
+            budget.require(_SCRATCH_PER_BYTE * (len(tail) + len(data)))
+        # the text up to the last newline is complete; the tail is continued by the next read
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             tail, step = tail + data, 2 * step
@@ -133,6 +134,7 @@ class _GrowingArray:
         """Append numbers, converted to the dtype of the array."""
         size = self.size + len(values)
         if size > len(self.array):
+            # growing by a factor of 9/8 makes the number of reallocations logarithmic
             capacity = size + size // 8
             self.budget.reserve((capacity - len(self.array)) * self.array.itemsize)
             self.array.resize(capacity, refcheck=False)
@@ -172,6 +174,7 @@ class SvmlightReader:
             else kernel.LABEL_OPTIONAL
         )
         self.tens, self.table = kernel.powers_of_ten()
+        # counters of the compiled parser; -1 and the largest integer mean that none was seen yet
         self.state = np.zeros(kernel.N_STATE, np.int64)
         self.state[kernel.LINE_NUMBER] = 1
         self.state[[kernel.HAS_QID, kernel.LARGEST_INDEX]] = -1
@@ -198,6 +201,7 @@ class SvmlightReader:
         """Return the largest index that n_features allows, by what is known of the index base so far."""
         if self.n_features is None:
             return _INT64_MAX
+        # in mode "auto", indices are taken to start from 1 until a 0 occurs
         from_zero = (
             self.state[self.kernel.SMALLEST_INDEX] == 0 if self.zero_based == "auto" else self.zero_based
         )
@@ -225,7 +229,7 @@ class SvmlightReader:
             state,
         )
         rows, n = int(state[k.N_ROWS]), int(state[k.N_VALUES])
-        # These checks concern rows before the one at which the parser stopped: the first error is reported.
+        # errors of earlier rows first: the rows before the one at which the parser stopped
         self._patch(text, self._slow[: state[k.N_SLOW]].tolist(), rows)
         self._check(rows)
         values = self._cast(n, rows)
@@ -238,9 +242,11 @@ class SvmlightReader:
     def parse(self, text: bytes) -> None:
         """Parse the next chunk and append its rows."""
         rows = self.read(text)
+        # indices are int32 until one does not fit
         if self.state[self.kernel.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.budget.reserve(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
+        # the ends of a chunk are relative to its first value
         self.indptr.append(rows.ends + self.values.size)
         self.indices.append(rows.indices)
         self.values.append(rows.values)
@@ -253,6 +259,7 @@ class SvmlightReader:
 
         Each entry of `slow` is (position, start, stop): the position of a value, or -1 - row for a label.
         """
+        # one tuple of labels per row; rows without labels keep the empty one
         label_sets: list[tuple[float, ...]] = [()] * rows
         for position, start, stop in slow:
             token = text[start:stop]
@@ -313,6 +320,7 @@ class SvmlightReader:
 
     def _check_labels(self, missing: NDArray[np.bool_]) -> None:
         """Raise a DataError unless all rows have labels, or none has."""
+        # the first row of the file decides; the parser marks a missing label by NaN
         self.unlabeled = self.unlabeled if self.count else bool(missing[0])
         mixed = missing != self.unlabeled
         if mixed.any():
@@ -333,6 +341,7 @@ class SvmlightReader:
         if code == k.TOO_LARGE:
             return self._too_large(int(token), line)
         shown = quote(token)
+        # with indices from 1, the parser reports an index 0 as not above the last one
         if code == k.UNSORTED and self.zero_based is False and int(token.partition(b":")[0]) == 0:
             return DataError(self.name, line, "the index 0 in a file that counts from 1; use zero_based=True")
         return DataError(
@@ -364,10 +373,12 @@ class SvmlightReader:
 
     def dataset(self) -> Dataset:
         """Return all rows as a data set."""
+        # only now is the index base certain: a 0 in the last row would have made it 0
         width, indices = self.width, self.indices.trimmed()
         if self.one_based:
             indices -= 1
         X = csr_matrix((self.values.trimmed(), indices, self.indptr.trimmed()), shape=(self.count, width))
+        # the parser accepts only rows with increasing indices: SciPy need not check
         X.has_sorted_indices = X.has_canonical_format = True
         y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.trimmed()
         if self.multilabel:

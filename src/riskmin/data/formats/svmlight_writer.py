@@ -38,11 +38,13 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     -1.0 2:2.0
     """
     X = csr_matrix(validated_sparse(X) if issparse(X) else X)
+    # the entries of row i are those from indptr[i] to indptr[i + 1]
     rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
     labels = np.asarray(y, np.float64).tolist()
     queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]
     with atomic_write(path) as file:
         for (start, stop), label, query in zip(rows, labels, queries, strict=True):
             entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
+            # repr is the shortest decimal that reads back as the same float64
             pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)
             file.write(f"{label!r}{query}{pairs}\n".encode("ascii"))

@@ -63,6 +63,7 @@ def _query_column(
     index = _column_index(path, names, "qid" if qid is None else qid, "query ids")
     if index is None and qid is not None:
         raise DataError(path, None, f"there is no column {qid!r}; the columns are {_abbreviated(names)}")
+    # a column called "qid" that is named as the target is not used for query ids
     if index is None or index != _column_index(path, names, target, "target"):
         return index
     if qid is not None:
@@ -82,6 +83,7 @@ def assign_roles(
     ids = _query_column(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
     label_index = _column_index(path, names, target, "target")
+    # without a given target: the first known name, else the last column
     if target is None:
         label_index = next(
             (names.index(name) for name in _TARGET_NAMES if name in [names[i] for i in others]),
@@ -94,6 +96,7 @@ def assign_roles(
             and names[label_index] not in _TARGET_NAMES
         ):
             label_index = None  # the last column may be a feature
+    # a table to predict on, with exactly the features of the model
     if not require_labels and n_features == len(others):
         label_index = None
     elif label_index is None and target is not None and require_labels:
@@ -175,6 +178,7 @@ class Lines:
             number += 1
             if len(line) == _LINE_CHARACTERS:
                 line = self._whole_line(line)
+            # an odd number of quotes opens or closes a quoted cell; an escaped quote is doubled, so even
             if '"' in line and line.count('"') % 2:
                 quoted = not quoted
                 self.number = number
@@ -213,19 +217,22 @@ def inspect_table(path: PathLike, tsv: bool) -> TextTable:
         cells = [
             cell.strip() for cell in next(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
         ]
+    # a first row of numbers only is data: then columns are called x0, x1, ...
     header = any(_as_number(cell) is None for cell in cells)
     return TextTable(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
 
 
 def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
     """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
+    # loadtxt converts the strings of these columns to codes, numbered in order of appearance
     converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
     max_rows = max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
-        for first in lines:  # loadtxt would warn about an empty file
+        # one line is read ahead, since loadtxt warns about input without lines
+        for first in lines:
             block: NDArray[np.float64] = np.loadtxt(
                 itertools.chain([first], lines),
                 delimiter=table.delimiter,
@@ -252,6 +259,7 @@ def row_blocks(
     empty = True
     for block in _blocks(table, codes):
         empty = False
+        # the caller turns a ValueError into an error with the line and the column
         if not np.isfinite(block).all():
             raise ValueError("not finite")
         with np.errstate(over="ignore"):
@@ -274,6 +282,7 @@ def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, in
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
     for block, block_labels, ids in row_blocks(table, roles, dtype, codes):
+        # X, and 8 bytes each for the label and the query code of a row
         budget.reserve(block.nbytes + 16 * len(block))
         X.append(block)
         if block_labels is not None:
@@ -289,6 +298,7 @@ def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, in
 
 def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
     """Join blocks of rows, and free each once it is copied."""
+    # from the last block to the first, since list.pop from the end is O(1)
     X = np.empty((sum(map(len, blocks)), blocks[0].shape[1]), blocks[0].dtype)
     stop = len(X)
     while blocks:
@@ -304,6 +314,7 @@ def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDAr
         raise_first_bad_cell(table, roles, "a query id is missing")
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
+    # int first: float64 would round integers beyond 2^53
     if all(_as_number(word) is not None for word in words):
         try:
             ids = np.array([int(word) for word in words], np.int64)
@@ -320,6 +331,7 @@ def raise_first_bad_cell(table: TextTable, roles: ColumnRoles, cause: object) ->
         for row in rows:
             if not _not_blank("".join(row)) and len(row) <= 1:
                 continue
+            # the first row that is not blank is the header
             if header:
                 header = False
                 continue
@@ -353,6 +365,7 @@ def check_class_names(table: TextTable, roles: ColumnRoles, words: list[str]) ->
         raise_first_bad_cell(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
+    # a first row such as "1.5,2.0,cat", whose last cell is also a label, is data without a header
     other_names = [name for i, name in enumerate(table.names) if i != target]
     if table.names[target] in words and all(_as_number(name) is not None for name in other_names):
         problem = "it reads as a row of data, but the first row must name the columns; add a header"
@@ -373,6 +386,7 @@ def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *
     """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
     roles = assign_roles(path, table.names, *selection)
+    # first with labels as numbers; if a cell is not a number, once more with labels as strings
     try:
         data = _read(table, roles, dtype, None)
     except DataError:

@@ -92,6 +92,7 @@ def convert(
     dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
     stream = open_stream(source, kind, selection, dtype, zero_based)
+    # dense rows have a fixed length, so that the number of columns must be known before the first row
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
         raise DataError(source, None, "its number of columns is known only at its end; give n_features")
     _write(stream, folder, dtype, layout, shard_mb, force, watch)
@@ -141,6 +142,7 @@ def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
         raise ValueError(f"{target} cannot be written: there is no folder {folder.parent}; make it first")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
         raise ValueError(f"{target} cannot be written: the folder {folder.parent} is not writable")
+    # first restore a folder that a killed process had renamed in order to replace it
     recover(folder, META)
     if not os.path.lexists(folder):
         return folder
@@ -161,6 +163,7 @@ def _write(
     if not 0 < shard_mb < float("inf"):
         raise ValueError(f"shard_mb is {shard_mb!r}; give a number above 0")
     sparse = stream.sparse if layout == "auto" else layout == "sparse"
+    # a second pass is needed if labels turn out to be strings; the files of the first are discarded
     done = False
     while not done:
         with StoreWriter(folder, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
@@ -176,6 +179,7 @@ def _fill(writer: StoreWriter, stream: RowStream, force: bool, watch: ProgressCa
             if watch is not None:
                 watch(writer.rows, writer.bytes, stream.fraction_read)
     except RestartStream:
+        # the writer, as a context manager, removes the rows written so far
         return False
     with writer.errors():
         writer.close(stream, force=force)

@@ -20,6 +20,7 @@ def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray
             if np.lib.format.read_magic(file) != (1, 0):
                 raise ValueError("it is of another version of the format")
             actual = np.lib.format.read_array_header_1_0(file)
+            # the size of the file must be that of the header and of all entries
             header_size, size, count = file.tell(), os.fstat(file.fileno()).st_size, int(np.prod(shape))
             expected = header_size + count * dtype.itemsize
             if actual != (shape, False, dtype):
@@ -28,6 +29,7 @@ def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray
                 defect = "truncated" if size < expected else "too long"
                 problem = f"the file is {defect}, {size} bytes instead of {expected}; convert the data anew"
                 raise DataError(path, None, problem)
+            # without entries there is nothing to map
             if count == 0:
                 return np.empty(shape, dtype)
             return np.frombuffer(memory_map.map_file(file), dtype, count, header_size).reshape(shape)
@@ -36,6 +38,6 @@ def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray
     except OSError as error:
         problem = f"it cannot be read ({error.strerror or error}); convert the data anew"
         raise DataError(path, None, problem) from error
-    except Exception as error:  # NumPy's parser of headers has many ways to fail
+    except Exception as error:  # NumPy's parser of headers raises errors of many types
         problem = f"it is not the array that was written ({error}); convert the data anew"
         raise DataError(path, None, problem) from error

@@ -69,9 +69,8 @@ class StoreReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        meta, self.meta_crc32 = _read_meta(
-            path
-        )  # meta.json holds all checksums, so its CRC identifies the data
+        # meta.json holds all checksums, so its CRC-32 identifies the data
+        meta, self.meta_crc32 = _read_meta(path)
         try:
             self.rows, self.columns, self.nnz = (_count(meta, k) for k in ("rows", "columns", "numbers"))
             self.sparse, self.shards = meta["sparse"] is True, list(meta["shards"])
@@ -90,6 +89,7 @@ class StoreReader:
 
     def _check_shards(self) -> None:
         """Raise a ValueError unless the shards are contiguous and cover all rows and numbers."""
+        # the first row and the first stored entry of the next shard
         row = entry = 0
         for shard in self.shards:
             (start, stop), (first, last) = shard["rows"], shard["numbers"]
@@ -120,6 +120,7 @@ class StoreReader:
     def verify(self, start: int = 0, stop: int | None = None) -> None:
         """Verify the checksums of the shards that hold these rows; each once while the store is open."""
         stop = self.rows if stop is None else stop
+        # the shards that overlap the rows
         unverified = [
             k
             for k, shard in enumerate(self.shards)
@@ -136,6 +137,7 @@ class StoreReader:
     def _verify(self, k: int) -> None:
         """Verify the checksums and the indices of shard k."""
         (start, stop), (first, last) = self.shards[k]["rows"], self.shards[k]["numbers"]
+        # ranges of the arrays that belong to the shard; y, qid and X have one entry or row per row
         spans = {"data": (first, last), "indices": (first, last), "indptr": (start, stop + 1)}
         where = f"shard {k + 1} of {len(self.shards)} (rows {start + 1} to {stop})"
         for name, array in self.arrays.items():
@@ -156,6 +158,7 @@ class StoreReader:
 
     def _indices_valid(self, start: int, stop: int, first: int, last: int) -> bool:
         """Whether all row pointers and column indices of a shard are within bounds."""
+        # row pointers: from first to last, and never decreasing
         ends = self.arrays["indptr"][start : stop + 1]
         indices = self.arrays["indices"][first:last]
         # as unsigned integers, negative indices are too large as well
@@ -175,8 +178,9 @@ class StoreReader:
             return self.arrays["X"][start:stop]
         ends = self.arrays["indptr"][start : stop + 1]
         first, last = int(ends[0]), int(ends[-1])
-        # SciPy's constructor would copy the indices, to give them the dtype of the row pointers
+        # attributes are set directly: SciPy's constructor would copy the indices to unify their dtype
         csr = sp.csr_matrix((stop - start, columns or self.columns), dtype=self.dtypes["data"])
+        # row pointers relative to the first row, in the dtype of the indices if they fit
         use_int32 = last - first <= _INT32_MAX and self.dtypes["indices"] == np.int32
         csr.indptr = (ends - first).astype(np.int32 if use_int32 else np.int64)
         csr.indices, csr.data = self.arrays["indices"][first:last], self.arrays["data"][first:last]
@@ -202,6 +206,7 @@ class StoreReader:
 
     def _decoded(self, name: str, words: list[Any], codes: NDArray[Any]) -> NDArray[Any]:
         """Return the strings that integer codes stand for."""
+        # codes come from a file: check them before they are used as indices
         integral = np.rint(codes) == codes if codes.dtype.kind == "f" else True
         if len(codes) and not (np.all(integral) and codes.min() >= 0 and codes.max() < len(words)):
             problem = f"it is broken: {name}.npy has codes that are not in meta.json; convert the data anew"
@@ -239,13 +244,14 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
 
 @lru_cache(maxsize=16)
 def _cached_store(path: Path, stamp: tuple[int, int]) -> StoreReader:
-    """Open a store; `meta_crc32` is the modification time and the inode of meta.json, as a cache key."""
+    """Open a store; `stamp`, the modification time and the inode of meta.json, is part of the cache key."""
     return StoreReader(path)
 
 
 def open_store(path: PathLike) -> StoreReader:
     """Return the open store of a folder; within a process, it is opened again only if it was rewritten."""
     path = Path(path).absolute()
+    # rewritten data have another meta.json, and so another key in the cache
     try:
         status = (path / "meta.json").stat()
     except OSError:
@@ -299,6 +305,7 @@ def load_stored(
             path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew with that dtype"
         )
     columns = n_features or store.columns
+    # sparse data may get more columns, all of them zero
     if columns < store.columns or (columns > store.columns and not store.sparse):
         problem = (
             f"it has {store.columns} features where {n_features} are expected; check that it is the right one"
@@ -346,7 +353,7 @@ class StoredMatrix:
         The folder, by a path that is valid on all workers.
     columns : int
         The number of columns; it may exceed that of the data.
-    stamp : int
+    meta_crc32 : int
         CRC-32 of the metadata, by which replaced data are detected.
     """
 

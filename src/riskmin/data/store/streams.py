@@ -18,7 +18,7 @@ _CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
 
 
 class RowChunk(NamedTuple):
-    """A chunk of rows: dense, or (values, column indices, end of each row among these)."""
+    """A chunk of rows: dense, or (values, column indices, end of each row in the values)."""
 
     X: NDArray[Any] | tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     y: NDArray[Any] | None
@@ -91,6 +91,7 @@ class SvmlightStream(_StreamDefaults):
         with open_decompressed(self.path, self.meter) as file:
             for text in svmlight.text_chunks(file, svmlight.CHUNK_BYTES, reader.budget):
                 rows = reader.read(text)
+                # a chunk may have comments and blank lines only
                 if len(rows.ends):
                     y = None if reader.unlabeled else rows.labels
                     X = rows.values, rows.indices, rows.ends
@@ -127,6 +128,7 @@ class TableStream(_StreamDefaults):
             row_blocks,
         )
 
+        # for each column of strings, the code of each distinct string
         codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
         try:
             for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes):
@@ -134,6 +136,7 @@ class TableStream(_StreamDefaults):
         except DataError:
             raise
         except ValueError as error:
+            # a cell is not a number: it may be a label, unless labels are read as strings already
             if self.string_labels or self.roles.target is None:
                 raise_first_bad_cell(self.table, self.roles, error)
             self.string_labels = True
@@ -174,6 +177,7 @@ class DatasetStream(_StreamDefaults):
 
     def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
         self.parts, self.dtype, self.names = iter(parts), dtype, names
+        # the first part determines the number of columns and whether X is sparse
         self.first_part = self._next()
         if self.first_part is None:
             raise ValueError("there are no rows to save: give one data set at least")
@@ -205,6 +209,7 @@ class DatasetStream(_StreamDefaults):
                     f"some rows have {p} columns{' and are sparse' if sp.issparse(part.X) else ''}, but the "
                     f"first have {self.columns}: give rows of the same kind"
                 )
+            # at most 2^22 entries per dense chunk
             step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
             for i in range(0, n, step):
                 self.fraction_read = i / n
@@ -214,6 +219,7 @@ class DatasetStream(_StreamDefaults):
     def _chunk(self, part: Dataset, i: int, j: int) -> RowChunk:
         """Return the rows i to j - 1 of a data set; raise a ValueError if they are not finite."""
         y, qid = (None if a is None else a[i:j] for a in (part.y, part.qid))
+        # values that overflow in float32 become infinite and are reported below
         with np.errstate(over="ignore"):
             X: Any = part.X[i:j].astype(self.dtype)
         if self.sparse:

@@ -2,7 +2,7 @@
 
 Each chunk of rows is appended to .npy files in a hidden folder next to the target. Their headers, which
 contain the lengths, are written last, and `meta.json` after them; then the folder is renamed, or exchanged
-for the one that it replaces.
+with the folder that it replaces.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ NPY_HEADER_BYTES = 128
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return the header of a .npy file, format version 1.0."""
+    # magic and version (8 bytes), length of the text (2 bytes), the text padded with blanks, a newline
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
     return (
         b"\x93NUMPY\x01\x00"
@@ -49,6 +50,7 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def checksum(a: NDArray[Any], before: int = 0) -> int:
     """Return the CRC-32 of the bytes of an array in C order, continued from the CRC-32 `before`."""
+    # in blocks of 1 MB, between which the pages of memory-mapped data may be released
     raw: Any = a.reshape(-1).view(np.uint8)
     for i in release_between(range(0, len(raw), 2**20)):
         before = zlib.crc32(raw[i : i + 2**20], before)
@@ -57,6 +59,7 @@ def checksum(a: NDArray[Any], before: int = 0) -> int:
 
 def unexpected_file(folder: Path) -> str | None:
     """Return the name of a file in a folder that does not belong to stored data; None if there is none."""
+    # only known names, and a meta.json of this format, unless it is damaged
     names = sorted(path.name for path in folder.iterdir())
     others = [name for name in names if name not in FILES or (folder / name).is_dir()]
     if others or not names:
@@ -74,6 +77,7 @@ class AppendOnlyArray:
     def __init__(self, folder: Path, name: str, dtype: Any, like: os.stat_result | None) -> None:
         self.path, self.dtype, self.like = folder / f"{name}.npy", np.dtype(dtype), like
         self.file: IO[bytes] = atomic_files.create(self.path, like)
+        # space for the header, which is written last, when the length is known
         self.file.seek(NPY_HEADER_BYTES)
         self.size, self.crc = 0, 0
 
@@ -140,6 +144,7 @@ class _StringEncoder:
 
     def codes(self, a: NDArray[Any]) -> NDArray[np.int64]:
         """Return the code of each string; new strings get the next codes."""
+        # one dictionary lookup per distinct string, not per row
         unique, inverse = np.unique(a, return_inverse=True)
         numbers = [self.words.setdefault(str(word), len(self.words)) for word in unique]
         codes: NDArray[np.int64] = np.array(numbers, np.int64)[inverse]
@@ -226,6 +231,7 @@ class StoreWriter:
             if labels is not None:
                 self._add_labels(name, labels)
         self.rows += n
+        # bytes of the values, and 4 per column index
         size = (self.nnz - self.shard_first_number) * (self.dtype.itemsize + 4 * self.sparse)
         if size >= self.shard_bytes:
             self._end_shard()
@@ -234,7 +240,8 @@ class StoreWriter:
         """Append sparse rows whose column indices start from `index_base`."""
         values, indices, ends = X
         array = self.arrays["indices"]
-        if array.size and index_base < self.index_base:  # the first index 0: shift the indices written so far
+        # the first index 0 shows that indices start from 0: shift those that were written as if from 1
+        if array.size and index_base < self.index_base:
             self._map("indices", lambda a: a + 1)
         self.index_base = index_base
         if (
@@ -270,6 +277,7 @@ class StoreWriter:
 
     def _map(self, name: str, f: Callable[[NDArray[Any]], NDArray[Any]], dtype: Any = None) -> None:
         """Apply f to an array as far as it is written, and update its checksums."""
+        # the end of each finished shard, in stored entries or in rows
         ends = [shard["numbers" if name == "indices" else "rows"][1] for shard in self.shards]
         for shard, crc in zip(self.shards, self.arrays[name].map(ends, f, dtype), strict=True):
             shard["crc32"][name] = crc
@@ -293,11 +301,14 @@ class StoreWriter:
         if classes == [""]:  # a column of empty cells: there are no labels
             self._drop("y")
             classes = None
+        # codes of class names were written as float64, like numeric labels
         if classes is not None:
             self._map("y", lambda codes: codes, np.int64)
+        # query ids that are integers replace their codes; strings are stored in meta.json
         if queries is not None and queries.dtype.kind != "U":
             self._map("qid", lambda codes: queries[codes])
         for name, array in self.arrays.items():
+            # labels and query ids have one entry per row
             if array.size != (self.rows if name in ("y", "qid") else array.size):
                 raise ValueError(
                     f"some rows have no {name}, but others have: give it for all rows or for none"
@@ -321,6 +332,7 @@ class StoreWriter:
             "feature_names": stream.names,
             "shards": self.shards,
         }
+        # meta.json last: without it, a folder does not count as stored data
         with atomic_files.create(self.folder / META, self.like) as file:
             file.write(json.dumps(meta, ensure_ascii=False).encode())
             atomic_files.sync(file)
@@ -338,10 +350,10 @@ class StoreWriter:
     def _rename(self, force: bool) -> None:
         """Move the folder to its target; remove the folder that it replaced."""
         if force:
-            check_replaceable(self.target)  # it may contain other files by now
-            atomic_files.delete(
-                atomic_files.backup_name(self.target), FILES
-            )  # left by a process that was killed after the exchange
+            # checked again: other files may have been added while the data were written
+            check_replaceable(self.target)
+            # a backup is left by a process that was killed after the exchange
+            atomic_files.delete(atomic_files.backup_name(self.target), FILES)
         old = atomic_files.move_into_place(self.folder, self.target, replace=force)
         atomic_files.sync_folder(self.target.parent)
         if old is not None:
@@ -380,6 +392,7 @@ def _to_dense(
     X: tuple[NDArray[Any], ...], index_base: int, columns: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Return sparse rows, with column indices from `index_base`, as dense ones."""
+    # the row of each value: row k has ends[k] - ends[k - 1] of them
     values, indices, ends = X
     dense = np.zeros((len(ends), columns), dtype)
     dense[np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)), indices - index_base] = values

@@ -1,1 +1,1 @@
-"""What the estimators share: input validation, classes, outputs, fitting, warnings."""
+"""Code shared by the estimators: input validation, classes, outputs, fitting, warnings."""

@@ -84,6 +84,7 @@ def diagnose_run(objective: Objective, result: Result, given: Any) -> Convergenc
     if result.status in ("converged", "interrupted"):
         return ConvergenceHints()
     moments = sampled_moments(objective.risk)
+    # taggers, and risks that are not linear in the rows of a matrix, have no moments
     off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)
     return ConvergenceHints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
 
@@ -103,6 +104,7 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
     ([1], [2], 2000000)
     """
     deviation = np.sqrt(moments.variance)
+    # constant columns have no scale; overflow makes a deviation infinite
     columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
@@ -127,6 +129,7 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
 
 def untried_solver(objective: Objective, result: Result, given: Any) -> str | None:
     """Return the name of a solver that supports the problem and was not tried, or None."""
+    # a solver chosen by the user failed: the automatic selection was not tried
     if not (given is None or given == "auto" or isinstance(given, Auto)):
         return "auto"
     loss, reg = loss_of(objective.risk), absorb_sizes(penalized_part(objective.reg))
@@ -138,9 +141,11 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
         candidates.append("lbfgs")
     if smooth and isinstance(reg, (L1, Elastic)):
         candidates.append("owlqn")
+    # Bundle supports every loss and every regularizer
     candidates.append("bundle")
     if not smooth and isinstance(loss, Smoothable) and isinstance(reg, Smooth):
         candidates.append("smoothing")
+    # result.solver names the classes of all solvers of the run
     return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
 
 
@@ -162,6 +167,7 @@ def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
     result = model.result_
     if result.status == "interrupted":
         return phrases.resume
+    # no solver and no limit helps against rounding
     if result.status == "stalled" and result.gap <= ROUNDING_LIMITED_GAP * abs(result.value):
         return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
     limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}

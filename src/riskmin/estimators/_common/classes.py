@@ -42,6 +42,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
+        # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1
         labels = codes.astype(np.float64)
         return labels if is_multi_output(loss) else 2 * labels - 1, weight, classes
 

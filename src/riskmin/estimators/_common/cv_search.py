@@ -40,6 +40,7 @@ class LabeledRows(NamedTuple):
 
     def subset(self, rows: Any) -> LabeledRows:
         """Return some of the rows, without those of weight zero."""
+        # a mask, a slice or an array of indices becomes an array of indices
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
@@ -48,6 +49,7 @@ class LabeledRows(NamedTuple):
 
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
+        # a joint loss fits all outputs in one problem
         if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
@@ -77,7 +79,8 @@ def search_alphas(
     ----------
     template : estimator
         Template of all fits, whose alpha is ignored.
-    data : Rows
+    data : LabeledRows
+        All rows, of which the folds are subsets.
     alphas : array or int
         The values of alpha, or the size of the default grid.
     splits : pairs of arrays
@@ -92,9 +95,10 @@ def search_alphas(
     check_parameters(template)
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
-    whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
+    used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
+    problems = [_fold_problem(template, part).objective for part in used.by_problem(template)]
     for problem in problems:
+        # a user-defined loss is tested for convexity once, not in every fold
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
     if not resolve_loss(template).separable:
         risk = problems[0].risk
@@ -105,6 +109,7 @@ def search_alphas(
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
+    # a list, since messages name the number of folds
     folds = list(splits)
     done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
         delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
@@ -130,6 +135,7 @@ class _FoldProblem(NamedTuple):
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
         """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
         risk: Any = self.objective.risk
+        # results of a path differ from the objective in lam only
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
             result = self.scaling.with_zeroed_constants(J, result)
@@ -138,6 +144,7 @@ class _FoldProblem(NamedTuple):
 
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
+    # the classes of these rows: a fold may lack some
     labels, weight, classes = template._encode_labels(rows.y, rows.weight)
     n_classes = len(classes) if template.task == "classification" else None
     risk = build_risk(
@@ -171,6 +178,7 @@ def _score_alphas(
 ) -> tuple[list[float], int]:
     problems = [_fold_problem(template, part) for part in train.by_problem(template)]
     paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
+    # keyword arguments of the scorer
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
@@ -188,6 +196,7 @@ def _score_alphas(
         else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
             model._set_fitted(w, b, None, train.X, train.y, weight)
+        # the scorer sees a fitted estimator, as in scikit-learn
         scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
@@ -204,6 +213,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
         max_iter=int(template.max_iter),
         max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
     )
+    # an incomplete path has no scores: let Ctrl-C end the search
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
     return results
@@ -211,6 +221,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
 
 def _takes_weights(scorer: Any) -> bool:
     """Whether a scorer takes weights; those of scikit-learn pass keywords on to their score function."""
+    # `_score_func` is the metric inside a scorer that `make_scorer` returned
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 

@@ -117,6 +117,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
+    # w of a tagger also has transitions, starts and ends, which belong to no feature
     if model.task != "tagging":
         reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
@@ -194,6 +195,7 @@ def fit_linear(
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X."""
+    # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - getattr(risk, "n_intercepts", 0)
     return Objective(
         risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
@@ -226,6 +228,7 @@ def fit_objective(
     risk: Any = objective.risk
     if scaling is not None:
         result = scaling.with_zeroed_constants(objective, result)
+    # minimize over b once more, at the final w
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
     # a run may converge to w = 0: the note explains why, and how to avoid it
@@ -233,6 +236,7 @@ def fit_objective(
         result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
     )
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    # kernel machines and taggers do not standardize
     if hasattr(model, "standardize"):
         model.scale_ = None if scaling is None else scaling.scale
     model._hints = diagnose_run(objective, result, model.solver)
@@ -247,6 +251,7 @@ def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, 
     excess = lower - value
     if excess <= 1e-9 * abs(value):
         return
+    # cancellation leaves errors of the order of eps R(0), however small J is
     inner = unwrap_risk(risk)
     if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
         raise RuntimeError(
@@ -284,6 +289,7 @@ def build_risk(
     n_outputs: int | None = None,
 ) -> Risk | ProfiledIntercept | Adaptive:
     """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
+    # estimators with classes or outputs pass the form of the loss that they fit
     loss = resolve_loss(model) if loss is None else loss
     return linear_risk(
         X,
@@ -324,8 +330,10 @@ def _best_intercept(
     risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
 ) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
+    # centered squared losses: b follows from w and the means
     if isinstance(risk, CenteredIntercepts):
         return risk.intercept(result.w), result.value
+    # no intercept, or explicit ones, which are entries of w
     if isinstance(risk, Risk):
         return 0.0, result.value
     if isinstance(risk, ProfiledIntercept):
@@ -340,11 +348,13 @@ def _best_intercept(
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
     coordination: Any = coordination_of(risk)
+    # `rank` exists for MPI only
     if not model.verbose or getattr(coordination, "rank", 0) > 0:
         yield model.callback
         return
     from riskmin.report.progress import Progress
 
+    # the display comes first, so that it also shows the iterate at which the callback stops
     with Progress(tol=model.tol) as display:
 
         def both(iterate: Iterate, row: dict[str, float]) -> Any:
@@ -377,15 +387,18 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
+    # the offset is subtracted in `decision_function`
     if model.task == "novelty":
         return affine_scores(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
         return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    # coef_ is (k, p), and products take the (p, k) matrix in row-major order
     return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
 
 
 def multi_output_scores(model: Any, X: Any) -> NDArray:
     """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
+    # `coef_` of two classes is a difference: unpack the weights of both classes from w
     w, k = np.asarray(model.result_.w), len(model.classes_)
     coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
     return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

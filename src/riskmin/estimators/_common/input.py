@@ -77,6 +77,7 @@ def check_readable(data: Any, name: str) -> Any:
     """
     if isinstance(data, str):
         return data  # "no_validation"
+    # compiled loops follow the indices without bounds checks
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
         return validated_sparse(data)
@@ -90,6 +91,7 @@ def _partitioned(X: Any) -> PartitionedMatrix:
 
 def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:
     """Return an object with the column names: metadata of a frame or the first partition; else `rows`."""
+    # `_meta` is the empty frame that describes a Dask dataframe
     candidates = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
     return next((frame for frame in candidates if hasattr(frame, "columns")), rows)
 
@@ -125,6 +127,7 @@ def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: 
 
 def executor_for(model: Any, X: Any) -> Any:
     """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
+    # n_jobs has no effect on rows that come with an executor
     executor = X.executor if isinstance(X, PartitionedMatrix) else None
     if executor is not None:
         return executor
@@ -142,6 +145,7 @@ def select_rows(X: Any, mask: NDArray) -> Any:
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
         if mask[i:j].any()
     ]
+    # a source can be split at any row, so the mask is applied to it as a whole
     source = None if X.source is None else RowSubsetSource(X.source, np.flatnonzero(mask))
     return PartitionedMatrix(parts, X.executor, source)
 
@@ -149,6 +153,7 @@ def select_rows(X: Any, mask: NDArray) -> Any:
 def _subset(part: Any, rows: NDArray) -> Partition:
     """Return some rows of a partition; one held by workers keeps its type, which its executor recognizes."""
     subset = RowSubset(part, rows)
+    # only partitions held by workers have `pick`
     if not hasattr(part, "pick"):
         return subset
     remote: Partition = replace(part, shape=subset.shape, nnz=subset.nnz, pick=SelectRows(rows, part.pick))
@@ -184,6 +189,7 @@ class RowSubset:
     @property
     def nnz(self) -> int:
         """Estimate of the stored entries: those of the partition times the fraction of its rows."""
+        # an estimate: counting would read the rows
         return round(self.part.nnz * len(self.rows) / max(self.part.shape[0], 1))
 
     @property
@@ -208,6 +214,7 @@ class RowSubsetSource:
     rows: NDArray
 
     def part(self, start: int, stop: int) -> Partition:
+        # the smallest contiguous range of the source that holds these rows
         first, last = int(self.rows[start]), int(self.rows[stop - 1])
         return RowSubset(self.source.part(first, last + 1), self.rows[start:stop] - first)
 
@@ -229,12 +236,14 @@ class PlacedRows:
 
     def scores(self, w: NDArray) -> NDArray:
         """Return X w: one number per row, or one column per column of w."""
+        # w is (p,), or (p, k) for k outputs
         linear_map: Any = SingleOutput() if w.ndim == 1 else MultiOutput(w.shape[1])
         return np.concatenate(self.executor.map(shard_ops.scores, linear_map, np.ravel(w)))
 
 
 def _place(X: PartitionedMatrix) -> Any:
     """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
+    # scores need neither labels nor weights
     executor, empty = X.executor, np.zeros(0)
     if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
         return X.whole()
@@ -255,7 +264,10 @@ def linear_scores(X: Any, w: NDArray) -> NDArray:
 
 
 def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
-    """Return the scores X w + b of validated rows; raise if one is not finite. `what` names a row."""
+    """Return the scores X w + b of validated rows; raise if one is not finite.
+
+    `row_name` is the word for a row in the message.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
         z: NDArray = linear_scores(X, w) + b
     if not np.isfinite(z).all():

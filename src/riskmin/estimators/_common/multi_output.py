@@ -56,6 +56,7 @@ def loss_for_classes(loss: Any, k: int) -> Any:
             f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
             "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
         )
+    # a margin m is a cost of m for every mistake
     if isinstance(loss, Hinge):
         return MulticlassHinge(None if loss.margin == 1 else loss.margin * (1 - np.eye(k)))
     return Softmax() if isinstance(loss, Logistic) else MulticlassSquaredHinge()
@@ -71,6 +72,7 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
     >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
     (MultivariateSquared(), None)
     """
+    # with M = I the outputs do not interact, so the joint optimum is that of each output
     if isinstance(loss, Squared) and isinstance(reg, L2):
         return MultivariateSquared()
     return loss if is_multi_output(loss) else None

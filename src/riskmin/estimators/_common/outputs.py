@@ -45,12 +45,14 @@ def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple
 
 def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
     """Solve one problem per output, one after the other."""
+    # max_seconds limits all outputs together
     start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
     fits, stopped = [], False
     for j in range(Y.shape[1]):
         single = _single_output(model, j, Y.shape[1])
         if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
             single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        # after Ctrl-C every output still gets weights: those of its first iterate
         if stopped:
             single.callback = _stop_at_once
         w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
@@ -61,6 +63,7 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
         [single.result_ for single in models], fitted_regularizer(models[0]), float(model.alpha), model.tol
     )
     value = sum(single.objective_ for single in models)
+    # all outputs have the same X, hence the same scale
     model.scale_ = models[0].scale_
     model._hints = next(
         (single._hints for single in models if single.result_.status == result.status), ConvergenceHints()
@@ -76,6 +79,7 @@ def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
 
 def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
+    # a shallow copy: fitted attributes of the output do not change the model
     single = copy.copy(model)
     if model.warm_start and hasattr(model, "coef_"):
         if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
@@ -107,6 +111,7 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
     ((2,), 'converged', 'tol', True)
     """
+    # a run proves max_s s b - lam Omega*(-s a / lam): s is the scale of its cut
     scales = [reg.scale(r.cut, lam) for r in results]
     a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
     b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
@@ -124,6 +129,7 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     # (p, k) matrices of weights and slopes, in row-major order as for joint problems
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
     met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
+    # the note of a run that did not converge, or one that all outputs share
     notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]
     note = next(filter(None, notes), "")
     return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met, note)

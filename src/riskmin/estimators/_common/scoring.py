@@ -83,6 +83,7 @@ def get_scorer(name: str) -> Any:
 def measure_by_name(name: str, task: str) -> Measure:
     """Return the measure of a name; raise if it does not apply to the task."""
     scorer, measure = get_scorer(name), _measure_or_none(name)
+    # scorers of scikit-learn take no query ids
     if measure is None and task != "ranking":
         return Measure(name, task, scorer)
     if measure is None or measure.task != task:
@@ -93,6 +94,7 @@ def measure_by_name(name: str, task: str) -> Measure:
 
 def measure_for_loss(loss: Any) -> Measure | None:
     """Return the measure that a loss bounds; None if there is none."""
+    # a smoothed loss bounds the measure of the loss inside
     loss = loss.loss if isinstance(loss, Smoothed) else loss
     if isinstance(loss, RocArea):
         return Measure("ROC area", "classification", sklearn_metrics.get_scorer("roc_auc"))
@@ -100,6 +102,7 @@ def measure_for_loss(loss: Any) -> Measure | None:
         return Measure("break-even point", "classification", _scorer_of_scores(metrics.prbep_score))
     if isinstance(loss, FBeta):
         return Measure(f"F{loss.beta:g}", "classification", FBetaScorer(loss.beta))
+    # a subclass of PrecisionAtK, so tested first
     if isinstance(loss, RecallAtK):
         scorer = _scorer_of_scores(metrics.recall_at_k_score, k=loss.k)
         return Measure(f"recall at {loss.k}", "classification", scorer)
@@ -113,6 +116,7 @@ def measure_for_loss(loss: Any) -> Measure | None:
         scorer = RankingScorer(metrics.expected_rank_utility_score, settings)
         return Measure("expected rank utility", "ranking", scorer)
     if isinstance(loss, (Ndcg, PairwiseHinge)):
+        # the pairwise hinge bounds no metric at a cutoff: NDCG@10 is reported
         k = getattr(loss, "k", 10)
         return Measure(f"NDCG@{k:g}", "ranking", RankingScorer(metrics.mean_ndcg_score, {"k": k}))
     return None
@@ -127,6 +131,7 @@ def _measure_or_none(name: str) -> Measure | None:
     kind = name.partition(":")[0].strip()
     if kind not in LOSSES or measure_for_loss(LOSSES[kind]) is None:
         return None
+    # raises for malformed parameters, with an example for scorers
     parse_settings(name, "scorer", "precision_at_k:k=50")
     return measure_for_loss(get_loss(name))
 
@@ -140,6 +145,7 @@ def _measure_names(task: str | None = None) -> list[str]:
 class RankingScorer(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Scorer of rankings; requests ``qid`` under metadata routing."""
 
+    # the defaults of metadata routing: qid is requested, weights are not
     __metadata_request__score: ClassVar = {"model": UNUSED, "qid": True, "sample_weight": False}
 
     def __init__(self, measure: Any, settings: dict[str, Any] | None = None) -> None:

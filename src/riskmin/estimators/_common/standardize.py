@@ -47,7 +47,9 @@ class ColumnScaling:
 
         These weights are redundant with the intercept, but rounding may have moved them from zero.
         """
+        # w = (p, k) weights in row-major order, then m explicit intercepts
         w, m = np.array(result.w), objective.n_intercepts
+        # head and W are views: the assignment to W below changes w
         head = w[: len(w) - m]
         W = head.reshape(len(self.scale), -1)
         if not np.any(W[self.constant]):

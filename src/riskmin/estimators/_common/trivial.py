@@ -39,7 +39,7 @@ def describe_trivial_fit(
 ) -> str:
     """Return a message for a fit that is no better than w = 0, with a remedy; an empty string otherwise.
 
-    `cold` tells that the run started at w = 0: if J decreased much from there, the fit is not trivial.
+    `cold` means that the run started at w = 0: if J decreased much from there, the fit is not trivial.
 
     Examples
     --------
@@ -50,11 +50,13 @@ def describe_trivial_fit(
     >>> describe_trivial_fit(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
     'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
     """
+    # J at the first iterate of the run
     w, first = np.asarray(result.w), result.trace[0]["value"]
     cold = cold and not objective.has_intercepts  # explicit intercepts lower J without any weights
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
+    # the innermost loss of wrappers such as Nu and Smoothed
     loss = [*loss_components(objective.risk)][-1]
     task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
     if task == "novelty":
@@ -65,8 +67,10 @@ def describe_trivial_fit(
         symptom = _classification_symptom(objective, w, b)
     else:
         symptom = f"the scores of {loss!r} carry no information, as J is least at w = 0 within tol"
+    # constant labels need no further diagnosis
     if not symptom or symptom.endswith("check y"):
         return symptom
+    # J without weights, compared with the bound: an upper bound of what weights can gain
     value = objective.value(_without_weights(objective, w))
     within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), MAX_TRIVIAL_TOL) * value
     if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
@@ -105,6 +109,7 @@ def _has_signal(objective: Objective) -> bool:
         return True
     label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
     if risk.multi_output and label.shape[1] == 1:
+        # one indicator column per class
         label = (label == np.unique(label)) * 1.0
     label = label - c @ label  # centered
     rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_n_rows)])
@@ -119,6 +124,7 @@ def _has_signal(objective: Objective) -> bool:
         ]
         return total
 
+    # standard deviation of each covariance if labels are assigned at random
     chance = np.std([covariances(rng.permutation(len(c))) for _ in range(N_PERMUTATIONS)], axis=0)
     size = np.abs(covariances(np.arange(len(c))))
     # in standard deviations: the expected maximum of len(size) normal variables, and a margin
@@ -133,6 +139,7 @@ def _n_rows(shard: Any) -> int:
 # ---------------------------------------------------------------- symptoms
 def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     """Describe predictions that are all equal; return an empty string if they vary."""
+    # one column per output
     z, y = (a.reshape(len(a), -1) for a in _scores(objective, w))
     deviation, spread = np.std(z, axis=0), _label_spread(y)
     if not spread.any():
@@ -145,6 +152,7 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
 
 def _label_spread(y: NDArray) -> NDArray:
     """Return the spread of labels: the standard deviation, or the 10-90% range if smaller and positive."""
+    # outliers inflate the standard deviation, but not the range of quantiles
     low, high = np.quantile(y, [0.1, 0.9], axis=0)
     deviation: NDArray = np.std(y, axis=0)
     spread: NDArray = np.where(high > low, np.minimum(deviation, high - low), deviation)
@@ -164,6 +172,7 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
 def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
     y, c = (to_numpy(part) for part in risk_of_scores(objective.risk).labels)
+    # rows of weight zero have no effect on the fit
     codes = np.unique(y[c > 0], return_inverse=True)[1]
     return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)
 
@@ -176,12 +185,14 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         )
     if not within and model.tol > MIN_TRIVIAL_TOL:
         return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
+    # the effect of alpha depends on the units of X unless columns are standardized or a kernel is used
     scaled = hasattr(model, "kernel") or getattr(model, "standardize", False)
     units = "" if scaled else " for the units of X (it must shrink with them)"
     too_large = f"alpha={model.alpha:g} is too large{units}"
     if getattr(model, "positive", False):
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
     if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
+        # the last class is the positive one
         fraction = float(_class_fractions(objective)[0][-1])
         return (
             f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "

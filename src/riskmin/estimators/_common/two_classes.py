@@ -79,6 +79,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
 def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
+    # np.unique of labels that cannot be compared raises a TypeError without the cause
     if y.dtype == object:
         _check_sortable(y)
     check_classification_targets(y)
@@ -122,6 +123,7 @@ def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDA
         # factor = total weight / (k * weight of the class): all classes get the same sum
         factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
     else:
+        # a dict needs no counts: each class occurs once in `y=classes`
         factors = compute_class_weight(given, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         which = "both" if k == 2 else "all"

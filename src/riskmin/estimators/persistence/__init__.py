@@ -1,1 +1,1 @@
-"""Model files: what is saved of each estimator, and the checks when it is loaded."""
+"""Model files: the saved parts of each estimator, and the checks on loading."""

@@ -60,6 +60,7 @@ def restore_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
 
 def _json_name(node: Any) -> Any:
     """Return the name of a node as a type that JSON preserves; raise if there is none."""
+    # JSON preserves strings, numbers and null, but no NumPy scalars
     name = node.item() if isinstance(node, np.generic) else node
     if name is not None and not isinstance(name, (str, int, float)):
         raise ValueError(

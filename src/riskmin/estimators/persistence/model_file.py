@@ -112,6 +112,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     ('huber:delta=50', True)
     """
     if type(model) not in ESTIMATORS.values():
+        # the certificate of a search is that of its final fit
         is_search = hasattr(model, "best_estimator_")
         remedy = "save its best_estimator_" if is_search else f"only {', '.join(ESTIMATORS)} can"
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
@@ -182,6 +183,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             f"{path} was written by riskmin {meta.get('version')} in format {version}, which is newer than "
             f"{MODEL_FORMAT}: upgrade riskmin"
         )
+    # after the format, so that a file of a newer version is not reported as damaged
     if meta.pop("sha256", None) != checksum(arrays, meta):
         raise FileError(f"{path} is damaged: its checksum does not match its content")
     if not isinstance(meta.get("estimator"), str) or meta["estimator"] not in ESTIMATORS:
@@ -308,6 +310,7 @@ def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, N
     if "outputs" in fitted:
         restore_multi_output(model, w, fitted)
         return
+    # single-output models
     name, coef, b = "coef_", w, _read_finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
         gamma = None if fitted["gamma"] is None else _read_finite(fitted, "gamma")

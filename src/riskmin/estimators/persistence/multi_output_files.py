@@ -47,6 +47,7 @@ def restore_multi_output(model: Any, w: NDArray, fitted: dict[str, Any]) -> None
         if model.intercept_.shape != (k,) or not np.isfinite(model.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
         return
+    # the sizes in the file must agree with each other and with the loss
     classes = read_classes(fitted["classes"])
     if classes.shape != (k,) or k < 2:
         raise ValueError(f"it has {classes.size} classes for {k} scores per row")

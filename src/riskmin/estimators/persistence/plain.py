@@ -77,6 +77,7 @@ def to_python_number(value: Any) -> Any:
 
 def _regularizer_to_json(given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
+    # exact types: a subclass is user code, whose behavior the file could not restore
     if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
         reason = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
         raise ValueError(
@@ -123,6 +124,7 @@ def params_from_dict(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that `params_to_dict` wrote, for an estimator of this class."""
     params = dict(written["plain"])
     check_param_types(kind, params)
+    # a name, None, or a class with its settings
     solver = written["solver"]
     params["solver"] = (
         _solver_classes()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver

@@ -48,6 +48,7 @@ def check_param_types(kind: Any, params: dict[str, Any]) -> None:
         if name not in defaults:
             raise ValueError(f"{kind.__name__} has no parameter {name}")
         default = defaults[name]
+        # parameters without an entry must have the type of their default
         needs, fits = _PARAM_TYPES.get(name, _type_of_default(default))
         if not fits(value):
             raise ValueError(f"its parameter {name} is {value!r}, not {needs}")
@@ -82,7 +83,7 @@ def check_loaded_model(model: Any) -> None:
 def _check_class_weight(given: Any) -> None:
     if isinstance(given, dict):
         if not all(_is_number(v) and 0 < v < math.inf for v in given.values()):
-            raise ValueError("its class_weight holds something else than finite numbers > 0")
+            raise ValueError("its class_weight holds values that are not finite numbers > 0")
     elif given not in (None, "balanced"):
         raise ValueError(f"its class_weight is {given!r}")
 
@@ -90,6 +91,7 @@ def _check_class_weight(given: Any) -> None:
 def read_count(record: dict[str, Any], name: str) -> int:
     """Return an entry that must be an integer >= 0."""
     value = record[name]
+    # `type`, not isinstance: a bool is not a count
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} is {value!r}, not a whole number >= 0")
     return value
@@ -133,8 +135,8 @@ def read_trace_row(record: Any) -> dict[str, Any]:
     """Return the last row of the trace, a dict of numbers and strings."""
     row = dict(record)
     if not all(v is None or isinstance(v, (int, float, str)) for v in row.values()):
-        raise ValueError("the last row of its trace holds something else than numbers")
+        raise ValueError("the last row of its trace holds values that are neither numbers nor strings")
     for name in ("iteration", "seconds"):
         if name in row and (not _is_number(row[name]) or not math.isfinite(row[name])):
-            raise ValueError(f"the {name} of its trace are {row[name]!r}")
+            raise ValueError(f"the entry {name} of its trace is {row[name]!r}, not a finite number")
     return row

@@ -30,6 +30,7 @@ def support_arrays(model: Any) -> dict[str, NDArray]:
 def resolved_gamma(model: Any) -> float | None:
     """Return the numeric value of gamma, such as that of "scale" for the training data; None if unused."""
     kernel = model.kernel_
+    # kernels of riskmin have an attribute, `partial` of scikit-learn's a keyword
     gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
     return None if gamma is None else float(gamma)
 

@@ -52,6 +52,7 @@ def _feature_names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
     ends = offsets.tolist()
     starts = [0, *ends[:-1]]
     names = [text[i:j].decode("utf-8", "surrogatepass") for i, j in zip(starts, ends, strict=True)]
+    # fewer entries than names if a name occurs twice
     features = {name: j for j, name in enumerate(names)}
     if len(features) != p or len(names) != p:
         raise ValueError(f"it names {len(features)} features, but has {p}")

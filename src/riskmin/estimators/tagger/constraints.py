@@ -63,6 +63,7 @@ def transition_rules(constraints: Any, classes: Sequence[Any]) -> TransitionRule
                 f"constraints={constraints!r} is not known: use {', '.join(SCHEMES)}, or pairs of labels"
             )
         may_follow = SCHEMES[constraints]
+        # row and column 0 stand for the start and the end of a sequence
         tags = [None, *(_parse_label(label, constraints) for label in classes)]
         forbidden = np.array([[not may_follow(a, b) for b in tags] for a in tags])
     else:

@@ -21,6 +21,7 @@ def emissions(model: Any, X: Any) -> NDArray:
 def _chain_scores(model: Any, tokens: EncodedTokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
     """Return emission, transition, start and end scores, with penalties of constraints, and sequence ends."""
     k = len(model.classes_)
+    # rows: k transitions, the start scores, the end scores
     tail = np.vstack([model.transitions_, model.start_, model.end_])
     rules = transition_rules(model.constraints, model.classes_.tolist())
     if rules is not None:

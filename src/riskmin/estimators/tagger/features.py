@@ -37,6 +37,7 @@ class FeatureEncoder:
     def rows(self, sequences: Sequence[Any]) -> csr_matrix[Any]:
         """Return the tokens of all sequences as rows of a CSR matrix."""
         columns, ends, weighted = self._scan(sequences)
+        # most features are indicators, of weight 1
         data = np.ones(len(columns))
         if weighted:
             positions = np.array([position for position, _, _ in weighted])
@@ -47,6 +48,7 @@ class FeatureEncoder:
                 )
         indices = np.array(columns, dtype=np.int32)
         indptr = np.concatenate([[0], ends]).astype(np.int64)
+        # in prediction, entries of unknown features are dropped
         if not self._grows and len(indices):
             known = indices != UNKNOWN
             # indptr in terms of the entries that remain
@@ -102,6 +104,7 @@ class FeatureEncoder:
                 f"sequence {number} has the token {short_repr(token)}: give a dict of features per token, "
                 "or a list of strings"
             )
+        # the order of a set is not reproducible between processes
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token
         for key in ordered:
             if not isinstance(key, str):
@@ -130,6 +133,7 @@ class FeatureEncoder:
         self, sequences: Sequence[Any], ends: list[int], entry: tuple[int, float, str]
     ) -> None:
         position, weight, name = entry
+        # from the position of the entry to its token, and from there to its sequence
         token = int(np.searchsorted(ends, position, side="right"))
         sequence_ends = np.cumsum([len(sequence) for sequence in sequences])
         number = int(np.searchsorted(sequence_ends, token, side="right"))

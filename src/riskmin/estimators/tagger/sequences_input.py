@@ -35,6 +35,7 @@ def read_tokens(
     """
     if lengths is None and (issparse(X) or getattr(X, "ndim", 1) == 2):
         raise ValueError("X is a matrix: give lengths, the number of tokens of each sequence, in order")
+    # sizes stays None for one matrix with `lengths`
     sizes: NDArray | None = None
     if lengths is None:
         sequences = _check_sequences(X)
@@ -117,6 +118,7 @@ def warm_start_weights(
     last: dict[str, Any], features: dict[str, int] | None, classes: NDArray, dim: int, objective: Objective
 ) -> NDArray:
     """Return the weights of the last fit for features and labels that both fits have; zero for others."""
+    # dim = p k + k^2 + 2 k: emissions, transitions, starts and ends
     k, p = len(classes), (dim - len(classes) ** 2 - 2 * len(classes)) // len(classes)
     known = {label: j for j, label in enumerate(last["classes_"].tolist())}
     # positions of the shared labels, and of the shared features, in the new and in the last model

@@ -194,13 +194,16 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         loss = resolve_loss(self)  # report invalid parameters before reading the data
         check_parameters(self)
         check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        # `read_tokens` resets attributes of the previous fit
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
         labels = flatten_labels(compute_if_dask(y), tokens)
+        # an empty sequence has no labels to fit; `predict` accepts it
         if (tokens.lengths == 0).any():
             empty = int(np.flatnonzero(tokens.lengths == 0)[0])
             raise ValueError(f"sequence {empty} is empty: leave it out, with its labels and its weight")
         classes = unique_labels(labels)
+        # raises if the constraints do not match the labels, before the fit
         transition_rules(self.constraints, classes.tolist())
         codes = encode_labels(labels, classes.tolist())
         weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))

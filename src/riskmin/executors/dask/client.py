@@ -61,9 +61,10 @@ def dask_client(
         raise ConnectionError(
             f"no Dask scheduler answers at {address} ({error}): check that one runs there{hint}"
         ) from None
+    # if the scheduler dies, a ConnectionError of this package reports it: silence Dask's own log messages
     log = logging.getLogger("distributed.client")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # if the scheduler dies, our own ConnectionError reports it
+    log.setLevel(logging.CRITICAL)
     try:
         yield client
     finally:
@@ -76,9 +77,11 @@ def _security(ca: str | None, cert: str | None, key: str | None) -> Any:
     import distributed
 
     make_security: Any = distributed.Security
+    # files that are not given are those of Dask's configuration
     files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
     security = make_security(require_encryption=True, **{k: v for k, v in files.items() if v is not None})
     try:
+        # Dask returns no SSL context if certificates are missing
         has_context = security.get_connection_args("client").get("ssl_context") is not None
     except (OSError, ValueError) as error:
         raise ValueError(

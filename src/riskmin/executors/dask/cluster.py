@@ -48,7 +48,7 @@ class WorkerStatus:
     """Whether a Dask nanny process restarts it when it dies."""
     paused: bool
     registered: bool
-    """Whether it has the resource that its tasks require; a worker restarted at the same address has not."""
+    """Whether it has the resource that its tasks require; a restarted worker at the same address lacks it."""
 
     @classmethod
     def from_info(cls, address: str, info: Any) -> WorkerStatus:
@@ -98,7 +98,7 @@ class DaskCluster:
         return results
 
     def live_workers(self) -> dict[str, WorkerStatus]:
-        """Return the workers by address; raise once there was none for `timeout` seconds."""
+        """Return the workers by address; raise a ConnectionError after `timeout` seconds without a worker."""
         self.check()
         try:
             infos = self.client.sync(
@@ -106,6 +106,7 @@ class DaskCluster:
             )["workers"]
         except Exception:
             raise self.connection_lost() from None
+        # workers that are starting, closing or failed are not usable
         workers = {
             a: WorkerStatus.from_info(a, w)
             for a, w in infos.items()
@@ -118,7 +119,7 @@ class DaskCluster:
         return workers
 
     def check_not_paused(self, address: str, worker: WorkerStatus) -> None:
-        """Raise an error once a worker, which starts no task while paused, was so for `timeout` seconds."""
+        """Raise a MemoryError if a worker has been paused for `timeout` seconds: it starts no tasks."""
         if self._timed_out(address, worker.paused):
             raise MemoryError(
                 f"the Dask worker {address} is paused for {self.timeout:g} s, since its memory is full: "
@@ -132,7 +133,8 @@ class DaskCluster:
             return False
         if time.monotonic() - self.failing_since.setdefault(key, time.monotonic()) <= self.timeout:
             return False
-        del self.failing_since[key]  # the next call starts a new timeout
+        # the next call starts a new timeout
+        del self.failing_since[key]
         return True
 
     def wait_for_workers(self) -> dict[str, WorkerStatus]:
@@ -142,14 +144,16 @@ class DaskCluster:
         return usable
 
     def register(self, workers: dict[str, WorkerStatus]) -> dict[str, WorkerStatus]:
-        """Return those of the workers that answer; raise where one has another version of riskmin."""
+        """Return the workers that answer; raise a RuntimeError if one has another version of riskmin."""
         from riskmin import __version__
 
+        # workers that joined, or were restarted without the resource that pins tasks to them
         new = [a for a, worker in workers.items() if not (worker.registered and a in self.same_version)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():
+            # a lost connection: the worker died in the meantime
             if isinstance(answer, OSError):
-                continue  # it died in the meantime
+                continue
             if isinstance(answer, Exception):
                 raise RuntimeError(
                     f"the Dask worker {address} cannot run riskmin {__version__} ({answer}): install it there"
@@ -160,6 +164,7 @@ class DaskCluster:
                     "install the same version there"
                 )
             self.same_version.add(address)
+        # a worker that died may still be in same_version from before
         died = {address for address, answer in answers.items() if isinstance(answer, OSError)}
         return {a: replace(w, registered=True) for a, w in workers.items() if a in self.same_version - died}
 

@@ -50,6 +50,7 @@ def to_local_array(values: Any, client: Any = None) -> NDArray:
     if not is_dask(values):
         return as_numpy(values, "y")
     connected = connect_client(client)
+    # a list of delayed objects or futures has one entry per partition, in the order of the rows
     several = isinstance(values, (list, tuple))
     futures = connected.compute(list(values)) if several else [_future(connected, values)]
     results = DaskCluster(connected, 0.0).gather(futures)
@@ -75,6 +76,7 @@ class PartitionInfo(NamedTuple):
 
 def partition_info(data: Any) -> PartitionInfo:
     """Describe a partition; runs on the worker that holds the rows."""
+    # sparse matrix, array, or (with attribute columns) dataframe
     shape = tuple(int(n) for n in data.shape)
     if bool(sp.issparse(data)):
         return PartitionInfo(shape, int(data.nnz), True, None, _type_error(data.dtype))
@@ -115,8 +117,10 @@ def partitions_of(X: Any, cluster: DaskCluster) -> list[WorkerPartition]:
     _check(infos)
     parts: list[WorkerPartition] = []
     for k, (future, info) in enumerate(zip(futures, infos, strict=True)):
+        # empty partitions are skipped, but if all are empty, the last one is kept
         if info.shape[0] == 0 and (parts or k < len(futures) - 1):
             continue
+        # dataframes become arrays on the worker
         future = future if info.columns is None else client.submit(to_array, future, pure=False)
         n, p = info.shape
         parts.append(
@@ -129,7 +133,9 @@ def _delayed_parts(X: Any) -> list[Any]:
     """Return the futures and delayed objects that become one partition each, in the order of the rows."""
     if isinstance(X, (list, tuple)):
         return [part for x in X for part in ([x] if _is_future(x) else _delayed_parts(x))]
-    kind = type(X)  # ask the type: hasattr of a delayed object is true for any attribute
+    # test attributes of the type: hasattr of a delayed object is true for any name
+    kind = type(X)
+    # an array: a partition must have all columns, so blocks of columns are merged
     if hasattr(kind, "rechunk"):
         if X.ndim != 2:
             raise ValueError(f"X has {X.ndim} dimensions: give a Dask array of two, rows and columns")
@@ -140,7 +146,7 @@ def _delayed_parts(X: Any) -> list[Any]:
 
 
 def _check(infos: Sequence[PartitionInfo]) -> None:
-    """Raise a ValueError that names the partition with other columns, or with entries that are no numbers."""
+    """Raise a ValueError for a partition with other columns than the first, or with nonnumeric entries."""
     first = infos[0]
     for k, info in enumerate(infos):
         if len(info.shape) != 2:

@@ -28,8 +28,8 @@ class DaskExecutor:
         The client, or the address of the scheduler; the current client by default.
     ordered : bool
         Reduce sums in the client, in shard order: bitwise the same result as on one machine. If False, each
-        worker first adds up the terms of its own shards: less is transferred, but the last bits depend on
-        which worker holds which shard.
+        worker first adds up the terms of its shards: less is transferred, but the last bits of a sum depend
+        on which worker holds which shard.
     patience : float
         Timeout in seconds while no worker is available, or none with free memory.
 
@@ -58,9 +58,10 @@ class DaskExecutor:
 
     @property
     def client(self) -> Any:
-        """The client; where an address was given, it connects on first access."""
+        """The client; if an address was given, it connects on first access."""
         if self._client is None:
             self._client = connect_client(self._client_or_address)
+            # a client that was opened here is closed with the executor; a given one stays open
             if isinstance(self._client_or_address, str):
                 weakref.finalize(self, _close, self._client)
         return self._client
@@ -104,7 +105,7 @@ class DaskExecutor:
 
         Returns
         -------
-        Spread
+        PartitionedMatrix
             Accepted by `linear_risk` and the estimators in the place of X; each chunk is a shard.
         """
         cluster = DaskCluster(self.client, self.patience)
@@ -116,6 +117,7 @@ class DaskExecutor:
 
         The results stay on the workers. If a worker dies, f(item) is run again on another one.
         """
+        # pure=False: two calls with equal arguments are two tasks, each with its own result
         addresses = list(DaskCluster(self.client, self.patience).wait_for_workers())
         return [
             self.client.submit(
@@ -130,6 +132,7 @@ class DaskExecutor:
 
         An error that f raised in `persist` is raised by this call.
         """
+        # Dask runs a task where its argument is
         pending = [self.client.submit(g, handle, pure=False) for handle in handles]
         return DaskCluster(self.client, self.patience).gather(pending)
 
@@ -147,5 +150,5 @@ class DaskExecutor:
 
 
 def _close(client: Any) -> None:
-    """Close a client that this module opened, without a wait where its scheduler is gone."""
+    """Close a client that this module opened, without waiting if its scheduler is gone."""
     client.close(timeout=2 if client.status == "running" else 0)

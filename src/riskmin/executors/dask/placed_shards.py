@@ -71,6 +71,7 @@ class PendingRound:
         if not self.reply.cancelled() and self.reply.exception() is None and self.reply.result():
             reply: list[Any] = self.reply.result()[0]
             return reply
+        # errors of the cluster mean that the worker is lost; any other error is one of the task itself
         if self.future.status == "error":
             error = self.future.exception()
             if not isinstance(error, (KilledWorker, OSError, futures.CancelledError)):
@@ -128,6 +129,7 @@ class DaskShards:
         """Send one task per placement and return the replies of each."""
         if not self._placements:
             raise RuntimeError("the shards on the Dask cluster were closed: make the risk anew")
+        # what all shards have in common is packed once, the arguments of each shard per placement
         number, shared = next(self._round_numbers), pack((f, args))
         per_shard = {
             placement: pack([each[k] for k in placement.members] if len(each) else None)
@@ -136,6 +138,7 @@ class DaskShards:
         common = self._scattered(shared)
 
         def send(placement: ShardPlacement) -> PendingRound:
+            # after a death, the message itself: the worker that held its scattered copy may be the dead one
             future = self.client.submit(
                 run_round, placement.group, number, common if placement.deaths == 0 else shared,
                 per_shard[placement], summed, pure=False, resources=worker_resources(placement.owner),
@@ -152,6 +155,7 @@ class DaskShards:
         finally:
             for sent in pending.values():
                 sent.future.release()
+        # all groups answered: deaths are counted per round
         for placement in self._placements:
             placement.deaths = 0
         for succeeded, reply in (replies[placement] for placement in self._placements):
@@ -162,6 +166,7 @@ class DaskShards:
     def _scattered(self, message: list[Any]) -> Any:
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
+        # the client would send the message once per worker
         if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
             return message
         try:
@@ -175,11 +180,13 @@ class DaskShards:
         """Wait for the replies to a round; rebuild lost groups and send the round to them again."""
         replies: dict[ShardPlacement, tuple[bool, Any]] = {}
         while len(replies) < len(self._placements):
+            # 1. send the round to all groups that are on a worker and have not received it
             for placement in self._placements:
                 if placement.group is not None and placement.group.status in ("cancelled", "lost"):
                     self._drop(placement, pending)
                 if placement not in replies and placement not in pending and placement.group is not None:
                     pending[placement] = send(placement)
+            # 2. collect the replies that arrive within the polling interval
             unanswered = {placement: sent for placement, sent in pending.items() if placement not in replies}
             futures.wait([sent.reply for sent in unanswered.values()], timeout=ROUND_POLL_SECONDS)
             for placement, sent in unanswered.items():
@@ -189,6 +196,7 @@ class DaskShards:
                         self._drop(placement, pending)
                     else:
                         replies[placement] = unpack(message)
+            # 3. place the groups of dead workers on live ones; they get the round in the next pass
             if len(replies) < len(self._placements):
                 self._recover(
                     {placement for placement in self._placements if placement not in replies}, pending
@@ -206,6 +214,7 @@ class DaskShards:
         holders = self._row_holders()
         by_owner: dict[str, list[int]] = {}
         for k in range(n):
+            # a worker that holds the rows, else the contiguous share k n_used / n
             nearest = [address for address in holders.get(k, ()) if address in workers]
             by_owner.setdefault(nearest[0] if nearest else addresses[k * n_used // n], []).append(k)
         return [
@@ -218,6 +227,7 @@ class DaskShards:
         rows_of = {k: data for k in range(len(self._shards)) if (data := self._rows_future(k)) is not None}
         if not rows_of:
             return {}
+        # one request to the scheduler for all shards
         holders = self.client.who_has(list(rows_of.values()))
         return {k: tuple(holders.get(data.key, ())) for k, data in rows_of.items()}
 
@@ -259,6 +269,7 @@ class DaskShards:
         """
         self._cluster.check()
         self._checked_at = time.monotonic()
+        # groups of dead or restarted workers are lost; rebuild the ones that are needed now
         live = self._cluster.live_workers()
         for placement in self._placements:
             worker = live.get(placement.owner)
@@ -268,6 +279,7 @@ class DaskShards:
                 self._cluster.check_not_paused(placement.owner, worker)
             if placement.group is None and (placement in waiting or balance):
                 self._place(placement, live)
+        # a worker that joined takes over one group of the worker with the most groups
         if (
             balance
             and len(spare := self._spare(live))
@@ -308,6 +320,7 @@ class DaskShards:
         if placement.orphaned_at is None:
             candidates = [placement.owner]
         elif not (candidates := self._spare(live)):
+            # without a spare worker, a worker that restarts by itself gets some time to come back
             if not live or (
                 placement.auto_restart and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
             ):
@@ -321,7 +334,7 @@ class DaskShards:
         """Build the shards of a placement on a worker, from rows in this process or on the workers."""
         row_futures = [self._rows_future(k) for k in placement.members]
         try:
-            # one at a time, since they pass through the scheduler
+            # one shard at a time, since the data pass through the scheduler
             specs = [
                 self.client.scatter(
                     [ShardSpec(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1
@@ -332,6 +345,7 @@ class DaskShards:
             if owner in self._cluster.live_workers():
                 raise
             return  # it died in the meantime
+        # the task requires the resource of this worker, so that the group is built and stays there
         placement.owner, placement.orphaned_at, placement.auto_restart = owner, None, worker.auto_restart
         placement.group = self.client.submit(
             build_group,

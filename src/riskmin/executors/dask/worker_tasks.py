@@ -30,6 +30,7 @@ def pack(obj: Any) -> list[Any]:
     buffers: list[pickle.PickleBuffer] = []
     header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
+    # short arrays are pickled together with the object, as a single frame
     if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
         return [dumps(obj)]
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
@@ -75,6 +76,7 @@ class ShardSpec:
         shard = self.shard
         if not isinstance(shard, LazyShard):
             return Shard(shard[0], shard[1], shard[2], ShardCache())
+        # the client removed the future of the rows; the task received the rows themselves
         if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
         return shard.load()
@@ -92,7 +94,8 @@ class ShardGroup:
         """Return [f(shard, *arguments)] for round `number`, which increases from round to round."""
         if self.error is not None:
             raise self.error
-        if number <= self.last_round:  # Dask may rerun a task: a cache must not be updated twice
+        # Dask may rerun a task, but a cache must not be updated twice: cleared, it is rebuilt by the caller
+        if number <= self.last_round:
             for shard in self.executor.shards:
                 shard.cache.clear()
         self.last_round = number
@@ -111,7 +114,7 @@ def _threads() -> int:
 
 # ---------------------------------------------------------------- tasks
 def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
-    """Build a group of shards in parallel; an error is stored in it, so that Dask does not replace it."""
+    """Build a group of shards in parallel; an error is stored in the group, whose method `run` raises it."""
     try:
         with ThreadPoolExecutor(_threads()) as pool:
             return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
@@ -147,13 +150,14 @@ def run_round(
 
 
 def touch_shard(shard: Shard) -> None:
-    """Do nothing: a round of this function shows that every shard could be built."""
+    """Do nothing: a round of this function fails if a shard could not be built."""
 
 
 async def greet(dask_worker: Any) -> str:
     """Give a worker the resource that pins tasks to it, and return its version of riskmin."""
     from riskmin import __version__
 
+    # one unit of a resource that no other worker has: tasks that require it run here, one at a time
     name = worker_resource(dask_worker.address)
     if name not in dask_worker.state.total_resources:
         await dask_worker.set_resources(**{name: 1})

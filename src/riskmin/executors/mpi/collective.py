@@ -60,6 +60,7 @@ class _DeferredInterrupt:
         self.previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> None:
+        # blocks may be nested: only the outermost one sets handlers; Python allows it in the main thread only
         if self.depth == 0 and threading.current_thread() is threading.main_thread():
             numbers = {signal.SIGINT, *signals.interrupting_signals()}
             self.previous_handlers = {number: signal.signal(number, self._handle) for number in numbers}
@@ -116,9 +117,11 @@ class Communicator:
             except BaseException as caught:
                 error, state = caught, FAILED
                 message = Message.encode(portable(caught, f"rank {self.rank}"))
+            # an interrupt that was deferred during `make` is sent to all ranks with this header
             if self.interrupts.requested or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
+            # the exchange takes place even after an error on this rank: the others wait for its header
             sizes = len(message.text), message.size()
             headers, messages = self._post(
                 _MessageHeader(_version(), self.number, state, checksum, *sizes, _padded(name)), message
@@ -131,6 +134,7 @@ class Communicator:
 
     def _post(self, header: _MessageHeader, message: Message) -> tuple[list[_MessageHeader], list[Message]]:
         """Exchange the headers and messages of all ranks; long messages follow in a second exchange."""
+        # first exchange: a block of the same length from each rank
         outgoing, incoming = bytearray(FIRST_EXCHANGE_BYTES), bytearray(FIRST_EXCHANGE_BYTES * self.size)
         HEADER_LAYOUT.pack_into(outgoing, 0, *header)
         if not header.second_bytes:
@@ -143,8 +147,10 @@ class Communicator:
         self.shared_error = _other_version(headers)
         if self.shared_error is not None:
             raise self.shared_error
+        # the block of rank k: its header, then a short message
         starts = [k * FIRST_EXCHANGE_BYTES + HEADER_LAYOUT.size for k in range(self.size)]
         messages = [Message(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
+        # second exchange: all ranks know its sizes from the headers, so that all of them take part or none
         sizes = [h.second_bytes for h in headers]
         if any(sizes):
             with self.abort_on_error():
@@ -167,6 +173,7 @@ class Communicator:
 
         `local_error` is that of this rank, which has its traceback.
         """
+        # an interrupt on any rank takes precedence over errors
         if any(h.state == STOPPED for h in headers):
             self.interrupts.acknowledge()
             self.shared_error = KeyboardInterrupt()
@@ -179,7 +186,8 @@ class Communicator:
                     and local_error is not None
                     and type(local_error) is type(self.shared_error)
                 ):
-                    self.shared_error = local_error  # with its traceback
+                    # the same error as on the other ranks, but with the traceback of this rank
+                    self.shared_error = local_error
                 raise self.shared_error from (None if self.shared_error is local_error else local_error)
 
     @contextlib.contextmanager
@@ -200,6 +208,7 @@ class Communicator:
             try:
                 yield
             except BaseException as caught:
+                # an error that was raised on all ranks needs no further exchange
                 if caught is self.shared_error:
                     raise
                 error = caught
@@ -242,6 +251,7 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
     """Return the error for ranks at different steps, or with different arguments, if there are any."""
     first = headers[0]
     for k, header in enumerate(headers):
+        # same step, same operation, same arguments
         if (header.number, header.name, header.checksum) == (first.number, first.name, first.checksum):
             continue
         ours, theirs = _text(header.name), _text(first.name)
@@ -260,8 +270,9 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
 def arguments_checksum(values: Sequence[Any]) -> int:
     """Return the CRC-32 of the bits of the arrays and floats among `values`.
 
-    Integers are left out: they are keys, of which each rank may have used some for itself.
+    Integers are left out: they are keys from counters, which may differ between ranks.
     """
+    # of the bits, not of the values: ranks must agree in every digit
     crc = 0
     for x in values:
         if isinstance(x, float):

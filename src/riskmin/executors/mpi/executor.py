@@ -84,11 +84,13 @@ class Spmd:
         ``MPI.COMM_WORLD`` by default.
     ordered : bool
         Add up in the order of the shards: bitwise the same as `Serial`, for any number of ranks. If False,
-        each rank adds up its own shards, and MPI_Allreduce these sums: less is sent, with other rounding.
+        each rank adds up its shards, and MPI_Allreduce adds up these sums: less is sent, but the last bits
+        of a sum may differ.
 
     Examples
     --------
-    The script differs from one for a single process by the argument `executor` of `linear_risk` or estimator:
+    The script differs from one for a single process only in the argument `executor` of `linear_risk` or of an
+    estimator:
 
     >>> from riskmin import Spmd
     >>> Spmd(ordered=False)
@@ -122,8 +124,10 @@ class Spmd:
     def __call__(self, shards: Sequence[Shard | LazyShard]) -> Spmd:
         """Return an executor with the same settings that holds these shards, on each rank its own."""
         communicator, result, n = self.communicator, self._settings(), len(shards)
+        # a partition in the memory of a rank stays there; other shards are assigned in contiguous ranges
         parts = [getattr(shard, "part", None) for shard in shards]
         result.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
+        # all ranks must have the same labels and weights, which the checksum verifies
         vectors = [x for shard in shards for x in (shard.y, shard.c)]
         local_shards = [s for s, rank in zip(shards, result.owner, strict=True) if rank == communicator.rank]
         name = "shards in order" if self.ordered else "shards"
@@ -220,7 +224,7 @@ class Spmd:
         Parameters
         ----------
         y : array or None
-            Those of this rank's rows; None if no rank has any.
+            The labels of this rank's rows; None if no rank has any.
         """
         arrays = self.communicator.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
         missing = [k for k, array in enumerate(arrays) if array is None]
@@ -233,6 +237,7 @@ class Spmd:
     # ------------------------------------------------------------ calls
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k] on all ranks; each rank computes those of its shards."""
+        # the exchange returns the results in the order of the ranks, which is that of the shards
         rank_results = self.communicator.exchange(
             _name(f), arguments_checksum(args), lambda: self._local_results(f, args, each)
         )
@@ -244,23 +249,26 @@ class Spmd:
             return sum_tuples(self.map(f, *args, each=each))
         local: list[tuple[Any, ...]] = []
 
+        # first exchange: short entries, and placeholders of the long arrays, which stay in `local`
         def work() -> list[tuple[Any, ...]]:
             local.extend(self._local_results(f, args, each))
             return [tuple(_LongArray(x.shape) if _is_long(x) else x for x in term) for term in local]
 
         replies = self.communicator.exchange(_name(f), arguments_checksum(args), work)
         terms = [x for reply in replies for x in reply]
+        # the placeholders of all terms must agree, or the reduction would add up different entries
         shapes = [x.shape for x in terms[0] if isinstance(x, _LongArray)]
         if any([x.shape for x in term if isinstance(x, _LongArray)] != shapes for term in terms):
             raise ValueError("shards gave arrays of different shapes, which cannot be added up")
         if not shapes:
             return sum_tuples(terms)
         sizes = [int(np.prod(shape)) for shape in shapes]
-        # long arrays of one shard are joined, so that one reduction serves all of them
+        # then the long arrays: those of one shard are joined, so that one reduction serves all of them
         with self.communicator.abort_on_error():
             joint = self._reduced(
                 [_concatenated([x for x in term if _is_long(x)]) for term in local], sum(sizes)
             )
+        # cut the joint sum into the arrays, which take the places of their placeholders in order
         ends = np.cumsum([0, *sizes])
         arrays = (joint[i:j].reshape(shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True))
         return sum_tuples(terms, lambda x: next(arrays) if isinstance(x[0], _LongArray) else sum_arrays(x))
@@ -283,6 +291,7 @@ class Spmd:
         if not self.ordered:
             comm.Allreduce(_local_sum(vectors, n), result)
             return result
+        # rank r adds up the entries ends[r] to ends[r + 1] of the vectors of all shards
         ends = np.linspace(0, n, communicator.size + 1).astype(int).tolist()
         widths = np.diff(ends)
         width, counts = int(widths[communicator.rank]), np.bincount(self.owner, minlength=communicator.size)
@@ -292,6 +301,8 @@ class Spmd:
             .view(np.float64)
             .reshape(len(self.owner), width)
         )
+        # sent: for each rank, its range of every local vector; received: this rank's range of every vector,
+        # (shards, width), in the order of the ranks and so of the shards
         np.concatenate(
             [vector[i:j] for i, j in pairwise(ends) for vector in vectors] or [outgoing], out=outgoing
         )

@@ -41,6 +41,7 @@ class Message(NamedTuple):
             return False
 
         text = pickle.dumps(obj, protocol=5, buffer_callback=out_of_band)
+        # a long message: the lengths of its arrays are sent with the pickle
         if buffers or len(text) > INLINE_MESSAGE_BYTES:
             text = pickle.dumps((text, [raw.nbytes for raw in buffers]))
         return cls(text, buffers)
@@ -53,6 +54,7 @@ class Message(NamedTuple):
 
     def write(self, buffer: NDArray) -> None:
         """Write the message into the buffer of the second exchange, which is empty if there is none."""
+        # the text and the arrays one after the other, each at the start of a cache line
         offset = 0
         for b in (self.text, *self.arrays) if len(buffer) else ():
             buffer[offset : offset + len(b)] = np.frombuffer(b, dtype=np.uint8)
@@ -68,6 +70,7 @@ class Message(NamedTuple):
         if not self.arrays:
             return pickle.loads(self.text)
         text, sizes = pickle.loads(self.text)
+        # arrays[0] holds all arrays, each padded to a multiple of the cache line
         offset, views = 0, []
         for n in sizes:
             views.append(self.arrays[0][offset : offset + n])
@@ -92,10 +95,13 @@ class BufferPool:
     def acquire(self, n: int) -> NDArray:
         """Return an array of n bytes; as long as a view of it exists, its buffer is not reused."""
         for k, buffer in enumerate(self.buffers):
+            # long enough, but not more than 4 times too long
             if n + CACHE_LINE_BYTES <= len(buffer) <= max(4 * n, 2**12) and _unused(buffer):
                 return _aligned(self.buffers[k], n)
+        # one more cache line, so that n bytes fit after the alignment
         buffer = bytearray(n + CACHE_LINE_BYTES)
         if n <= MAX_POOLED_BYTES:
+            # drop the oldest buffers; arrays that view them keep their memory alive
             del self.buffers[: len(self.buffers) - MAX_POOLED_BUFFERS + 1]
             self.buffers.append(buffer)
         return _aligned(buffer, n)
@@ -112,6 +118,7 @@ def _unused(buffer: bytearray) -> bool:
 
 def _aligned(buffer: bytearray, n: int) -> NDArray:
     """Return n bytes of the buffer that start at a cache line."""
-    everything = np.frombuffer(buffer, dtype=np.uint8)
-    start = -everything.ctypes.data % CACHE_LINE_BYTES
-    return everything[start : start + n]
+    array = np.frombuffer(buffer, dtype=np.uint8)
+    # the number of bytes from the address of the buffer up to the next multiple of a cache line
+    start = -array.ctypes.data % CACHE_LINE_BYTES
+    return array[start : start + n]

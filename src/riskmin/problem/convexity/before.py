@@ -31,7 +31,7 @@ RANDOM_STEPS = (0.01, 1.0, 100.0)
 
 
 def check(risk: Any, reg: Any, w0: Array) -> None:
-    """Raise a ValueError if a user-defined loss or risk is found to violate what bounds rest on.
+    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest.
 
     Examples
     --------
@@ -49,6 +49,7 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     """
     if not is_foreign(risk) or _last() is risk:
         return
+    # a loss of scores is checked at random scores; any other user code is checked at random w
     inner = risk_of_scores(risk)
     has_score_loss = isinstance(inner, Risk) and not getattr(inner.linear_map, "shared", 0)
     with np.errstate(all="ignore"):
@@ -81,13 +82,15 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
         what = f"{name} is {value:g}" if not math.isfinite(value) else f"the gradient of {name} is not finite"
         raise ValueError(f"{what} where the run starts: return finite numbers there, or give another w0")
     for w in _points(reg, w0, value, grad):
+        # all processes stop at the same point: the clock of the root decides
         if len(evaluated) > 2 and coordination.broadcast_from_root(lambda: time.perf_counter() > end):
             break
         value, grad = (value, grad) if w is w0 else _evaluate(risk, w)
         largest = max([abs(value), *(other for _, other, _ in evaluated)])
-        if not math.isfinite(largest):  # overflow far out; the run reports it if it gets there
+        if not math.isfinite(largest):  # overflow far from the start; a run that gets there reports it
             continue
         slack = absolute_tolerance(grad, largest)
+        # R >= 0, and for every pair of points R(v) >= R(w) + g_w'(v - w), in both directions
         if value < -slack:
             raise ValueError(f"{name} is {value:.4g} at a point: it must be >= 0, so add a constant")
         for v, other, slope in evaluated:
@@ -113,7 +116,7 @@ def _evaluate(risk: Any, w: Array) -> tuple[float, Array]:
 def _points(reg: Any, w0: Array, value: float, grad: Array) -> Iterator[Array]:
     """The start, and points on lines from it, projected to the domain of the regularizer."""
     yield w0
-    # along the negative gradient; t = 1 is where the tangent is zero
+    # along the negative gradient; at t = 1 the tangent, R + t g'd with d = -R g / |g|^2, is zero
     rng, size = np.random.default_rng(0), float(grad @ grad)
     lines = [(-value / size * grad, GRADIENT_STEPS)] if size > 0 and value > 0 else []
     distance = max(1.0, float(w0 @ w0) ** 0.5)
@@ -130,7 +133,7 @@ def _compare(
 ) -> None:
     """Raise a ValueError if a risk lies below its tangent at another point, R(v) < R(w) + g'(v - w)."""
     (w, value, grad), (v, other) = point, other_point
-    # the sum, and the sum of absolute values, by which rounding errors scale
+    # g'(v - w), and the sum of its absolute terms, to which rounding errors are proportional
     products = grad * (v - w)
     rise, terms = float(namespace(products).sum(products)), float(namespace(products).sum(abs(products)))
     slack += 10 * relative_tolerance(grad) * (abs(value) + abs(other) + terms)

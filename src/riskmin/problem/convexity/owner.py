@@ -27,7 +27,8 @@ def risk_of_scores(risk: Any) -> Any:
 
 
 def loss_components(risk: Any) -> Iterator[Any]:
-    """The loss of a risk, and what it wraps: another loss, or a model."""
+    """The loss of a risk, and the losses or the model that it wraps."""
+    # a chain of attributes `model` or `loss`; the `loss` of `Structured` is a string
     thing = getattr(risk_of_scores(risk), "loss", None)
     while thing is not None and not isinstance(thing, str):
         yield thing

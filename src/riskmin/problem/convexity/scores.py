@@ -1,7 +1,7 @@
-r"""Checks of a loss at random scores: that it is finite, nonnegative and convex, with a right gradient.
+r"""Checks of a loss at random scores: that it is finite, nonnegative and convex, with a correct gradient.
 
-Scores are drawn on lines, for some rows with their own labels and weights. Between any two points of a line
-the subgradient inequality must hold, :math:`l(u) \ge l(z) + g^\top (u - z)`.
+Scores are drawn on lines, for a sample of rows with their labels and weights. Between any two points of a
+line the subgradient inequality must hold, :math:`l(u) \ge l(z) + g^\top (u - z)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from riskmin.losses.nondecomposable.by_query import QuerySeparable
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
 """Distances from the middle of a line at which a loss is evaluated; the most informative ones first."""
 JOINT_ROWS, SINGLE_ROWS = 32, 3
-"""The number of rows that are tested together, and of those that are tested one by one."""
+"""The number of rows that are tested together, and the number of rows that are tested one by one."""
 PAIRED_DISTANCES, PAIR_RATIO = (0.01, 1.0, 0.1), 1.001
 """At these distances t, PAIR_RATIO * t is evaluated, too: close pairs reveal slightly wrong slopes."""
 VALUE_ULPS = 5000.0
@@ -63,7 +63,7 @@ class _Sample(NamedTuple):
     y: Array
     c: Array
     separable: bool
-    """Whether the loss is a sum over rows, so that the slope of each row must increase by itself."""
+    """Whether the loss is a sum over rows, so that the slope of every single row must not decrease."""
 
     def where(self, z: NDArray) -> str:
         """A description of these scores for messages."""
@@ -91,7 +91,7 @@ class _LineEvaluations(NamedTuple):
     value: NDArray
     grad: NDArray
     slack: float
-    """Tolerated rounding error of the values, by the terms that they are sums of near the middle."""
+    """Tolerated rounding error of the values, from the sizes of their terms near the middle of the line."""
 
 
 def _to_numpy(a: Array) -> NDArray:
@@ -100,7 +100,7 @@ def _to_numpy(a: Array) -> NDArray:
 
 
 def check_scores(name: str, risk: Any) -> None:
-    """Check the loss on lines through the scores of some rows, with their own labels and weights."""
+    """Check the loss on lines through the scores of a sample of rows, with their labels and weights."""
     y, c = risk.labels
     rng, end = np.random.default_rng(0), math.inf
     width = (risk.linear_map.columns,) if risk.multi_output else ()
@@ -127,7 +127,8 @@ def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
         # the smallest and the largest label are always in the sample
         ends = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])]]
         rows = np.unique([*rows[:: 1 + len(rows) // PRESELECT_ROWS], *ends])
-        rows = rows[np.argsort(labels[rows], kind="stable")]  # so that a rare class is among them
+        # sorted by label, so that evenly spaced rows include rare classes
+        rows = rows[np.argsort(labels[rows], kind="stable")]
     single, joint = (
         rows[np.unique(np.linspace(0, len(rows) - 1, n_max).astype(int))]
         for n_max in (SINGLE_ROWS, JOINT_ROWS)
@@ -144,6 +145,7 @@ def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[
     d = rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
     y = _to_numpy(sample.y)
     has_targets = y.shape == shape and y.dtype.kind in "biuf" and not np.isin(y, (-1.0, 0.0, 1.0)).all()
+    # around the targets, in steps of about 1 and of about their size
     if has_targets:
         y = y.astype(np.float64)
         yield y, d
@@ -151,7 +153,9 @@ def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[
         if size > 10:
             yield y, size * d
     if not has_targets or len(y) > 1:
+        # around zero; |d_i| is between 0.5 and 1.5
         yield np.zeros(shape), d
+    # losses that compare scores: random directions, also sparse ones, change their order
     if width or not sample.separable:
         yield rng.standard_normal(shape), rng.standard_normal(shape)
         yield 10 * rng.standard_normal(shape), rng.standard_normal(shape) * (rng.random(shape) < 0.3)
@@ -186,8 +190,8 @@ def _evaluate_line(
                 terms = max(terms, abs(value) + float(np.sum(np.abs(grad * scores))))
             points.append((t, scores, value, grad))
     # in the order of the line, for chords and slopes
-    points.sort(key=lambda one: one[0])
-    parts = [np.array([one[k] for one in points]) for k in range(4)]
+    points.sort(key=lambda point: point[0])
+    parts = [np.array([point[k] for point in points]) for k in range(4)]
     slack = VALUE_ULPS * float(limits.eps) * (terms + _total(sample))
     return _LineEvaluations(parts[0], parts[1], parts[2], parts[3], slack)
 
@@ -298,6 +302,7 @@ def _check_slopes(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray
     """Raise a ValueError if the slope of a row decreases along the line."""
     # the derivative of each row along the line, summed over its outputs
     slopes = (line.grad * d).reshape(*line.grad.shape[:2], -1).sum(axis=2)
+    # rounding errors are relative to the slopes near the middle, even where a slope is almost zero
     nearby = np.max(np.abs(slopes[np.abs(line.t) < 2]), axis=0, initial=0.0)
     size = np.abs(slopes)
     fall = slopes[:-1] - slopes[1:] - exact * (size[:-1] + size[1:] + nearby)

@@ -61,6 +61,7 @@ class CutMonitor:
         """Compare a point and its J with the cuts so far, and a new cut with the points so far."""
         if self.refutation or not math.isfinite(value):
             return
+        # R(w) = J(w) - lam Omega(w)
         r = value - self.obj.lam * self.obj.reg.value(w)
         self._largest = max(self._largest, abs(value))
         if r < -absolute_tolerance(w, self._largest):
@@ -72,13 +73,14 @@ class CutMonitor:
         self._cuts.append(cut)
         for v, other in self._points:
             self._compare(cut, v, other)
+        # the first point and cut stay, and the last few
         del self._points[1:-COMPARED_LAST], self._cuts[1:-COMPARED_LAST]
 
     def _compare(self, cut: Cut, w: Array, r: float) -> None:
         """Compare one cut with one point; evaluate the risk again before the cut counts as refuted."""
         if self.refutation or not self._above(cut, w, r):
             return
-        # cached scores may carry rounding errors: evaluate from scratch before blaming the risk
+        # r may come from cached scores with rounding errors: recompute it before the risk is rejected
         r = float(self.obj.risk(w)[0])
         if self._above(cut, w, r):
             self.refute(f"it is {r:.4g} where a cut, a line that must be below it, has {_height(cut, w):.4g}")
@@ -89,11 +91,12 @@ class CutMonitor:
         slack = 10 * exact * abs(r) + absolute_tolerance(cut.a, self._largest)
         if not above > slack:
             return False
-        size = float(namespace(w).sum(abs(cut.a * w))) + abs(cut.b)  # far out, large terms cancel
+        # a'w + b is a sum of terms that may be large and cancel: allow for their rounding errors
+        size = float(namespace(w).sum(abs(cut.a * w))) + abs(cut.b)
         return above > slack + 1e-2 * exact * size
 
     def refute(self, why: str) -> None:
-        """Record that nothing is proved from now on, for this reason."""
+        """Record the reason why nothing is proved from now on; only the first reason is kept."""
         if not self.refutation:
             self.refutation = (
                 f"{describe(self.obj.risk)} is not convex, or its gradient is wrong: {why}; so nothing is "
@@ -104,6 +107,7 @@ class CutMonitor:
         """Evaluate a few more points before a bound is claimed; returns the best point if one refutes it."""
         with np.errstate(all="ignore"):
             for v in self._probes(w, cut):
+                # at each probe: its cut against all points, all cuts against it, and J against the bound
                 evaluation = self.obj.evaluate_risk(v)
                 if not (math.isfinite(evaluation[0]) and math.isfinite(float(evaluation[1] @ v))):
                     continue  # overflow far out
@@ -131,7 +135,7 @@ class CutMonitor:
             d = self.obj.argmin(cut) - w
         except TypeError:  # a polyhedral regularizer has no minimizer
             d = -1.0 * cut.a
-        # no farther than about to where the cut is zero
+        # at most about as far as where the cut is zero: R / |a| by Cauchy-Schwarz
         length, slope = float(d @ d) ** 0.5, float(cut.a @ cut.a) ** 0.5
         if bool(xp.all(xp.isfinite(d))) and length * slope > 0:
             risk = abs(float(cut.a @ w) + cut.b)
@@ -153,5 +157,6 @@ def monitor_for(obj: Any, w0: Array) -> CutMonitor | None:
     >>> monitor_for(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
     True
     """
-    argmax = isinstance(obj.risk, MarginRisk)  # its cuts are valid whatever the argmax finds
+    # a cut of a MarginRisk is valid for any output that the argmax returns, even if it is not the best
+    argmax = isinstance(obj.risk, MarginRisk)
     return CutMonitor(obj, w0) if is_foreign(obj.risk) and not argmax else None

@@ -76,7 +76,7 @@ class Adaptive:
     def risk(self) -> Risk:
         """The risk with the loss ``Nu(loss, nu)`` and without its intercept."""
         inner: Risk = without_intercept(self.base)
-        # without rows and metadata, no solver visits its rows one by one
+        # rows and metadata are removed, so that no solver visits rows one by one
         return replace(inner, loss=self.loss, rows=None, row_metadata=None)
 
     @property
@@ -97,11 +97,12 @@ class Adaptive:
 
     def cursor(self, w: Array) -> GatheredCursor | ProfiledCursor:
         """A cursor that keeps the scores of all rows locally, and its intercept."""
+        # the threshold couples all rows, so their scores are gathered
         cursor = GatheredCursor(self.risk, w)
         return ProfiledCursor(cursor) if isinstance(self.base, ProfiledIntercept) else cursor
 
     def intercept(self, w: Array) -> float:
-        """The minimizing b, 0 if the risk has none; the midpoint if a whole interval minimizes."""
+        """The minimizing b; the midpoint if an interval minimizes, and 0 if the risk has no intercept."""
         cursor = self.cursor(w)
         return (
             0.5 * (cursor.minimizer_interval_end(-1) + cursor.minimizer_interval_end(+1))
@@ -111,6 +112,7 @@ class Adaptive:
 
     def threshold(self, w: Array) -> float:
         """The minimizing t: the width of the tube, or 1 minus the margin."""
+        # t at the scores z + b, for the minimizing b
         cursor, b = GatheredCursor(self.risk, w), self.intercept(w)
         return self.loss.threshold(cursor.z + b, cursor.y, cursor.c)
 
@@ -128,6 +130,7 @@ def with_intercept(risk: Risk) -> Risk | ProfiledIntercept | Adaptive:
     'Adaptive'
     """
     loss = risk.loss
+    # several scores per row: one explicit intercept per score, as entries of w
     if risk.multi_output:
         if not hasattr(loss, "constant_prediction_cuts"):
             raise ValueError(

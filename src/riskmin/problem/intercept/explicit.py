@@ -1,10 +1,10 @@
 r"""Intercepts of multi-output risks: unpenalized entries of w, and cuts without a slope in them.
 
-A cut bounds :math:`\min_{w, b} J` only if its slope in every intercept is zero: else it is unbounded below in
-b. The slopes of a tangent are small, but vanish only at the minimum. So a tangent is mixed with k cuts that
-are known beforehand, those of the inequalities :math:`l(z, y) \ge F_{yj} (z_j - z_y) + O_{yj}`, "always
-predict j". Their slopes in the intercepts span all directions, so that a small share of them suffices, at no
-pass over X.
+A cut bounds :math:`\min_{w, b} J` only if its slope in every intercept is zero: otherwise it is unbounded
+below in b. The slopes of a tangent are small, but vanish only at the minimum. So a tangent is mixed with k
+cuts that are known beforehand, from the inequalities :math:`l(z, y) \ge F_{yj} (z_j - z_y) + O_{yj}`, "always
+predict j". Their slopes in the intercepts span all directions, so that a small share of these cuts suffices,
+and no pass over X is needed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class ConstantPredictionCuts(NamedTuple):
         return as_array_like(s, S) * gained - lost * S, float(self.offsets @ s)
 
     def intercept_slopes(self, s: NDArray) -> NDArray:
-        """Their slopes in the intercepts, :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`."""
+        """The slopes of the mixture in the intercepts,
+        :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`.
+        """
         pi, F = self.weights, self.F
         slopes = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
         return np.asarray(slopes)
@@ -191,7 +193,7 @@ class ExplicitInterceptsCursor(ScoreCursor):
     """BFGS estimate of the inverse of the Hessian in the intercepts."""
 
     def optimize_intercepts(self) -> None:
-        """Approximately minimize over the intercepts, on cached scores: cuts then hardly slope in them."""
+        """Approximately minimize over the intercepts, on cached scores: cuts then slope little in them."""
         risk: Any = self.risk
         k, xp = risk.n_intercepts, namespace(self.w)
 
@@ -220,13 +222,14 @@ def bfgs_intercepts(
     >>> bfgs_intercepts(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
     [1.0, 1.0]
     """
-    # relative to the weights: a class of few rows has small slopes and curvature
+    # slopes are compared relative to the weights: a class of few rows has small slopes and curvature
     present = weights > 0
     scale = np.where(present, weights, 1.0)
     b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
     value, g = evaluate(b)
     tol = INTERCEPT_SLOPE_REDUCTION * float(np.max(abs(g) / scale))
     for _ in range(INTERCEPT_MAX_STEPS):
+        # the quasi-Newton direction, and the directional derivative g'd
         d = -H @ g
         slope, t = float(g @ d), 1.0
         if np.max(abs(g) / scale) <= tol or not slope < 0:

@@ -57,7 +57,7 @@ class ProfiledIntercept:
 
     risk: Risk
     last_evaluation: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
-    """The last evaluated w, with its b and value: the end of a run asks for them again."""
+    """The last evaluated w, with its b and value: they are needed again at the end of a run."""
 
     def __post_init__(self) -> None:
         if getattr(self.risk, "multi_output", False):
@@ -94,7 +94,7 @@ class ProfiledIntercept:
         return (last["b"], last["value"]) if same else None
 
     def intercept(self, w: Array) -> float:
-        """The minimizing b; the midpoint if a whole interval minimizes."""
+        """The minimizing b; the midpoint if an interval minimizes."""
         return self.best_intercept(w)[0]
 
     def best_intercept(self, w: Array) -> tuple[float, float]:
@@ -147,7 +147,7 @@ class ProfiledCursor:
 
     def _bracketing_tangents(self, t: float) -> tuple[Tangent, Tangent]:
         """The tangents in b that bracket b(w + t d), refined until their intersection bounds the risk."""
-        # the tangents below and above cross at a lower bound of min_b R
+        # by convexity, the intersection of a tangent left and one right of the minimum bounds min_b R below
         f = partial(self._tangent, t)
         lo, hi = self.brackets[t] if t in self.brackets else self._bracket(f, self._guess(t))
         self.brackets[t] = refine_bracket(
@@ -198,12 +198,13 @@ class ProfiledCursor:
         if len(self.brackets) < 2:
             return self.b
         nearest = min(self.brackets.keys() - {0.0}, key=lambda s: abs(s - t))
-        factor = min(max(t / nearest, -4.0), 4.0)  # a short line predicts nothing far away
+        # b(t) is taken for linear only up to 4 times the distance of the nearest known point
+        factor = min(max(t / nearest, -4.0), 4.0)
         return self.b + factor * (best_tangent(*self.brackets[nearest]).x - self.b)
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._bracketing_tangents(t)
-        # with weights that cancel the slopes in b, the mixture is a cut of min_b R, too
+        # a mixture of two tangents of R(w, b) without a slope in b bounds R(w, b) for all b: a cut of min_b R
         mix = zip((lo.x, hi.x), zero_slope_weights(lo, hi), strict=True)
         _, grad = self.scores.pull_back(t, [(b, m) for b, m in mix if m])
         value = best_tangent(lo, hi).value

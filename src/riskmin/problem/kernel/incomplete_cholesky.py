@@ -101,7 +101,7 @@ def _candidates(residual: NDArray, count: int) -> NDArray:
 
 
 def _pivoted(B: NDArray, floor: float) -> tuple[NDArray, NDArray]:
-    """The rows of a small matrix in greedy order, while the residual is at least floor; and their factor."""
+    """Greedy pivots of a small matrix, while the residual is at least floor, and their Cholesky factor."""
     m = len(B)
     L, residual, order = np.zeros((m, m)), np.diagonal(B).copy(), []
     for k in range(m):
@@ -111,7 +111,7 @@ def _pivoted(B: NDArray, floor: float) -> tuple[NDArray, NDArray]:
         # column k of the factor with pivot i
         L[:, k] = (B[:, i] - L[:, :k] @ L[i, :k]) / np.sqrt(residual[i])
         residual = residual - L[:, k] ** 2
-        # never a pivot again
+        # exclude row i from later pivots
         residual[i] = -np.inf
         order.append(i)
     accepted = np.array(order, dtype=np.intp)

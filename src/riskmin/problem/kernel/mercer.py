@@ -40,7 +40,7 @@ def _kernels() -> Any:
 
 
 def dense_product(A: Any, B: Any) -> NDArray:
-    """A B', as a dense array in C order."""
+    """The product A B', as a dense array in C order."""
     result = (
         interruptible_matmul(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
     )
@@ -93,7 +93,7 @@ class Rbf:
         return np.exp(K, out=K)
 
     def diagonal(self, A: Any) -> NDArray:
-        """The ones k(a_i, a_i)."""
+        """The k(a_i, a_i), all of them 1."""
         return np.ones(A.shape[0])
 
 
@@ -144,11 +144,12 @@ class Polynomial:
     def __post_init__(self) -> None:
         _check_positive(self, "gamma")
         if self.degree < 1 or self.degree != int(self.degree) or not 0 <= self.coef0 < math.inf:
-            raise ValueError(f"{self!r} is no Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
+            raise ValueError(f"{self!r} is not a Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
 
     def __call__(self, A: Any, B: Any) -> NDArray:
         """The matrix of all k(a_i, b_j)."""
         K = dense_product(A, B)
+        # (gamma a'b + c)^d, in place
         K *= self.gamma
         K += self.coef0
         return np.power(K, self.degree, out=K)
@@ -232,6 +233,7 @@ class KernelMatrix:
         """The slots of at most `capacity` rows in `store`; rows that are not cached are computed."""
         if self.kernel is None:
             return rows
+        # mark the cached ones as used now, so that they are not evicted by the missing ones
         self.clock += 1
         self.used[self.slot_of[rows][self.slot_of[rows] >= 0]] = self.clock
         missing = rows[self.slot_of[rows] < 0]
@@ -261,7 +263,7 @@ class KernelMatrix:
                 f"the kernel gives an array of shape {block.shape} for {len(rows)} and {self.shape[0]} rows: "
                 "k(A, B) must have a row for each of A and a column for each of B"
             )
-        # the sum is a cheap first test; it may overflow although all entries are finite
+        # the sum is a cheap first test; it may overflow even if all entries are finite
         if not math.isfinite(block.sum()) and not np.isfinite(block).all():
             raise ValueError("the kernel gives NaN or infinity: scale the features or change its parameters")
         return block
@@ -269,6 +271,7 @@ class KernelMatrix:
     def block(self, rows: NDArray) -> NDArray:
         """K[rows, rows], from cached rows where possible; no further rows are cached."""
         slots = self.slot_of[rows]
+        # positions in `rows`; the rows of K that are not cached are computed for these columns only
         cached, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
         K_block = np.empty((len(rows), len(rows)))
         K_block[cached] = self.store[slots[cached][:, None], rows]
@@ -285,12 +288,13 @@ class KernelMatrix:
 
     def _add(self, slots: NDArray, coef: NDArray, out: NDArray) -> None:
         """Add coef @ store[slots] to out."""
+        # in chunks of columns, between which the deadline is checked
         kernels = _kernels()
         for i, j in chunk_ranges(0, len(out), len(out) * len(slots), multiple=kernels.SCORE_CHUNK):
             kernels.add_rows(self.store, slots, coef, i, j, out)
 
     def product(self, v: NDArray) -> NDArray:
-        """K v: from cached rows where possible, others are computed and not cached; skips zeros of v."""
+        """K v, from cached rows where possible; other rows are computed and not cached; skips zeros of v."""
         out = np.zeros(self.shape[0])
         # K is symmetric: K v is the sum of v_i times row i
         rows = np.flatnonzero(v)
@@ -308,6 +312,7 @@ class KernelMatrix:
         # evenly spaced rows, no more than fit into the cache
         rows = np.arange(0, n, max(n // min(self.capacity, SAMPLED_ROWS), 1))[: self.capacity]
         sums: NDArray = v[rows] @ abs(self.store[self.slots(rows)])
+        # extrapolate by the share of v that the sample has
         sampled = float(v[rows].sum())
         return sums * (float(v.sum()) / sampled) if sampled > 0 else sums
 
@@ -317,6 +322,7 @@ class KernelMatrix:
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         """Add K[:, start:stop] @ dz to out, in place."""
+        # K is symmetric, so that K' dz is a product with dz padded by zeros
         full = np.zeros(self.shape[0])
         full[start:stop] = dz
         out += self.product(full)
@@ -330,6 +336,7 @@ def _precomputed(kernel: str, K: Any) -> NDArray:
     checked: NDArray = np.ascontiguousarray(K, dtype=np.float64)
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1]:
         raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {checked.shape}")
+    # symmetric up to rounding: a relative deviation of 1e-8
     if not np.isfinite(checked).all() or abs(checked - checked.T).max() > 1e-8 * abs(checked).max():
         raise ValueError("a precomputed kernel is a symmetric matrix of finite numbers: give (K + K.T) / 2")
     return checked

@@ -2,7 +2,7 @@ r"""Risks in feature space: :math:`J(f) = \tfrac\lambda2 \|f\|_H^2 + \sum_i c_i\
 
 A function :math:`f = \sum_i \beta_i\, k(x_i, \cdot)` is stored as the pair
 :math:`w = (K \beta, \beta) / \sqrt2`, a cut of slope :math:`\gamma` as
-:math:`a = (\gamma, K \gamma) / \sqrt2`. So :math:`a^\top w = \gamma^\top K \beta` is the inner product of
+:math:`a = (\gamma, K \gamma) / \sqrt2`. So :math:`a^\top w = \gamma^\top K \beta` is the inner product of the
 feature space, scores cost nothing, and a gradient costs one product with K. Every method that needs only
 inner products of cuts works unchanged (Teo et al., KDD 2007, section 6).
 """
@@ -64,7 +64,7 @@ def coefficients(w: NDArray) -> NDArray:
 
 @dataclass(frozen=True)
 class RkhsMap:
-    """The linear map of functions that are stored as pairs to scores; the rows are those of a `KernelMatrix`.
+    """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class RkhsMap:
         return 2 * n_features
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        # the first half of the pair is K beta / sqrt(2), the scores but for the factor
+        # the first half of the pair is K beta / sqrt(2), where K beta are the scores
         return SQRT2 * w[start:stop]
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -102,7 +102,7 @@ class RkhsNorm:
     Parameters
     ----------
     kernel : str
-        Identifies the feature space, so that no run is resumed in another one.
+        Identifies the feature space, so that a run cannot be resumed in a different one.
     K : KernelMatrix, optional
         The kernel matrix, with which `recompute` recomputes products.
 
@@ -131,6 +131,7 @@ class RkhsNorm:
         """
         if self.K is None:
             return w
+        # a slope is (gamma, K gamma) / sqrt 2, a function (K beta, beta) / sqrt 2
         n = len(w) // 2
         if slope:
             return np.concatenate([w[:n], self.K.product(w[:n])])
@@ -144,13 +145,15 @@ class RkhsNorm:
     def score_dot(self, g: Array, w: Array) -> float:
         """The inner product of a slope and a function, from the function's scores alone.
 
-        A cut at given scores is valid whatever the coefficients are, even if rounding made them drift.
+        A cut at given scores is valid for any coefficients, even if rounding made them inconsistent with the
+        scores.
         """
+        # (gamma / sqrt 2)' (K beta / sqrt 2), times 2
         n = len(w) // 2
         return 2 * float(g[:n] @ w[:n])
 
     def prox(self, v: Array, step: float) -> Array:
-        """The proximal point in the metric of feature space, v / (1 + step)."""
+        """The proximal point in the metric of the feature space, v / (1 + step)."""
         return v / (1 + step) if step else v
 
     def conjugate(self, u: Array) -> float:
@@ -162,18 +165,18 @@ class RkhsNorm:
         return swap_halves(u)
 
     def inverse_metric_product(self, A: Array, a: Array) -> Array:
-        """The inner products of slopes in feature space."""
+        """The inner products of slopes in the feature space."""
         return A @ swap_halves(a)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
-        # |a|^2 in feature space
+        # q = |a|^2 in the feature space; the unconstrained maximizer is lam b / q
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> |f + t d|^2 / 2 and its derivative, from three inner products."""
-        # |f + t d|^2 / 2 = ww + t wd + t^2 dd
+        """The function t -> (|f + t d|^2 / 2, its derivative), from three inner products."""
+        # |f + t d|^2 / 2 = ww + t wd + t^2 dd, with ww = |f|^2 / 2, wd = <f, d>, dd = |d|^2 / 2
         ww, wd, dd = self.value(w), float(w @ swap_halves(d)), self.value(d)
         return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
 
@@ -194,6 +197,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
         as_matrix(X)  # raises: its message explains how to make X two-dimensional
     if X.shape[0] == 0:
         raise ValueError("X has 0 rows: there is nothing to fit")
+    # numbers are checked and converted to float64; anything else is left to a user-defined kernel
     if len(X.shape) == 2 and X.dtype.kind != "U":
         X = sp.csr_array(X) if sp.issparse(X) else X
         if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):
@@ -260,7 +264,7 @@ def kernel_risk(
     executor = Serial([shard])
     executor.blas_threads = None  # products with K are large: use all BLAS threads
     risk = Risk(resolved, RkhsMap(), executor, 2 * n)
-    # the sum of the first 16 rows of K tells feature spaces apart, in 9 digits
+    # the sum of the first 16 rows of K, to 9 digits, identifies the feature space
     first_rows = np.zeros(n)
     first_rows[:16] = 1.0
     fingerprint = f"{gram.kernel!r}, {float(gram.product(first_rows).sum()):.9g}"

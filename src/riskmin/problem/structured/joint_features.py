@@ -37,8 +37,9 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
     """
     if sparse.issparse(vector):
         vector = cast(Any, vector)
+        # a sparse vector may be 1-d, one row or one column
         if vector.shape not in ((dim,), (1, dim), (dim, 1)):
-            raise ValueError(f"{name} has shape {vector.shape}: the model's dim asks for (1, {dim})")
+            raise ValueError(f"{name} has shape {vector.shape}: the model's dim requires (1, {dim})")
         coo = (validated_sparse(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
         indices, values = coo.coords[-1].astype(np.int64), _floats(coo.data, name)
     elif isinstance(vector, tuple) and len(vector) == 2 and np.ndim(vector[0]) == 1:
@@ -46,7 +47,7 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
     else:
         dense = _floats(vector, name)
         if dense.shape != (dim,):
-            raise ValueError(f"{name} has shape {dense.shape}: the model's dim asks for ({dim},)")
+            raise ValueError(f"{name} has shape {dense.shape}: the model's dim requires ({dim},)")
         (indices,) = np.nonzero(dense)
         values = dense[indices]
     if not np.isfinite(values).all():
@@ -73,7 +74,8 @@ def _index_value_pair(vector: tuple[Any, Any], dim: int, name: str) -> tuple[NDA
 
 
 def subtract(a: SparseVector, b: SparseVector) -> SparseVector:
-    """A - b, with unique indices and without zeros."""
+    """The difference a - b, with unique indices and without zeros."""
+    # merge the indices, and add up the values at equal ones; entries that cancel are dropped
     indices, position = np.unique(np.concatenate([a.indices, b.indices]), return_inverse=True)
     values = np.bincount(position, np.concatenate([a.values, -b.values]), minlength=len(indices))
     nonzero = values != 0
@@ -84,6 +86,7 @@ def mixture(rows: list[SparseVector], c: NDArray, dim: int) -> NDArray:
     """The sum of c_i times row i, as a dense vector."""
     if not rows:
         return np.zeros(dim)
+    # all rows as one list of (index, c_i value), added up by index: no matrix is formed
     indices = np.concatenate([row.indices for row in rows])
     values = np.concatenate([row.values for row in rows])
     return np.bincount(indices, values * np.repeat(c, [len(row.values) for row in rows]), minlength=dim)
@@ -91,6 +94,7 @@ def mixture(rows: list[SparseVector], c: NDArray, dim: int) -> NDArray:
 
 def key_of(output: Any) -> Hashable:
     """A hashable key of an output: equal keys mean equal outputs."""
+    # arrays are not hashable: their shape, dtype and bytes identify them
     if isinstance(output, np.ndarray) and not output.dtype.hasobject:
         return output.shape, output.dtype.str, output.tobytes()
     try:

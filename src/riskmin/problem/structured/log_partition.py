@@ -1,4 +1,4 @@
-"""The examples of a shard with a model that sums over all outputs instead of maximizing."""
+"""The examples of a shard with a model that sums over all outputs instead of maximizing over them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class PartitionExamples:
         """The loss log Z(x_i, w) - w @ phi(x_i, y_i), and the gradient of log Z."""
         total, row = self.log_partition(i, w)
         score = self.true_features[i].dot(w)
+        # Z has the term exp(score) of y itself, so log Z >= score
         if total < score - ARGMAX_TOL * (1 + abs(total) + abs(score)):
             raise ValueError(
                 f"log_partition of example {self.example_ids[i]} is {total:.9g}, less than the score of y, "
@@ -59,6 +60,7 @@ class PartitionExamples:
 
     def value_grad(self, w: NDArray, c: NDArray) -> tuple[float, NDArray]:
         """The sum of c_i times the losses, and its gradient."""
+        # gradient: sum_i c_i (grad log Z(x_i, w) - phi(x_i, y_i))
         terms = [self.evaluate(i, w) for i in check_each(range(len(self.xs)))]
         grad = mixture([row for _, row in terms], c, self.dim) - mixture(self.true_features, c, self.dim)
         return float(c @ [value for value, _ in terms]), grad

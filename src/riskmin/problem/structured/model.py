@@ -45,7 +45,7 @@ class Structured:
 
         - ``dim``: the length of w;
         - ``joint_feature(x, y)``: an array of that length, a sparse row, or a pair (indices, values);
-        - ``cost(y, other)``: the cost of predicting `other` where y is right, ``cost(y, y) == 0``;
+        - ``cost(y, other)``: the cost of predicting `other` if y is correct, ``cost(y, y) == 0``;
         - ``loss_augmented_argmax(x, y, w)``: the output with the largest
           ``cost(y, other) + w @ joint_feature(x, other)``, exactly;
         - ``log_partition(x, w)``: the logarithm of the sum of ``exp(w @ joint_feature(x, other))`` over all
@@ -58,14 +58,14 @@ class Structured:
 
     Notes
     -----
-    The proof of how close a run came needs an exact maximum: an argmax that misses the best output makes the
-    risk too small. So every output that it finds is compared with all that were found before, at this and at
-    other w, and for a few examples with at most 500 `outputs`, with all of them. If it is ever worse, a
-    ValueError names the example, and nothing is claimed.
+    The certificate needs an exact maximum: an argmax that misses the best output makes the risk too small. So
+    every output that it finds is compared with all outputs found before, at this and at other w; for a few
+    examples with at most 500 `outputs`, with all outputs. If it is ever worse, a ValueError names the
+    example, and no certificate is returned.
 
     Examples
     --------
-    A matching assigns to each row of a score matrix x a column of its own; here w weighs two such matrices.
+    A matching assigns a different column to each row of a score matrix; here w weighs two such matrices.
 
     >>> import numpy as np
     >>> from scipy.optimize import linear_sum_assignment
@@ -103,6 +103,7 @@ class Structured:
             )
         if self.loss is None and len(available) != 1:
             raise TypeError(self._ambiguity(len(available)))
+        # without a given loss, the model has the methods of exactly one
         kind = self.loss or available[0]
         if missing := self._missing(REQUIRED_METHODS[kind]):
             raise TypeError(
@@ -160,17 +161,17 @@ class Structured:
         Parameters
         ----------
         xs, ys : sequences
-            Inputs and their right outputs: any objects that the model takes.
+            Inputs and their correct outputs: any objects that the model accepts.
         sample_weight : (n,) array, optional
         executor : executor class or settings, optional
             ``Processes`` distributes the examples over worker processes, with a copy of the model in each;
             both must be picklable. `Serial` by default.
         n_shards : int, optional
-            The number of shards of examples; by default up to 8, by the number of examples alone.
+            The number of shards of examples; by default the number of examples, but at most 8.
         check : bool
             Check the model at a few random points first.
         memory : float
-            Memory for the features of outputs that were found before, in bytes.
+            Memory for the cached features of outputs, in bytes.
 
         Returns
         -------
@@ -184,8 +185,10 @@ class Structured:
         # examples of weight zero are never sent
         (weighted,) = np.nonzero(c)
         count = _shard_count(n_shards, len(weighted))
+        # the indices of the examples of each shard: contiguous, of about equal number
         parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]
         local = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        # checked on the first example, before workers are started
         if not local:
             self._check_pickles(xs[weighted[0]], ys[weighted[0]])
         lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
@@ -216,6 +219,7 @@ class Structured:
         try:
             examples.open(check)
         except AttributeError as error:
+            # the message of pickle for a class that the other process cannot import
             if local or not str(error).startswith("Can't get attribute"):
                 raise
             raise TypeError(

@@ -1,7 +1,7 @@
 """Checks of a user-defined model before a run: of the argmax, of the partition function and of its gradient.
 
-No finite number of checks proves an argmax right. So every result is compared with all cached outputs, and
-for a few small examples these are all outputs that exist.
+No finite number of checks proves that an argmax is correct. So every result is compared with all cached
+outputs, and for a few small examples with all outputs that exist.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CHECKED_EXAMPLES = 2
 def probe_points(model: Any, dim: int, size: float) -> list[NDArray]:
     """Random w at which scores are about 0, 1 and 10; projected to where the model is exact."""
     rng = np.random.default_rng(0)
+    # |w'phi| is about step for features phi of norm `size`
     weights = [step / (size or 1.0) * rng.standard_normal(dim) for step in (0.0, 1.0, 1.0, 10.0)]
     project = getattr(model, "project", None)
     return weights if project is None else [np.asarray(project(w), dtype=np.float64) for w in weights]
@@ -32,6 +33,7 @@ def probe_points(model: Any, dim: int, size: float) -> list[NDArray]:
 def all_outputs(model: Any, x: Any) -> list[Any]:
     """All outputs of a small example; none if there are too many, or the model does not list them."""
     list_outputs = getattr(model, "outputs", None)
+    # one more than the limit, to detect that there are too many
     outputs = [] if list_outputs is None else list(islice(list_outputs(x), ENUMERATED_MAX_OUTPUTS + 1))
     return outputs if len(outputs) <= ENUMERATED_MAX_OUTPUTS else []
 
@@ -56,6 +58,7 @@ def probe_partition(terms: PartitionExamples) -> None:
         _check_gradient(terms, i, ws)
         features = [terms.phi(i, y) for y in all_outputs(terms.model, terms.xs[i])]
         for w in ws if features else ():
+            # log sum_y' exp(w'phi(x, y')), over all outputs y'
             scores = np.array([row.dot(w) for row in features])
             exact = float(np.logaddexp.reduce(scores))
             value, _ = terms.evaluate(i, w)
@@ -71,10 +74,12 @@ def probe_partition(terms: PartitionExamples) -> None:
 def _check_gradient(terms: PartitionExamples, i: int, ws: list[NDArray]) -> None:
     """Compare directional derivatives with central differences, halfway between the points."""
     for w, v in pairwise(ws):
+        # at the midpoint m: grad'd against (log Z(m + d) - log Z(m - d)) / 2
         d = 1e-4 * (v - w)
         middle = w + 0.5 * (v - w)
         (high, _), (low, _), (_, row) = (terms.log_partition(i, middle + t * d) for t in (1, -1, 0))
         slope, secant = row.dot(d), 0.5 * (high - low)
+        # tolerance: relative to the terms of the slope, plus the rounding error of the difference
         size = float(abs(row.values) @ abs(d[row.indices]))
         if not abs(slope - secant) <= 1e-3 * size + 1e-9 * (1 + abs(high)):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The examples of a shard, their model, and the cache of outputs that its argmax found so far."""
+"""The examples of a shard, their model, and the cache of the outputs that its argmax has found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from riskmin.problem.structured.joint_features import EMPTY, SparseVector, as_sp
 SAME_VALUE_TOL = 1e-12
 """Values whose relative difference is below this are equal up to rounding."""
 ARGMAX_TOL = 1e-7
-"""Tolerated loss of an argmax against a cached output, relative to the terms it adds up: solvers round."""
+"""Tolerated deficit of an argmax against a cached output, relative to the size of its terms (rounding)."""
 
 
 class Output(NamedTuple):
@@ -65,7 +65,7 @@ class MarginExamples:
     """The indices of the examples in the data, for messages."""
     dim: int
     max_bytes: float
-    """Memory for the outputs of one example, in bytes; the last one found is cached in any case."""
+    """Memory for the outputs of one example, in bytes; the last output found is cached in any case."""
     true_features: list[SparseVector] = field(default_factory=list)
     """joint_feature(x_i, y_i) of each example."""
     cached: list[dict[Hashable, Output]] = field(default_factory=list)
@@ -113,9 +113,10 @@ class MarginExamples:
         """The result of the model's argmax for example i at w; cached, so that features are computed once."""
         self.calls += 1
         y = self.model.loss_augmented_argmax(self.xs[i], self.ys[i], w)
+        # a dict keeps the order of insertion: removing a key and inserting it again makes it the last one
         cached, key = self.cached[i], key_of(y)
         if key in cached:
-            cached[key] = cached.pop(key)  # now the most recently used
+            cached[key] = cached.pop(key)
             return cached[key]
         output = cached[key] = self.output(i, y)
         # drop the least recently used outputs, but never the one just found
@@ -127,7 +128,7 @@ class MarginExamples:
         return output
 
     def invalidate_table(self) -> None:
-        """Have the table rebuilt when it is next needed."""
+        """Discard the table; it is rebuilt when it is next needed."""
         self._table = None
 
     def table(self) -> OutputTable:
@@ -162,7 +163,7 @@ class MarginExamples:
         """
         if best <= value + SAME_VALUE_TOL * (1 + abs(best)):
             return found
-        # the two values differ by more than rounding: compare with the sizes of their terms
+        # a larger difference may still be rounding if the terms of the values, which cancel, are large
         sizes = [abs(o.cost) + float(abs(o.row.values) @ abs(w[o.row.indices])) for o in (found, best_cached)]
         if not best <= value + ARGMAX_TOL * (1 + max(sizes)):
             what = "y itself has 0" if best_cached is TRUE_OUTPUT else f"another output has {best:.9g}"
@@ -181,6 +182,7 @@ class MarginExamples:
         values = table.matrix @ w + table.cost
         # the maximum over the rows of each example; y itself has the value zero
         best[table.owner[table.starts]] = np.maximum(np.maximum.reduceat(values, table.starts), 0.0)
+        # the rows that attain the maximum of their example; of ties, the last one is taken
         (hits,) = np.nonzero(values == best[table.owner])
         where[table.owner[hits]] = hits
         return best, where
@@ -193,14 +195,15 @@ class MarginExamples:
                 self.cached[i][key] = self.cached[i].pop(key)
 
     def evaluate(self, w: NDArray, those: Sequence[int] | None = None) -> tuple[NDArray, list[Output]]:
-        """The losses of all examples at w, or of those given, and the outputs that attain them."""
+        """The losses at w of the examples `those` (by default all), and the outputs that attain them."""
         those = range(len(self.xs)) if those is None else those
-        if self.dropped:  # outputs that are best here must not be dropped next, even if not found again
+        # once outputs are dropped, keep those that are best at w, even if the argmax returns others
+        if self.dropped:
             self.touch_best(w)
-        found = [self.argmax(i, w) for i in check_each(those)]
+        argmax_outputs = [self.argmax(i, w) for i in check_each(those)]
         table, (best, where) = self.table(), self.best_cached(w)
         outputs = []
-        for i, new in zip(those, found, strict=True):
+        for i, new in zip(those, argmax_outputs, strict=True):
             old = table.outputs[where[i]] if where[i] >= 0 else TRUE_OUTPUT
             outputs.append(self.checked(i, new, new.value(w), old, float(best[i]), w))
         return np.array([o.value(w) for o in outputs]), outputs

@@ -21,7 +21,8 @@ def open_shard(
     shard: Shard, model: Any, dim: int, smooth: bool, max_bytes: float, check: bool, example_ids: NDArray
 ) -> None:
     """Store the model and its examples in the shard's cache, unless they are there."""
-    if "examples" in shard.cache:  # with its cached outputs, when only another shard was read again
+    # if only another shard has lost its cache, this one keeps its cached outputs
+    if "examples" in shard.cache:
         return
     xs: Any = shard.X
     if smooth:
@@ -50,15 +51,17 @@ def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
 
 def margin_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
     """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
+    # subgradient: sum_i c_i row_i, with row_i = phi(x_i, y') - phi(x_i, y_i) of the maximizing output;
+    # a copy of w, since user code might change it
     values, outputs = _examples(shard).evaluate(w.copy())
     return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
 
 
 def restricted_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
-    """As `margin_value_grad`, but over the cached outputs: a lower bound, without calls of the argmax."""
+    """Like `margin_value_grad`, but over the cached outputs: a lower bound, without calls of the argmax."""
     examples = _examples(shard)
     best, where = examples.best_cached(w)
-    # each example puts its weight on its best cached output; none on y, whose row is zero
+    # subgradient sum_i c_i row_i over the best cached outputs; y itself (where = -1) has a zero row
     share = np.zeros(len(examples.table().cost))
     share[where[where >= 0]] = shard.c[where >= 0]
     return float(shard.c @ best), examples.table().transpose @ share
@@ -73,7 +76,7 @@ def counts(shard: Shard) -> tuple[int, int, int, int]:
 # ---------------------------------------------------------------- the risks
 @dataclass
 class OpenedExamples:
-    """Shards that hold the model next to their examples; a shard that was read again gets it again.
+    """Shards that hold the model and their examples; a shard that has lost the model receives it again.
 
     Parameters
     ----------
@@ -96,6 +99,7 @@ class OpenedExamples:
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         """The sums of f over the shards."""
+        # a restarted worker reads its shard again, without the cache: send the model again and retry
         for _ in range(MAX_CACHE_REBUILDS):
             try:
                 return self.executor.sum(f, *args)

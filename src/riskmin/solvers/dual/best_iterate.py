@@ -35,10 +35,12 @@ class BestIterate:
         obj, d, dz = self.obj, w - self.w, z - self.z
         reg: Any = obj.reg.line(self.w, d)
 
+        # J along w + t d: the loss at the scores z + t dz, the regularizer by its restriction to the line.
         def evaluate(t: float) -> Tangent:
             (r, dr), (o, do) = max_margin_along_line(self.z, dz, t, *self.terms), reg(t)
             return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
 
+        # R(w) was computed by the check: only the slope at t = 1 is needed.
         start, end = evaluate(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), evaluate(1.0).slope)
         minimum = best_tangent(start, end)
         # The minimum is inside the segment only if J decreases at its start and increases at its end.
@@ -47,6 +49,7 @@ class BestIterate:
             minimum = best_tangent(
                 minimum, *refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= slack)
             )
+        # The scores are linear in w, so those of the new point need no pass over X.
         if minimum.x == 1:
             self.w, self.z = w, z
         elif minimum.x > 0:

@@ -90,10 +90,10 @@ class ChainAscent(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("atoms", 2), ("turns", 1), ("seed", 0)):
+        for name, minimum in (("atoms", 2), ("turns", 1), ("seed", 0)):
             value = getattr(self, name)
-            if not (isinstance(value, int) and value >= least):
-                raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
+            if not (isinstance(value, int) and value >= minimum):
+                raise ValueError(f"{name} must be a whole number >= {minimum}, not {value!r}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a certified point every few epochs."""
@@ -156,6 +156,7 @@ class _ChainRun:
         rows, problem = _kernel_data(risk.rows)
         m, n = len(problem.c), len(problem.y)
         if state is None:
+            # Slots in use per sequence, labels (slot, token), and weights (sequence, slot) of the atoms.
             blank = (
                 np.zeros(m, np.int64),
                 np.zeros((solver.atoms, n), np.int64),
@@ -179,10 +180,12 @@ class _ChainRun:
         kernels, risk = _kernels(), cast(Any, self.obj.risk)
         weighted, gaps = np.flatnonzero(self.problem.c > 0), np.zeros(len(self.problem.c))
         W, rescaled = self.w.reshape(-1, risk.linear_map.k), True if risk.loss.rescaled else None
+        # None instead of a default value: the kernel is then compiled without that branch.
         turns = self.solver.turns if self.solver.turns > 1 else None
         workspace = self.workspace(risk.linear_map.k)
         while True:
             for _ in range(MAX_EPOCHS_BETWEEN_POINTS):
+                # Seeded by the epoch, so that a resumed run visits the sequences in the same order.
                 order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(weighted)
                 kernel_state = *self.rows, *self.problem, *self.atoms, *workspace
                 # Kernels are called on short ranges so that deadlines and interrupts are checked in between.
@@ -195,6 +198,7 @@ class _ChainRun:
                 if self.atoms.n_dropped[0]:
                     self.double_capacity()
                     workspace = self.workspace(risk.linear_map.k)
+                # Each gap is that of its last visit: the sum estimates the duality gap, without a proof.
                 if gaps.sum() <= CERTIFY_AT_GAP_RATIO * self.last_gap_sum:
                     break
             self.last_gap_sum = float(gaps.sum())
@@ -209,6 +213,7 @@ class _ChainRun:
         """Elementary operations of one epoch: scores, decodings, and atoms."""
         n, risk = len(self.problem.y), cast(Any, self.obj.risk)
         k = risk.linear_map.k
+        # Rescaled slacks add the number of errors to the states, up to the length of the sequence.
         decode = (
             DECODE_OPS_PER_TOKEN * n * k * k * (len(self.problem.gram) / n if risk.loss.rescaled else 1.0)
         )
@@ -218,9 +223,9 @@ class _ChainRun:
     def double_capacity(self) -> None:
         """Double the number of atoms that can be stored per sequence."""
         used, labels, alpha, gram = self.atom_arrays()
-        more = len(labels)
-        padded = np.pad(alpha, ((0, 0), (0, more))), np.pad(gram, ((0, 0), (0, more), (0, more)))
-        self.atoms = _allocate_atoms(used, np.pad(labels, ((0, more), (0, 0))), *padded)
+        extra = len(labels)
+        padded = np.pad(alpha, ((0, 0), (0, extra))), np.pad(gram, ((0, 0), (0, extra), (0, extra)))
+        self.atoms = _allocate_atoms(used, np.pad(labels, ((0, extra), (0, 0))), *padded)
         _restore_costs(self.problem, self.atoms, cast(Any, self.obj.risk).loss.rescaled)
 
     def atom_arrays(self) -> tuple[NDArray, ...]:
@@ -231,6 +236,7 @@ class _ChainRun:
 
     def workspace(self, k: int) -> Any:
         """Allocate the scratch arrays of a visit."""
+        # Score arrays have one row per token, k for the transitions, and one each for first and last labels.
         m, n_atoms = int(np.diff(self.problem.ends, prepend=0).max()), self.atoms.alpha.shape[1]
         scores, best, path = (np.zeros((m + k + 2, k)) for _ in range(3)), np.zeros((m, k)), np.zeros(m, int)
         return _atom_kernels().ChainWorkspace(*scores, best, path, np.zeros(n_atoms), np.zeros(n_atoms))
@@ -248,6 +254,7 @@ class _ChainRun:
                 self.problem.y, atoms.labels[q], self.problem.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz
             )
         risk.linear_map.pullback(risk.rows.X, dz, 0, n, a)
+        # The offset b = sum_s c_s E[Delta] has nonnegative terms only.
         return Cut(a, cost * (1 - CUT_ROUNDING))
 
     def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
@@ -282,6 +289,7 @@ def _kernel_data(shard: Any) -> tuple[Any, Any]:
     n, p = X.shape
     if isinstance(X, Dense) and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
         X = as_row_matrix(as_matrix(sp.csr_array(X.X)))
+    # Dense rows use the same arrays: row i starts at i p, and all have the column indices 0 to p - 1.
     if isinstance(X, Dense):
         ptr = np.arange(0, n * p + 1, p, dtype=np.int64)
         rows = kernels.TokenRows(ptr, np.arange(p), X.X.reshape(-1), 1)
@@ -293,5 +301,6 @@ def _kernel_data(shard: Any) -> tuple[Any, Any]:
     nnz_per_row, x = len(rows.data) / max(1, n), np.zeros(p)
     for i, j in chunk_ranges(0, len(ends), len(gram) * nnz_per_row):
         kernels.token_gram_matrices(*rows, ends, i, j, int(offsets[i]), x, gram)
+    # All tokens of a sequence have the weight of the sequence.
     c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
     return rows, kernels.ChainData(shard.y[:, 0].astype(np.int64), ends, c, gram, offsets)

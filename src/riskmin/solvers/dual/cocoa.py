@@ -120,14 +120,17 @@ def sweep_shard(
     if fixed.any():
         u = np.where(fixed, _slopes(task.loss, 0.0 * u, y), u)
     state.set_duals(u)
+    # With lam / sigma, steps move w_local sigma times as far, to allow for the steps of the other shards.
     w_local = w.copy()
     for _ in range(task.epochs if state.active else 0):
         state.sweep(w_local, task)
+    # w - w_local = (sigma / lam) a_k / m, so change = a_k / m, and change_sq = sum_j a_kj^2 / m_j.
     change = task.lam * (w - w_local)
     change_sq = float(change @ (change / task.scale if len(task.scale) else change))
     risk, offset, size, z, u, slope = state.evaluate(v)
     slopes, grad = _slopes(task.loss, z, y), np.zeros(len(v))
     state.X.pullback(c * slopes, 0, len(c), grad)
+    # |g'v| <= sum_i c_i |l'(z_i) z_i|: the terms that cancel in the offset of the tangent at v.
     terms = float((c * abs(slopes)) @ abs(z))
     visits = float(state.sweep_stats[sweep_kernels().N_VISITS])
     return u, slopes, RoundSums(risk, grad, terms, slope, offset, size, change_sq, visits)
@@ -181,6 +184,7 @@ class CutPool:
             order = np.argsort(-self.x, kind="stable")
             self._merge(order[max_cuts - 1 : len(used)])
         # A cut without weight now may get weight together with later ones: keep the newest.
+        # Cuts with weight rank above those without, and newer ones above older ones.
         rank = np.arange(len(self.x)) + len(self.x) * (self.x > 0)
         self._keep(np.sort(np.argsort(rank)[-max_cuts:]))
 
@@ -227,6 +231,7 @@ class Cocoa:
             obj,
             row_offsets,
             CutPool.create(obj, row_offsets[-1]),
+            # sigma = K is safe for every partition of the rows.
             float(len(row_offsets) - 1),
             np.zeros(risk.dim),
         )
@@ -234,6 +239,7 @@ class Cocoa:
     def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """Start from given dual variables, or zero, and from the slopes of the loss at w0."""
         w0 = np.array(w0, dtype=float)
+        # A round without epochs evaluates J and the cuts only.
         yield self._run_round(w0, w0, self.pool.u if u0 is None else u0, 0)
         yield from self._loop()
 
@@ -260,6 +266,7 @@ class Cocoa:
     def _loop(self) -> Iterator[Iterate]:
         while True:
             w = self.obj.argmin(self.pool.cut)
+            # The first w of a bound is evaluated itself: the best point is only the starting point then.
             fraction = EVALUATE_AT_FRACTION if self.round > 1 else 1.0
             yield self._run_round(
                 w, self.best + fraction * (w - self.best), self.pool.u, self.solver.local_epochs
@@ -278,6 +285,7 @@ class Cocoa:
             self.best, self.value = v, value
         if sums.change_sq > 0:
             # sigma = |sum_k a_k|^2 / sum_k |a_k|^2, between 1 and the number of shards.
+            # The conjugate of the regularizer is half of the squared norm.
             change = 2 * obj.reg.conjugate(sums.slope - before)
             self.sigma = min(max(change / sums.change_sq, 1.0), float(len(self.row_offsets) - 1))
         self.round += 1
@@ -292,7 +300,7 @@ class Cocoa:
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
         task = RoundTask(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
-        # Each shard gets the dual variables of its rows, and a seed of its own per round.
+        # Each shard gets the dual variables of its rows, and a seed that depends on the round and the shard.
         per_shard = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.row_offsets))]
         self.obj.count.calls += 1
         duals, slopes, sums = zip(*risk.executor.map(sweep_shard, task, w, v, each=per_shard), strict=True)
@@ -303,6 +311,7 @@ class Cocoa:
         A, b, U, x = pool.A, pool.b, list(pool.U), pool.x
         numbers = np.array([self.sigma, self.value, self.round, self.visits])
 
+        # The pool replaces its arrays and never changes them, so the state needs no copies.
         def state() -> dict[str, Array]:
             cuts, duals = np.column_stack([A, b]), np.array(U)
             return {

@@ -70,7 +70,7 @@ class DualGaussSeidel(Solver):
         Penalty parameter of that algorithm, above 0.
     bias_rate : float
         Learning rate of the intercept (equation 31), above 0.
-    sweep_shard : int
+    local_epochs : int
         For remote rows, number of epochs per shard and round.
 
     References
@@ -113,6 +113,7 @@ class DualGaussSeidel(Solver):
             raise ValueError(f"damping must be above 0 and below 2 for the bound to rise, not {self.damping}")
         if self.lagrangian not in (2, 3):
             raise ValueError(f"lagrangian is 2 or 3, an algorithm of the paper, not {self.lagrangian}")
+        # `rate` alone may be None, for Newton's bound.
         for name in ("rate", "mu", "bias_rate"):
             value = getattr(self, name)
             if not (value is None and name == "rate") and not 0 < value < math.inf:
@@ -132,6 +133,7 @@ class DualGaussSeidel(Solver):
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the dual variables of a run on the same risk: its cut is valid for every lam."""
+        # u: one dual variable per row; beta: one multiplier per row and class.
         return self._run(obj, state["w"], None, state["u"] if "u" in state else state["beta"])
 
     def _run(
@@ -154,6 +156,7 @@ class DualGaussSeidel(Solver):
             else:
                 run = MulticlassAscent.create(self, obj)
             return run.start(w0, u0) if state is None else run.resume(state)  # type: ignore[no-any-return]
+        # Remote rows: CoCoA+, with exact steps on each shard.
         if _has_remote_rows(obj.risk):
             from riskmin.solvers.dual.cocoa import cocoa_iterates
 
@@ -182,6 +185,7 @@ class DualGaussSeidel(Solver):
                 "exact steps need L2() and a loss that is piecewise quadratic in its dual, or Logistic(), "
                 f"not {loss!r} with {obj.reg!r}: use step='gradient'"
             )
+        # All other losses and regularizers: gradient steps with a transfer function.
         from riskmin.solvers.reference.dual_gradient import gradient_iterates
 
         return gradient_iterates(self, obj, w0, u0, state)

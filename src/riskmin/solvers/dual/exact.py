@@ -19,8 +19,8 @@ from riskmin.solvers.dual.row_state import RowState, check_kernels, nnz, rng_sta
 from riskmin.solvers.state_checks import check_row_order, check_state
 
 CHECK_SPACING_SHARE = 0.3
-"""Visits between two checks, as a share of all visits before, at least one epoch: a check costs about
-that."""
+"""Visits between two checks, as a share of all visits before, at least one epoch: a check costs about as
+much as an epoch."""
 CHECK_AT_SLOPE_RATIO = 0.1
 """Check also once the range of slopes has fallen to this fraction of that at the last check."""
 MAX_ENTRIES_BETWEEN_CHECKS = 3e8
@@ -57,6 +57,7 @@ class ExactAscent(RowState):
             # Empty rows have score zero: their slopes are already optimal.
             u[self.rows] *= s
             self.set_duals(u)
+        # w = grad Omega*(-s a / lam), whatever the offset of the cut.
         self.w = self.obj.argmin(Cut(s * cut.a, 0.0))
         yield self._iterate(w0, value, u, cut)
         yield from self._loop()
@@ -64,6 +65,7 @@ class ExactAscent(RowState):
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         n, limits = len(self.records), {"order": len(self.records), "rng": 2**64}
+        # next: the w of the dual variables (`w` may be an average); out: the largest and least slope.
         shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
         shapes |= {} if self.loss_conjugate is not None else {"shift": "n"}
         check_state(state, shapes, limits, n=n, d=len(self.w))
@@ -80,6 +82,7 @@ class ExactAscent(RowState):
         return self._loop()
 
     def _loop(self) -> Iterator[Iterate]:
+        # The run ends once no visit moves a dual variable: the dual is optimal in this precision.
         k, moved = sweep_kernels(), True
         while moved:
             self._sweeps()
@@ -98,15 +101,18 @@ class ExactAscent(RowState):
     def _sweeps(self) -> None:
         """Make epochs over the active rows until a check is due."""
         k, n, n_entries = sweep_kernels(), len(self.rows), nnz(self.X)
+        # At most four epochs, or about a second of them where that is more.
         max_visits = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1, n_entries)) * n
         budget = min(max(n, CHECK_SPACING_SHARE * self.visits), max_visits)
         slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE])
         self.sweep_stats[k.N_VISITS] = self.sweep_stats[k.N_MOVES] = 0
+        # w is averaged over the second half of the visits, where it oscillates around its optimum.
         average_from, entries_since, w_sum, n_terms = 0.5 * budget, 0.0, np.zeros(len(self.w)), 0
         entries_per_row = n_entries / max(1, len(self.records))
         while self.active:
             before = self.active
             self.sweep(self.w, self.solver)
+            # Sweeps drop rows from the active ones: count the rows that were visited.
             entries_since += before * entries_per_row
             # Adding w to the average costs O(p): only after at least 4 p entries have been read.
             if self.sweep_stats[k.N_VISITS] >= average_from and entries_since >= 4 * len(w_sum):
@@ -126,7 +132,7 @@ class ExactAscent(RowState):
         """Return R(w), the scores, the dual variables and their cut."""
         self.obj.count.calls += 1
         risk, offset, size, z, u, a = self.evaluate(w, fresh)
-        # Minus a bound on the rounding error, by the magnitudes of the terms.
+        # a = sum_i c_i u_i x_i and b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
         return risk, z, u, Cut(a, offset - CUT_ROUNDING * size)
 
     def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:

@@ -157,6 +157,7 @@ class _KernelDualRun:
         # The gradient at zero, scaled to the best bound: unscaled, its scores may be enormous.
         _, _, cut = self.obj(np.zeros(2 * len(gamma)))
         slope = self.obj.reg.scale(cut, self.obj.lam) * SQRT2 * cut.a
+        # The first half of the slope pair is gamma, the second K gamma = -lam z.
         none = np.empty(0, dtype=np.intp)
         return DualPoint(
             slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, none, min(FIRST_BLOCK_ROWS, self.block)
@@ -165,9 +166,12 @@ class _KernelDualRun:
     def iterate(self, p: DualPoint, info: dict[str, float]) -> Iterate:
         """Return the function of a dual point, with the cut that the point proves."""
         lam, saved = self.obj.lam, {"gamma": p.gamma, "rows": p.rows, "size": np.array([p.size])}
+        # The cut of slope gamma has the offset -sum_i c_i l*(gamma_i / c_i).
         total, size = self.model.value(p.gamma)
+        # A slope is the pair (gamma, K gamma), a function the pair (z, coefficients), with K gamma = -lam z.
         cut = Cut(as_pair(p.gamma, -lam * p.z), -total - CUT_ROUNDING * size)
         w = as_pair(p.z, p.gamma / -lam)
+        # The scores are part of w: evaluating the risk needs no product with K.
         risk, _ = self.obj.cursor(w).risk.value_slope(0.0)
         return Iterate(w, risk + lam * self.obj.reg.value(w), cut, info, saved.copy)
 
@@ -196,6 +200,7 @@ class _KernelDualRun:
         H = self.gram.block(rows) / lam
         diagonal, workspace = H.diagonal().copy(), np.empty((3 if self.paired else 4, len(rows)))
         old, scores, total_steps = p.gamma[rows], p.z[rows], 0
+        # g = shift + K gamma / lam: the gradient of the dual, without curvature and absolute terms.
         gamma, g = old.copy(), t.shift[rows] - scores
         step = _kernels().pair_steps if self.paired else _kernels().single_steps
         # One round for quadratic conjugates; several Newton rounds for the others.
@@ -206,6 +211,7 @@ class _KernelDualRun:
             part, before, new = t.take_rows(rows), g.copy(), gamma.copy()
             args = H, diagonal, g, new, part.lower, part.upper, part.absolute, part.curvature, BLOCK_TOL_RATIO
             n_steps = _run_steps(step, args, workspace, 50 * self.block)
+            # The kernel updates g by H times the step, so change = H direction.
             direction, change = new - gamma, g - before
             step_size = self.model.step_length(
                 rows, gamma, direction, -float(scores @ direction), float(direction @ change)
@@ -220,8 +226,10 @@ class _KernelDualRun:
         moved = np.flatnonzero(gamma != old)
         if not len(moved):
             return 0
+        # z -= K (gamma - old) / lam, by the rows of K that moved.
         self.gram.add_rows(rows[moved], (gamma - old)[moved] / -lam, p.z)
         p.gamma, p.rows = _with_values(p.gamma, rows, gamma), rows
+        # A block that many steps solved may be larger next time.
         p.size = min(max(8 * total_steps, FIRST_BLOCK_ROWS // 2), self.block)
         return total_steps
 
@@ -245,16 +253,19 @@ class _KernelDualRun:
         if self.paired:
             min_up = np.min(up, initial=np.inf, where=can_rise)
             max_down = np.max(down, initial=-np.inf, where=can_fall)
+            # The slope of a pair step is up_i - down_j: if none is negative, the dual is optimal.
             if not max_down > min_up:
                 return np.empty(0, dtype=np.intp)
             # Estimate of the multiplier of the sum constraint: the middle of the violating interval.
             level = 0.5 * (min_up + max_down)
+        # Second derivative of the dual in gamma_i; the tiny term guards against division by zero.
         curvature = self.gram.diagonal / self.obj.lam + t.curvature + 1e-300
         # Gain of an exact step in one coordinate: slope^2 / (2 curvature), up to the factor.
         rise = np.where(can_rise, np.maximum(level - up, 0.0), 0.0) ** 2 / curvature
         fall = np.where(can_fall, np.maximum(down - level, 0.0), 0.0) ** 2 / curvature
         carried = p.rows[(can_rise & can_fall)[p.rows]][: p.size // 2]
         n_new = p.size - len(carried)
+        # A pair needs a row that rises and one that falls: half of the new rows each.
         if self.paired:
             largest = [_largest(rise, n_new // 2), _largest(fall, n_new - n_new // 2)]
             return np.unique(np.concatenate([*largest, carried]))
@@ -263,6 +274,7 @@ class _KernelDualRun:
 
 def _run_steps(step: Any, args: tuple[Any, ...], workspace: NDArray, max_steps: int) -> int:
     """Run at most `max_steps` steps of a kernel, checking the deadline in between; return their number."""
+    # The kernel stores its target violation in `goals` at the first step, for the calls that follow.
     goals, done = np.zeros(1), 0
     for i, j in chunk_ranges(0, max_steps, OPS_PER_STEP_AND_ROW * max_steps * len(args[0])):
         done = step(*args, i, j, goals, *workspace)

@@ -38,6 +38,7 @@ class ExactTerms:
     def __init__(self, dual: IntervalConjugate, c: NDArray) -> None:
         # Rows of weight zero are fixed at zero.
         positive, weight = c > 0, np.where(c > 0, c, 1.0)
+        # c l*(g / c) = shift g + epsilon |g| + square g^2 / (2 c) for c lower <= g <= c upper.
         zero = np.zeros_like(c)
         self.terms = DualTerms(
             np.where(positive, weight * dual.lower, 0.0),
@@ -87,6 +88,7 @@ class NewtonTerms:
 
     def quadratic_model(self, gamma: NDArray) -> DualTerms:
         """Return the model at gamma: the slope there, and the curvature by a difference of slopes."""
+        # c l*(gamma / c) has the derivative l*'(u) and the second derivative l*''(u) / c, for u = gamma / c.
         u = gamma / self.size
         # Powers have almost no curvature at an end of finite slope, and more inside: use a longer difference.
         distances = (
@@ -95,17 +97,21 @@ class NewtonTerms:
         distance = np.minimum(np.minimum(*distances), 1.0)
         fraction = np.where(self.finite_end_slope[0] | self.finite_end_slope[1], DIFFERENCE_LENGTH, 1e-4)
         h = fraction * np.where(distance > 0, distance, 1e-3)
+        # A central difference, shorter on a side where the domain ends.
         center, left, right = u, np.maximum(u - h, self.domain[0]), np.minimum(u + h, self.domain[1])
         slopes = [
             self.loss.conjugate_grad(v, self.y) - self.absolute * np.sign(v) for v in (center, left, right)
         ]
         with np.errstate(invalid="ignore", divide="ignore"):
             curvature = (slopes[2] - slopes[1]) / (right - left) / self.size
+        # Keep the model strictly convex, and replace an infinite curvature by a large one.
         curvature = np.where(np.isfinite(curvature), np.maximum(curvature, 1e-12), 1e12)
+        # The model may reach an end of finite slope, but only approach one of infinite slope.
         lower, upper = (
             np.where(ok, self.size * end, gamma + MAX_DOMAIN_FRACTION * (self.size * end - gamma))
             for end, ok in zip(self.domain, self.finite_end_slope, strict=True)
         )
+        # shift + curvature gamma is the derivative at gamma, without that of the absolute value.
         return DualTerms(
             lower, upper, np.where(self.c > 0, slopes[0], 0.0) - curvature * gamma, self.absolute, curvature
         )
@@ -125,6 +131,7 @@ class NewtonTerms:
     ) -> float:
         """Return the part of the step to take so that the exact dual decreases, mostly 1."""
         start, t = self._parts(rows, gamma), 1.0
+        # Backtracking: the conjugates change by `change`, the quadratic form by t linear + t^2 square / 2.
         while t > 1e-6:
             change = float((self._parts(rows, gamma + t * step) - start).sum())
             if change + t * linear + 0.5 * t * t * square <= 0.0:

@@ -104,7 +104,8 @@ class MulticlassAscent:
     """Number of these, per row."""
     rng: NDArray
     sweep_stats: NDArray
-    """Largest violation, moves and further counters; the slots are named in `kernels.dual_multiclass`."""
+    """Largest violation, moves and further counters; the slots are named in
+    `_numba.dual.multiclass_sweep`."""
     W: NDArray
     """Weights in the layout of the sweep: (k, p) for dense X, (p, padded k) for sparse X."""
     active: int
@@ -140,6 +141,7 @@ class MulticlassAscent:
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         beta, W = np.zeros((n, padded_k)), np.zeros((k, p) if dense else (p, padded_k))
+        # The smallest type that holds all classes: the array has one entry per row and class.
         active_classes = np.zeros((n, k), dtype=np.uint16 if k < 2**16 else np.uint32)
         n_active = np.zeros(len(active_classes), dtype=np.int64)
         arrays = (
@@ -180,6 +182,7 @@ class MulticlassAscent:
         """Scale all multipliers but those of the true classes, which keep the sum at one."""
         # Multipliers of empty rows are already optimal.
         self.beta[self.rows] *= s
+        # A row of multipliers lies on the simplex: that of the true class is one minus all others.
         true_class = np.arange(len(self.y)), self.y
         self.beta[true_class] = 0.0
         self.beta[true_class] = np.maximum(1.0 - self.beta.sum(axis=1), 0.0)
@@ -219,6 +222,7 @@ class MulticlassAscent:
         zero. The solution for a larger lam, scaled to the best bound, is close to that for lam.
         """
         obj, terms = self.obj, self.terms
+        # The mean of c |x|^2: at that lam, one visit can move a multiplier through about its whole range.
         stage_lam = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
         if stage_lam <= obj.lam * LAM_DECREASE:
             return
@@ -226,12 +230,14 @@ class MulticlassAscent:
         self._activate_all_classes()
         self.W[:] = 0.0
         while stage_lam > obj.lam:
+            # Both columns of terms are multiples of 1 / lam.
             self.terms = terms * (obj.lam / stage_lam)
             self._sweep(shrink=False)
             last_lam, stage_lam = stage_lam, max(stage_lam / LAM_DECREASE, obj.lam)
             gain = float(
                 np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
             )
+            # |a|^2, since W = -a / lam; the bound of the multiple s is s gain - s^2 |a|^2 / (2 lam).
             norm_sq = last_lam * last_lam * float(np.vdot(self.W, self.W))
             # The multiple of the multipliers with the best bound at the next lam.
             s = min(1.0, stage_lam * gain / norm_sq) if norm_sq else 1.0
@@ -241,6 +247,7 @@ class MulticlassAscent:
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
+        # out: largest violation, visits, active rows, checks to the next climb, its delay, untouched.
         shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "6"}
         limits = {"order": len(self.beta), "rng": 2**64}
         check_state(state, shapes, limits, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
@@ -277,6 +284,7 @@ class MulticlassAscent:
     def _sweeps(self) -> None:
         """Make epochs over the active rows until a check is due."""
         k, n = _kernels(), len(self.rows)
+        # Entries of X times classes, in units of four: that is the length of a vector operation.
         products = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
         visits = self.visits - self.visits_before_change
         min_epochs = max(1.0, MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
@@ -299,6 +307,7 @@ class MulticlassAscent:
         """Visit the active rows once; return how many remain active."""
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
+        # Dense rows use one row of W per class, sparse rows one row of W per feature.
         run = k.dense_sweep if isinstance(X, Dense) else k.sweep
         data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
         state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
@@ -306,6 +315,7 @@ class MulticlassAscent:
         workspace = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
         if not isinstance(X, Dense):
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
+        # Kernels are called on ranges of rows so that deadlines are checked in between.
         entries_per_row = nnz(X) / max(1, X.shape[0])
         operations = self.active * self.k * (OPS_PER_VISIT_AND_CLASS + entries_per_row)
         stats = self.sweep_stats
@@ -327,6 +337,7 @@ class MulticlassAscent:
         self._set_weights(W.reshape(-1))
         # Passes over the face count as visits to its rows.
         self.visits += passes * len(face.rows)
+        # A short step shows that the face is still changing: wait longer before the next climb.
         self.climb_delay = 2 * self.climb_delay + 1 if t < SHORT_CLIMB_STEP else 0.0
         self.checks_to_climb = self.climb_delay
 
@@ -354,6 +365,7 @@ class MulticlassAscent:
         self.obj.count.calls += 1
         if self.solver.shrink:
             self.active = k.select_violating_rows(violations, self.rows, self.order, self.sweep_stats)
+        # b = sum_i c_i beta_i' cost_i, minus a bound on its rounding error.
         risk, gain, size = (float(v) for v in sums)
         return risk, z, Cut(A.reshape(-1), gain - CUT_ROUNDING * size)
 

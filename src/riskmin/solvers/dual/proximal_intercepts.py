@@ -30,7 +30,7 @@ from riskmin.solvers.state_checks import check_state
 from riskmin.solvers.weights import feature_weights, scale_features
 
 INTERCEPT_COLUMN_SCALE = 0.6
-"""Entry s of the intercept column, relative to the RMS norm of the rows."""
+"""The constant s of the intercept column, relative to the RMS norm of the rows."""
 MOVE_CENTER_AT_GAP_SHARE = 0.6
 """Move the center once the gap of the proximal problem is this share of the whole gap."""
 MIN_CENTER_MOVE = 1e-12
@@ -48,6 +48,7 @@ class FeatureWeightedAscent:
             risk.linear_map.columns,
             np.sqrt(feature_weights(obj.reg, risk.linear_map.columns)),
         )
+        # w is a (features, k) matrix in row-major order: each root applies to k entries.
         self.entry_roots = np.repeat(self.roots, self.k) if np.ndim(self.roots) else self.roots
         X = row_major_matrix(shard)
         rows = self._prepare_rows(
@@ -73,6 +74,7 @@ class FeatureWeightedAscent:
 
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
         for it in steps:
+            # The inner weights are v = sqrt(m) w, so slopes in w are sqrt(m) times those in v.
             w, cut, inner = it.w / self.entry_roots, Cut(it.cut.a * self.entry_roots, it.cut.b), it.state
             assert inner is not None
             state = inner() | {"w": w, "best": it.w}
@@ -100,7 +102,10 @@ class ProximalIntercepts(FeatureWeightedAscent):
         """Move the center; scores and best point stay the same, and all rows become active again."""
         block, k = self.block, self.k
         self.center = self.center + shift
+        # Delta_yj + b_0j - b_0y: entry (y, j) changes by shift_j - shift_y.
         block.cost[:, :k] += shift - shift[:, None]
+        # The intercepts b = b_0 + s v stay the same, so v falls by shift / s, and the scores without b_0
+        # fall by shift.
         block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.column_value)
         block.best.z = block.best.z - shift
         block.active, block.order[:], block.visits_before_change = len(block.rows), block.rows, block.visits
@@ -127,12 +132,14 @@ class ProximalIntercepts(FeatureWeightedAscent):
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
         obj, inner, k = self.obj, self.inner, self.k
         for it in steps:
+            # The last k weights are v = (b - b_0) / s, one per class.
             v = it.w[-k:]
             # The proximal penalty of the intercepts is not part of J.
             value = it.value - obj.lam * 0.5 * float(v @ v)
             best, _ = mix_two(best, self.risk.project_out_intercepts(self._risk_cut(it.cut)), obj)
             w = np.append(it.w[:-k] / self.entry_roots, self.center + self.column_value * v)
             yield Iterate(w, value, best, it.info, self._state(it, w, best))
+            # Once the proximal problem is solved to a share of the whole gap, its solution is the new center.
             if it.value - inner.lower(it.cut) <= MOVE_CENTER_AT_GAP_SHARE * (value - obj.lower(best)):
                 self.move_center(self.column_value * v - self._lower_empty_classes(it.cut))
 

@@ -1,6 +1,6 @@
 """Rows with one dual variable each, for exact dual sweeps with L2: records, sweeps, evaluation of all rows.
 
-`dual_exact` runs on them if all rows are in this process, `dual_local` on each shard of remote rows.
+`ExactAscent` runs on them if all rows are in this process, `Cocoa` on each shard of remote rows.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def nnz(X: Csr | Dense) -> int:
 
 def _allocate_records(n: int) -> NDArray:
     """Allocate one record of 8 doubles per row, each aligned to a cache line of 64 bytes."""
+    # NumPy does not guarantee this alignment: skip the doubles up to the next multiple of 64 bytes.
     buffer = np.empty(8 * n + 8)
     first = -buffer.ctypes.data % 64 // 8
     return buffer[first : first + 8 * n].reshape(n, 8)
@@ -92,7 +93,7 @@ class RowState:
     """None for the logistic loss."""
     X: Csr | Dense
     records: NDArray
-    """One record of 8 doubles per row; the slots are named in `kernels.dual`."""
+    """One record of 8 doubles per row; the slots are named in `_numba.dual.sweep`."""
     scale: NDArray
     """1 / m for the regularizer's weights m; of length 0 if all are 1."""
     rows: NDArray
@@ -101,7 +102,7 @@ class RowState:
     """Active rows first, in visiting order."""
     rng: NDArray
     sweep_stats: NDArray
-    """Extreme slopes, visits and moves of the last sweep; the slots are named in `kernels.dual`."""
+    """Extreme slopes, visits and moves of the last sweep; the slots are named in `_numba.dual.sweep`."""
     active: int
     """Number of active rows."""
 
@@ -110,9 +111,11 @@ class RowState:
         """Return the rows of a shard with all dual variables zero."""
         X, k, conjugate = row_major_matrix(shard), sweep_kernels(), interval_conjugate_of(loss, shard.y)
         n = X.shape[0]
+        # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
+        # Slots LOWER, UPPER and SHIFT; for the logistic loss, LOWER is y, and `set_duals` overwrites SHIFT.
         bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
         n_rows = check_kernels().fill_records(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
         if conjugate is None:
@@ -128,6 +131,7 @@ class RowState:
             self.records[:, k.U] = np.clip(u, *self.loss_conjugate[:2])
             return
         # The logistic loss stores the log-odds of a = -y u: a alone cannot represent values next to 1.
+        # exp(700) is still finite in double precision.
         with np.errstate(divide="ignore"):
             a = np.clip(-y * u, 0.0, 1.0)
             log_odds = np.clip(np.log(a) - np.log1p(-a), -700.0, 700.0)
@@ -174,6 +178,8 @@ class RowState:
             self.shard.c,
             w if w.any() else w[:0],
         )
+        # R(w), the offset of the cut, and the sum of the absolute terms, in blocks of fixed size, so that
+        # the rounding of the sums does not depend on the ranges.
         sums = np.zeros(3)
         for piece in chunk_ranges(0, n, 2 * nnz(self.X), multiple=k.SUM_BLOCK_ROWS):
             k.evaluate_rows(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
@@ -192,6 +198,7 @@ class RowState:
             z[block] = self.X.scores(w, block.start, block.stop)
             value, dz = self.loss.value_grad(z[block], y[block], c[block])
             risk += float(value)
+            # The loss returns c_i l'(z_i): divide by the weight, and leave rows without weight at 0.
             if fresh:
                 u[block] = np.where(c[block] > 0, dz / np.where(c[block] > 0, c[block], 1.0), 0.0)
             self.X.pullback(c[block] * u[block], block.start, block.stop, a)

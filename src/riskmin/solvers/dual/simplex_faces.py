@@ -78,19 +78,23 @@ class SimplexFace:
             _simplex().project_rows(projected)
             D = self.c[:, None] * (projected - self.beta)
             A = self._pull_back(D)
+            # The dual is sum_i c_i beta_i' cost_i - lam |W|^2 / 2, with W = -a / lam.
             rise = float(np.vdot(D, self.cost)) + float(np.vdot(W, A))
             if rise > 0:
                 # Exact line search: the dual along A has slope rise and curvature |A|^2 / lam.
                 t = min(1.0, self.lam * rise / float(np.vdot(A, A)))
                 beta = projected if t == 1 else self.beta + t * (projected - self.beta)
                 return beta, W - t / self.lam * A, t, passes
+            # The projection of a shorter step is closer to the step itself, an ascent direction.
             d *= 0.25
         return self.beta, W, 0.0, passes
 
     def _conjugate_gradients(self, slopes: NDArray) -> tuple[NDArray, int]:
         """Return a step close to the maximum of the quadratic, with a diagonal preconditioner per row."""
+        # The Hessian is diag(c) X X' diag(c) / lam; its diagonal is c_i^2 |x_i|^2 / lam = c_i curvature_i.
         tangent, inverse = _kernels().project_to_face, 1 / (self.c * self.curvature)[:, None]
         tangent(slopes, self.beta, self.c)
+        # r: residual; q: search direction; d: sum of the steps.
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
         r_q = float(np.vdot(r, q))
@@ -99,10 +103,12 @@ class SimplexFace:
             h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
             q_h = float(np.vdot(q, h))
+            # The residual is zero, or rounding hides the curvature.
             if not (q_h > 0 and r_q > 0):
                 return d, passes
             d += r_q / q_h * q
             r -= r_q / q_h * h
+            # Twice the increase of the quadratic by this step.
             gain = r_q * r_q / q_h
             best = max(best, gain)
             if gain <= CG_STOP_GAIN_RATIO * best:

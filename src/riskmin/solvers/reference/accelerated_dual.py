@@ -49,9 +49,8 @@ class DualAccelerated(Solver):
               d = \max_u \tfrac12 \sum_i c_i (u_i - u_{0,i})^2,
 
     where cutting planes may need :math:`\Omega(1/\epsilon)` steps. Once the gap has fallen by the factor
-    `restart`, the
-    averages restart from :math:`u_0 = u_k`, near which the dual is often sharper. By the same rate, with d
-    the largest over all :math:`u_0`, a gap of :math:`\epsilon` takes at most
+    `restart`, the averages restart from :math:`u_0 = u_k`, near which the dual is often sharper. By the same
+    rate, with d the largest over all :math:`u_0`, a gap of :math:`\epsilon` takes at most
     :math:`\sqrt{6 L d / \epsilon}` times :math:`1 / (1 - restart^{-1/2})` steps, and one more per restart.
     Without an intercept the equality constraint is dropped.
 
@@ -167,6 +166,7 @@ class AcceleratedAscent:
             # u holds slopes per unit weight; rows of weight zero get 0.
             slopes = self.loss.value_grad(z, y, c)[1]
             u0 = self.feasible(np.divide(slopes, c, out=np.zeros(len(c)), where=c > 0), 0.0)
+            # By convexity of l*, and l*(0) <= 0, the cut of s u bounds at least as well as s times that of u.
             u0 = self.obj.reg.scale(self.cut(self.scored(u0)), self.obj.lam) * u0
         self.center = np.clip(u0, d.lower, d.upper)
         self.x = self.v = self.mean = self.scored(self.center)
@@ -177,6 +177,7 @@ class AcceleratedAscent:
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
+        # x, v and m (the mean), each with the fields u, a and z of a `ScoredDual`.
         row_shapes = {"center": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
         shapes = row_shapes | {f"{s}_a": "d" for s in "xvm"} | {"w": "d", "cut": "d", "numbers": "6"}
         check_state(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
@@ -190,6 +191,7 @@ class AcceleratedAscent:
 
     def _initial_lipschitz(self) -> float:
         """Return a lower bound of L: the curvature of the dual along a random direction."""
+        # L >= |sum_i c_i u_i x_i|^2 / (lam sum_i c_i u_i^2) for every u.
         u = np.random.default_rng(0).standard_normal(len(self.shard.y))
         a = np.zeros(self.X.shape[1])
         self.X.pullback(self.shard.c * u, 0, len(u), a)
@@ -204,6 +206,7 @@ class AcceleratedAscent:
         while self.A * self.L < MAX_WEIGHT_TIMES_LIPSCHITZ:
             self._restart()
             a, mean, new = self._step()
+            # u_{k+1} = (A u_k + a u_new) / (A + a)
             part = a / (self.A + a)
             x = self.x.mixed(new, part)
             # Clipping removes the rounding error of the mixture: the cut needs u inside its bounds.
@@ -215,6 +218,7 @@ class AcceleratedAscent:
                 self.x, self.mean = self.scored(self.x.u), self.scored(self.mean.u)
             cut = self.cut(self.x)
             self.model, _ = mix_two(self.model, cut, self.obj)
+            # The w of dual variables with slope a: the minimizer of lam Omega(w) + a'w.
             candidates = [self.obj.argmin(Cut(point.a, 0.0)) for point in (self.mean, self.x)]
             value, w = min(((self._value(w), w) for w in candidates), key=lambda pair: pair[0])
             self.best = min(self.best, value)
@@ -239,6 +243,7 @@ class AcceleratedAscent:
             # Solves a^2 / (A + a) = (1 + q A) / L.
             a = 0.5 * (t + math.sqrt(t * t + 4 * t * self.A))
             part = a / (self.A + a)
+            # The weights enter their mean at the point between u_k and the last multipliers.
             mean = self.mean.mixed(self.x.mixed(self.v, part), part)
             new = self.scored(self.multipliers(mean.z, self.A + a))
             du, da_sq = new.u - self.v.u, self._squared_norm(new.a - self.v.a)
@@ -246,11 +251,13 @@ class AcceleratedAscent:
             # L is large enough if |da|^2 / lam <= L |du|^2, up to rounding.
             if not du_sq or da_sq <= self.L * du_sq + CUT_ROUNDING**2 * self._squared_norm(new.a):
                 return a, mean, new
+            # The observed ratio, but a factor between 1.5 and 1000.
             self.L = max(DUAL_LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
 
     def multipliers(self, z: NDArray, A: float) -> NDArray:
         """Return the maximizer of A (u z - l*(u)) - |u - center|^2 / 2, under the constraints."""
         d = self.loss_conjugate
+        # Completing the square: the quadratic part of the objective is -(k / 2) |u - t|^2.
         k = 1 + A * d.square
         return self.feasible((self.center + A * (z - d.shift)) / k, A * d.epsilon / k)
 
@@ -286,8 +293,10 @@ class AcceleratedAscent:
         conjugate = np.where(c > 0, conjugate_of(self.loss, point.u, y), 0.0)
         magnitude = np.abs(point.z) + np.abs(self.loss_conjugate.shift)
         size = float(c @ (np.abs(conjugate) + np.abs(point.u) * magnitude))
+        # Errors of mixtures accumulate until the scores are recomputed.
         error = CUT_ROUNDING * (1 + self.k % RECOMPUTE_SCORES_EVERY) * size
-        # As if the remaining sum were moved to the rows of the largest scores.
+        # sum_i c_i u_i is zero only up to rounding: allow for moving the remainder to the rows of the
+        # largest scores.
         if self.has_intercept:
             error += (
                 4

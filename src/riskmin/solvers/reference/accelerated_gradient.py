@@ -96,6 +96,7 @@ class AcceleratedGradient(Solver):
                 f"{type(self).__name__} cannot move the intercepts of a multi-output model: "
                 "use ProximalGradient"
             )
+        # The projection onto the domain of Omega.
         w0 = obj.reg.prox(w0, 0.0)
         return self._run(obj, Estimate(w0, w0), 0.0, None)
 
@@ -103,6 +104,7 @@ class AcceleratedGradient(Solver):
         """Continue from a saved state."""
         vectors = dict.fromkeys(("w", "start", "best", "mean", "a"), "d")
         check_state(state, vectors | {"numbers": "6"}, d=obj.risk.dim)
+        # numbers: A, the offset of the mixture, L, the offset of the model, the best J, steps since then.
         A, mean_b, L, b, best_value, steps_since_best = (float(v) for v in state["numbers"])
         estimate = Estimate(state["w"], state["start"], A, Cut(state["mean"], mean_b))
         estimate = replace(
@@ -152,6 +154,7 @@ class AcceleratedGradient(Solver):
                 return
             if not estimate.A + a < MAX_WEIGHT_TIMES_LIPSCHITZ / L:
                 return
+            # The mixture of all cuts has the proved rate; the model may bound better.
             estimate, at_w, L = estimate.with_point(new, a, at_new), at_new, L / self.gamma_d
             model, _ = mix_two(mix_two(model, at_new[2], obj)[0], estimate.mean or at_new[2], obj)
 
@@ -179,6 +182,7 @@ class Estimate:
 
     def weight(self, L: float, strong_convexity: float) -> float:
         """Return the a that solves a^2 / (A + a) = 2 (1 + mu A) / L."""
+        # The positive root of a^2 - 2 t a - 2 t A = 0.
         t = (1 + strong_convexity * self.A) / L
         return t + math.sqrt(t * t + 2 * t * self.A)
 
@@ -206,7 +210,7 @@ def _fits(
         return False
     dg = gy - g
     risk = J - obj.lam * obj.reg.value(new)
-    # An inexact oracle knows the risk only to its inner tolerance.
+    # An inexact oracle evaluates the risk only to its inner tolerance.
     rel_error = INTERCEPT_RELATIVE_GAP if isinstance(obj.risk, InexactOracle) else CUT_ROUNDING
     slack = 4 * rel_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
     return float(dg @ dg) <= L * (float(dg @ (y - new)) + slack)

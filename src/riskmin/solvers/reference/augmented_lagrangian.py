@@ -54,10 +54,12 @@ class Multipliers:
         same side, and rho moves to where constraints and data have equal weight.
         """
         if mean_curvature is not None:
+            # A sign change shows that the last step overshot: halve the rate, else raise it by 30 %.
             same_side = np.sign(violation) == np.sign(self.violation)
             self.rate = np.where(
                 same_side, np.minimum(1.3 * self.rate, 1.0), np.maximum(0.5 * self.rate, 0.1)
             )
+            # rho moves towards its target by at most a factor of 2 per pass.
             self.rho *= (
                 min(max(BALANCED_RHO_RATIO * mean_curvature / self.rho, 0.5), 2.0)
                 if mean_curvature > 0
@@ -68,6 +70,7 @@ class Multipliers:
 
     def algorithm_2(self, violation: NDArray, mean_curvature: float | None) -> None:
         """Move s by rho times the violation, or raise rho, once the rows have nearly converged."""
+        # The rows have nearly converged for these s and rho if the violation changes by less than 10 %.
         converged = np.abs(violation - self.violation).max() <= 0.1 * np.abs(violation).max()
         self.violation = violation
         if not converged:
@@ -145,9 +148,11 @@ def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) 
         u = feasible(run.u, run.shard.c, run.P, run.conjugate)
         if u is not None:
             cut = run.cut(u, 1 + float(np.abs(run.P @ m.s).max()))
+        # w = grad Omega*(v) plus the component in the unpenalized directions, whose coefficients are s.
         w = w + m.s[:n_directions] @ run.C
         w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
         yield Iterate(w, value, cut, info, run.snapshot(w=w, **m.state()))
+        # A fixed point of the pass and of the multipliers: no further progress in this precision.
         if np.array_equal(run.u, before) and np.array_equal(m.s, s):
             return
 
@@ -171,6 +176,7 @@ def _modified_gap(run: GradientAscent, w: NDArray, s: NDArray) -> float:
     y, c = run.shard.y, run.shard.c
     z = run.scores(w) + run.P @ s
     value, _ = run.loss.value_grad(z, y, c)
+    # sum_i c_i (l(z_i) + l*(u_i) - u_i z_i), each term nonnegative by the Fenchel-Young inequality.
     conjugate = np.where(c > 0, conjugate_of(run.loss, run.u, y), 0.0)
     return float(value) + float(c @ (conjugate - run.u * z))
 
@@ -188,12 +194,15 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDA
         excess = u @ W
         if np.all(np.abs(excess) <= tol):
             return u
+        # Distance to the nearer bound, at most 1, since domains may be unbounded.
         slack = np.minimum(np.minimum(u - conjugate.lower, conjugate.upper - u), 1.0)
         # Weighted least squares: the shift of u along P, weighted by the slack, that removes the excess.
         t = np.linalg.lstsq((W * slack[:, None]).T @ P, excess, rcond=1e-12)[0]
+        # At most 90 % of the distance, so that u stays inside its domain.
         u = u - slack * np.clip(P @ t, -0.9, 0.9)
     if P.shape[1] > 1 or np.ptp(P) > 0:
         return None
+    # One constraint, sum_i c_i u_i = 0 up to a factor: make the positive and negative parts equal.
     up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
     larger_side = u > 0 if up > down else u < 0
     return np.where(larger_side, min(up, down) / max(up, down, 1e-300) * u, u)

@@ -81,6 +81,7 @@ class GradientAscent:
         check_transfer(type(solver).__name__, reg)
         conjugate = conjugate_for(solver, loss, shard.y)
         n, p = shard.X.shape
+        # Unpenalized directions come from the regularizer, an unpenalized intercept from the risk.
         C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))
         # One column of scores per unpenalized direction, then a column of ones for the intercept.
         P = np.ones((n, len(C) + intercept))
@@ -109,6 +110,7 @@ class GradientAscent:
     def _slopes(self, w0: Array, b: float) -> NDArray:
         """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
         y, c = self.shard.y, self.shard.c
+        # Weights of one, since u_i is the slope of the unweighted loss.
         _, slopes = self.loss.value_grad(_scores(self.shard, w0) + b, y, np.ones(len(y)))
         u = np.clip(slopes, self.conjugate.lower, self.conjugate.upper)
         s = self.obj.reg.scale(self.cut(u), self.obj.lam)
@@ -140,6 +142,7 @@ class GradientAscent:
         # Seeded by the number of the pass, so that a resumed run visits the rows in the same order.
         rng = np.random.default_rng([solver.seed, self.epoch])
         order = rng.permutation(n) if solver.shuffle else np.arange(n)
+        # A rate of 0 selects Newton's bound.
         weights, step_rule = self.shard.c / self.obj.lam, (float(solver.rate or 0.0), float(solver.damping))
         u, v, constraints = self.u.copy(), self.v(), (self.P, s, self.constraint_violation(), rho)
         if self.rowwise is not None:
@@ -151,6 +154,7 @@ class GradientAscent:
             # The kernel is called on ranges of rows so that deadlines are checked in between.
             for i, j in chunk_ranges(0, n, ops_per_entry * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
+        # v and the violation were updated row by row: recompute them, so that rounding does not accumulate.
         self.u, self.epoch = u, self.epoch + 1
         return self.v(), self.constraint_violation()
 
@@ -161,6 +165,7 @@ class GradientAscent:
 
     def mean_curvature(self, v: NDArray) -> float:
         """Return the mean derivative of the scores of some rows when v moves along them."""
+        # x_i' H x_i, with H the Hessian of Omega* at v; kappa estimates c_i / lam times that.
         rows = np.flatnonzero(self.shard.c > 0)[:CURVATURE_SAMPLE_ROWS]
         if self.rowwise is not None:
             return float(np.mean(self.rowwise.kappa[rows] * self.obj.lam / self.shard.c[rows]))
@@ -170,6 +175,7 @@ class GradientAscent:
         """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
         c = self.shard.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
+        # b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
         rounding = CUT_ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
         return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)
 
@@ -193,11 +199,13 @@ class BestOnSegments:
             return w, self.cursor()[0]
         cursor = self.cursor
         self.obj.count.calls += 1
+        # J is convex on the segment: bracket its minimum between t = 0 and t = 1.
         cursor.set_direction(w - cursor.w)
         lo, hi = (Tangent(t, *cursor.value_slope(t)) for t in (0.0, 1.0))
         if lo.slope < 0 < hi.slope:
             start_value = lo.value
 
+            # To 0.1 % of the decrease so far, or to rounding.
             def converged(best: float, low: float) -> bool:
                 return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
 
@@ -255,5 +263,6 @@ def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[It
         w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
         change = float(np.abs(run.u - before).max(initial=0.0))
         yield Iterate(w, value, run.cut(run.u), {"change": change}, run.snapshot(w=w))
+        # No dual variable moved in a pass: the dual is optimal in this precision.
         if change == 0.0:
             return

@@ -1,7 +1,7 @@
 """Row-by-row dual ascent for user-defined losses and regularizers, by calls of their methods.
 
 The steps are those of the kernel. The transfer function is evaluated for all of w at each row, so a pass
-costs O(n p). Its curvature along a row is estimated by how fast the score of the row fell at the last visit.
+costs O(n p). The curvature of the dual along a row is estimated by the fall of its score at the last visit.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class RowwiseAscent:
             else:
                 new = self._newton(i, weights[i], u[i], v, constraints)
             new = min(max(u[i] + damping * (new - u[i]), self.conjugate.lower[i]), self.conjugate.upper[i])
+            # v = -(1 / lam) sum_i c_i u_i x_i and the violation -(1 / lam) P'(c u) follow u.
             step = -(new - u[i]) * weights[i]
             v[index] += step * x
             violation += step * P[i]
@@ -84,6 +85,7 @@ class RowwiseAscent:
         """Return the new u by a Newton step with a curvature that bounds the fall of the score."""
         index, x = self._row(i)
         z, kappa = self._score(i, index, x, 0.0, v, constraints), float(self.kappa[i])
+        # Differences of scores below this are rounding errors.
         noise = 4e-15 * (1 + abs(z))
         for _ in range(MAX_CURVATURE_TRIALS):
             new = self._implicit(i, u, z, kappa)
@@ -94,6 +96,7 @@ class RowwiseAscent:
             # The score fell no faster than kappa allows: the dual improves. Otherwise raise kappa and try
             # again.
             if fall <= kappa * abs(move) * (1 + 1e-9) + noise:
+                # The estimate for the next visit falls by at most a factor of 4.
                 self.kappa[i] = max(fall / abs(move), 0.25 * kappa)
                 return new
             kappa = max(1.5 * kappa, fall / abs(move))
@@ -125,6 +128,7 @@ class RowwiseAscent:
         def rises(t: float) -> bool:
             return not self._slope(i, t) + kappa * (t - u) < z
 
+        # Bisection until no floating-point number lies between the ends.
         lo, hi = _bracket(rises, u, self.conjugate.lower[i], self.conjugate.upper[i])
         mid = 0.5 * (lo + hi)
         while lo < mid < hi:

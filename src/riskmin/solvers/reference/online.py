@@ -103,6 +103,7 @@ def online(
         raise ValueError(f"v0 has shape {v.shape}, but X has {p} columns: give one number per column")
     mistakes = 0
     for epoch in range(epochs):
+        # Seeded by the number of the pass, so that fewer epochs visit the rows in the same order.
         order = np.random.default_rng([seed, epoch]).permutation(n) if shuffle else np.arange(n)
         mistakes = _learn(order, signs, float(rate), rows, reg, v)
         if not mistakes:
@@ -117,6 +118,7 @@ def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDAr
     if transfer is not None:
         from riskmin._numba.dual.gradient_sweep import online_pass
 
+        # State of the kernel: v, r with w = factor r, the normalizer, and a workspace for the longest row.
         longest = int(np.diff(indptr.astype(np.int64)).max(initial=0))
         return int(
             online_pass(order, y, rate, rows, transfer, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest)))

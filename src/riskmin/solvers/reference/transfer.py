@@ -5,7 +5,7 @@ The dual variables are slopes of the loss, :math:`u_i = l'(z_i)`, and
 .. math:: v = -\tfrac1\lambda \sum_i c_i u_i x_i, \qquad w = \nabla\Omega^*(v),
 
 where :math:`\nabla\Omega^*` is the transfer function. The kernel implements the losses and regularizers of
-this package. `dual_plain` handles all others: it calls their methods, at a cost of O(p) per row.
+this package. `RowwiseAscent` handles all others: it calls their methods, at a cost of O(p) per row.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     v = np.zeros(p)
     if isinstance(reg, Separable):
         t = reg.terms(v)
+        # One row of constants for all columns if they are equal, else one row per column.
         uniform = all(np.ndim(a) == 0 for a in t)
         columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if uniform else p,)) for a in t]
         terms = np.ascontiguousarray(np.stack(columns, axis=1))
@@ -109,6 +110,7 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
         numbers = np.array([total, 0.0, float(reg.balanced)])
         return (SOFTMAX if reg.normalized else EXPS), np.ascontiguousarray(prior[:, None]), numbers
     if type(reg) is QNorm:
+        # The conjugate exponents, 1/p + 1/q = 1, of the norm and of the power that it is raised to.
         dual, power = reg.q / (reg.q - 1), reg.power / (reg.power - 1)
         return NORM, np.zeros((1, 1)), np.array([dual, power, 0.0])
     return None
