@@ -65,7 +65,7 @@ class AdaptedSolver(Solver):
         return steps
 
     def supports(self, obj: Objective) -> str | None:
-        """What the given solver says; without the method, it supports everything."""
+        """The reason that the given solver returns; without the method, it supports everything."""
         return self._optional("supports", obj)  # type: ignore[no-any-return]
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
