@@ -1,11 +1,11 @@
-"""Draws how BMRM, smoothing and the default come down, for docs/multivariate.md.
+"""Plot the convergence of BMRM, smoothing and the default solver, for docs/multivariate.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.convergence --data FOLDER [--only roc_a9a prbep_c11] [--seconds 10]
 
-ROC area on a9a at lam = 1e-4, PRBEP on rcv1 C11 at lam = 1e-6; CPU seconds of one thread. On the left how
-far J is above the best value of any run, on the right what each run has proved by then. Ends at a proved
-1e-4 or at the limit. Writes docs/img/roc_a9a.svg and docs/img/prbep_c11.svg, and prints the CPU seconds and
-calls to 1 % and 0.1 %.
+ROC area on a9a at lam = 1e-4, PRBEP on rcv1 C11 at lam = 1e-6; CPU seconds of one thread. The left
+panel shows J relative to the best value of any run, the right panel the certified gap. Runs end at a proved
+1e-4 or at the time limit. Writes docs/img/roc_a9a.svg and docs/img/prbep_c11.svg, and prints the CPU seconds
+and calls to 1 % and 0.1 %.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST = 1e-4
 
 
 def thin(points, most=200):
-    """At most so many, evenly spread over the logarithm of time; the last among them."""
+    """At most `most` points, evenly spaced in log time, including the last."""
     if len(points) <= most:
         return points
     times = np.log([x for x, _ in points])
@@ -37,7 +37,7 @@ def thin(points, most=200):
 
 
 def panel(title, runs, measure):
-    """One picture: a line a solver."""
+    """One panel with one line per solver."""
     lines = []
     for name, found in runs.items():
         points = [(max(row.seconds, 1e-4), max(measure(row), 1e-16)) for row in found.rows]
@@ -69,8 +69,8 @@ def main():
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
-    parser.add_argument("--seconds", type=float, default=10.0, help="the most CPU time for a run")
-    parser.add_argument("--out", type=Path, default=IMG, help="the folder of the pictures")
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time limit per run")
+    parser.add_argument("--out", type=Path, default=IMG, help="folder for the images")
     args = parser.parse_args()
     print("| data | loss | lam | solver | to 1 % | to 0.1 % | proved 1 % | proved 0.1 % |")
     print("|---|---|---|---|---|---|---|---|")
@@ -82,7 +82,10 @@ def main():
         risk = rm.linear_risk(data.X, data.y, loss)
         runs = {}
         for solver, (_, made) in SOLVERS.items():
-            for strength, seconds in ((1.0, 1.0), (lam, args.seconds)):  # the first compiles or loads kernels
+            for strength, seconds in (
+                (1.0, 1.0),
+                (lam, args.seconds),
+            ):  # the first run compiles or loads the kernels
                 obj = rm.Objective(risk, rm.L2(), strength)
                 runs[solver] = run(obj, lambda watch, made=made: made, seconds, tol=LEAST)
         best = min(found.result.value for found in runs.values())

@@ -1,20 +1,20 @@
-"""Does the loss of F1 give a better F1 on new rows than the hinge with the best threshold?
+"""Does the F1 loss give a better F1 on new rows than the hinge loss with the best threshold?
 
     OMP_NUM_THREADS=1 python -m benchmarks.f1 --data FOLDER
         [--only w8a "rcv1 C11"] [--seeds 3] [--lams 1e-1 ... 1e-7] [--seconds 6] [--json FILE]
 
-`FBeta()`, the hinge and the logistic loss, each with an intercept and along a path of lams. A split has rows
-to fit to, rows to validate on, and rows to test on: w8a holds out a fifth of its rows to test on, rcv1 has a
-file for that; a quarter of the rest validates. A seed draws anew all that is drawn. Three thresholds:
+`FBeta()`, the hinge and the logistic loss, each with an intercept and along a path of lams. The rows are
+split into training, validation and test rows: of w8a, a fifth is held out for testing, rcv1 has a test file;
+a quarter of the remaining rows are validation rows. Each seed draws new splits. Three thresholds:
 
-- zero: the sign of the score with the intercept that the fit has;
-- training: the best F1 of the rows fitted to;
-- validation: the best F1 of the validation rows.
+- zero: the sign of the score, including the fitted intercept;
+- training: the threshold with the best F1 on the training rows;
+- validation: the threshold with the best F1 on the validation rows.
 
-lam is the one with the best F1 on the validation rows, at that threshold; F1 on the test rows is then looked
-at once. Each lam runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest of
-those chosen. The table has the mean and the standard deviation over seeds, in %, and in how many of the seeds
-it is above the hinge at the same threshold.
+lam is the one with the best F1 on the validation rows at that threshold; F1 on the test rows is evaluated
+once after that. Each lam runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest
+gap of the chosen fits. The table has the mean and the standard deviation over seeds, in %, and the number of
+seeds for which F1 is above that of the hinge at the same threshold.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def trials(split: Split, loss, lams, seconds, seed):
 
 
 def chosen(found, threshold):
-    """The lam that is best on the validation rows; the larger one of equals."""
+    """The trial with the best validation F1; of ties, the one with the largest lam."""
     return max((one for one in found if one[0] == threshold), key=lambda one: (one[2], one[1]))
 
 
 def table(name, split_of, args):
-    """The rows of a set."""
+    """The table rows of a data set."""
     picks = {}
     for seed in range(args.seeds):
         split = split_of(seed)
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
-    parser.add_argument("--seconds", type=float, default=6.0, help="the most time for a lam")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time limit per lam")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []

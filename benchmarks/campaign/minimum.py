@@ -1,8 +1,9 @@
-r"""The exact minimum of small problems, by enumerating the pieces of the loss that each row may be on.
+r"""The exact minimum of small problems, by enumerating the pieces of the loss for each row.
 
 A piecewise quadratic loss is, on each piece, :math:`\tfrac{q}2 z^2 + s z + r`; at the minimum of
-:math:`\tfrac\lambda2 |w|^2 + \sum_i c_i l(z_i)` each row is inside of a piece or at a kink. So the minimum is
-the least J among the solutions of one linear system for each choice, in rational numbers.
+:math:`\tfrac\lambda2 |w|^2 + \sum_i c_i l(z_i)` each row is inside a piece or at a
+nonsmooth point. So the minimum is the smallest J among the solutions of one linear system per choice, in
+rational arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_ROWS, MOST_CHOICES = 3, 200
 
 
 def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]] | None:
-    """The (q, s) of each piece of the loss of a label, and the kinks; None of other losses.
+    """The (q, s) of each piece of the loss for a label, and the nonsmooth points; None for other losses.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
 
 
 def least(problem: Problem) -> Fraction | None:
-    """The exact minimum; None where the problem is too large, or another one."""
+    """The exact minimum; None if the problem is too large or not piecewise quadratic."""
     n = len(problem.rows) if problem.X.shape[0] <= MOST_ROWS else 0
     if not n or problem.kernel or problem.q is not Fraction or type(problem.reg) is not L2:
         return None
@@ -73,7 +74,7 @@ def least(problem: Problem) -> Fraction | None:
 
 
 def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
-    """J where the gradient vanishes on these pieces, rows at kinks staying there; None of no single point."""
+    """J at the stationary point of these pieces, with some rows fixed at kinks; None if it is not unique."""
     rows = [[*row, Fraction(int(problem.intercept))] for row in problem.rows]
     d, held = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
     size = d + len(held)
