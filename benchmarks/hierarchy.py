@@ -1,17 +1,17 @@
-"""Does the hierarchy of the labels help? Topics of news, flat and as a tree.
+"""Does the hierarchy of the labels help? News topics, as flat classes and as a tree.
 
     OMP_NUM_THREADS=1 python -m benchmarks.hierarchy --data FOLDER
         [--only "flat softmax" "tree softmax"] [--lams 1e-3 ... 3e-7] [--seeds 3] [--tol 1e-2] [--seconds 120]
         [--json FILE]
 
 The documents of rcv1_topics whose topics are the nodes of one path, such as CCAT, C15 and C151; the last node
-is the label, which may be an inner one. Flat models have weights for each label, those of the tree for each
+is the label, which may be an inner one. Flat models have weights per label, tree models per
 node, with scores summed along the paths. "tree cost" is the hinge whose margins are the numbers of edges
-between labels. None has an intercept. lam is the one with the least tree distance on a quarter of the
-training rows, drawn anew for each seed; then all of them are fitted to, and the test rows looked at once.
+between labels. No model has an intercept. lam is the one with the smallest tree distance on a quarter of
+the training rows, drawn for each seed; then the model is refitted to all training rows and tested once.
 
-The table has the share of wrong labels and the mean number of edges between the right label and the predicted
-one on the test rows, means and standard deviations over seeds (they differ in the lam chosen alone), and the
+The table has the share of wrong labels and the mean number of edges between the true and the predicted label
+on the test rows, as means and standard deviations over seeds (which differ only in the chosen lam), and the
 same for a lam chosen by the error. "gap" is the largest certified relative gap of the models tested.
 """
 
@@ -79,7 +79,7 @@ def judged(scores, labels, truth, parents):
 
 
 def fits(X, y, tree, made, lams, args):
-    """For each lam, from the largest on: the result of the fit, its seconds, and what scores rows."""
+    """For each lam, from large to small: the result of the fit, its seconds, and a function for scores."""
     number = {label: float(i) for i, label in enumerate(tree.labels)}
     risk = rm.linear_risk(X, [number[label] for label in y], made(tree), n_outputs=len(tree.labels))
     results = rm.path(risk, rm.L2(), lams, tol=args.tol, max_seconds=args.seconds)
@@ -93,7 +93,7 @@ def fits(X, y, tree, made, lams, args):
 
 
 def trial(name, train, test, tree, args):
-    """The lams chosen for each seed by either measure, and what they give on the test rows."""
+    """The lams chosen for each seed by both measures, and their test results."""
     X, y, parents = train
     chosen = []
     for seed in range(args.seeds):
@@ -149,11 +149,11 @@ def main():
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tol", type=float, default=1e-2)
-    parser.add_argument("--seconds", type=float, default=120.0, help="the most time for a lam")
+    parser.add_argument("--seconds", type=float, default=120.0, help="time limit per lam")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     train, test = (documents(args.data, part) for part in ("train", "test"))
-    used = np.unique(train[0].indices)  # words that are in no training row have no weight
+    used = np.unique(train[0].indices)  # leave out words that occur in no training row
     train, test = ((X[:, used], y, parents) for X, y, parents in (train, test))
     tree = rm.Tree.from_parents(train[2]).restricted_to(np.unique(train[1]).tolist())
     print(f"{train[0].shape[0]} + {test[0].shape[0]} documents, {len(used)} words, {tree}", flush=True)

@@ -1,4 +1,4 @@
-"""Curves: how far J is above the best against time, and of ours also the gap that is proved."""
+"""Curves: suboptimality of J against time, and for riskmin also the certified gap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.harness.racers import LEVELS
 
 
 def curve(told, at):
-    """Times, suboptimalities and, of ours, gaps. A peer's rungs by their time, each no worse than before."""
+    """Times, suboptimalities and, for riskmin, gaps. A peer's settings are sorted by time, best so far."""
     if told["kind"] == "ours":
         return tuple(zip(*[(point[at], point[2], point[3]) for point in told["points"]], strict=True))
     best, points = float("inf"), []
@@ -19,7 +19,7 @@ def curve(told, at):
 
 
 def draw(cells, path, clock="cpu"):
-    """A panel a cell."""
+    """Draw one panel per cell."""
     import matplotlib as mpl
 
     mpl.use("Agg")

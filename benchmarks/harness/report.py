@@ -6,7 +6,7 @@ from benchmarks.harness.racers import LEVELS, key
 
 SHOWN = ("1e-03", "1e-06")
 UNKNOWN = 1e-6
-"""A gap of the best J known that is worth a word."""
+"""Relative gap of the best known J above which a note is printed."""
 HEAD = "| data | task | lam | solver | {} | best | how |"
 
 
@@ -30,7 +30,7 @@ def head():
 
 
 def lines(cell, clock):
-    """A line for each solver: the times to all levels; of ours, one for what is proved and one for J."""
+    """One line per solver with the times to all levels; two for riskmin: proved, and reached by J."""
     where = f"| {cell['data']} | {cell['task']} | {cell['lam']:g} |"
     for name, told in cell["solvers"].items():
         if told["kind"] == "ours":
@@ -51,9 +51,9 @@ def _times(found, clock):
     return " | ".join(seconds(at(found[key(level)], clock)) for level in LEVELS)
 
 
-# ---------------------------------------------------------------- a line a cell
+# ---------------------------------------------------------------- one line per cell
 def mine(cell):
-    """The run of ours that counts: that of the default, or else the first to prove the most."""
+    """The run of riskmin to compare: that of the default, else the first that proves the tightest level."""
     names = [name for name, told in cell["solvers"].items() if told["kind"] == "ours"]
     if not names or "auto" in names:
         return "auto" if names else None
@@ -65,7 +65,7 @@ def _order(certified):
 
 
 def best_peer(cell, level, clock):
-    """Who is the first to reach the level, and its time; or who came closest, and how close."""
+    """The first peer to reach the level, and its time; else the closest peer and its suboptimality."""
     peers = {name: told for name, told in cell["solvers"].items() if told["kind"] == "peer" and told["rungs"]}
     if not peers:
         return None, None
@@ -76,7 +76,7 @@ def best_peer(cell, level, clock):
 
 
 def compact_line(cell, clock):
-    """Ours certified, the best peer at each level, and how many times faster ours is."""
+    """Certified times of riskmin, the best peer per level, and the ratio of times."""
     name = mine(cell)
     parts = [cell["data"] + ("\\*" if cell["known"] > UNKNOWN else ""), cell["task"], f"{cell['lam']:g}"]
     certified = cell["solvers"][name]["certified"] if name else dict.fromkeys(SHOWN)
@@ -101,13 +101,13 @@ def compact_line(cell, clock):
 
 
 def notes(cells):
-    """A word where min J is not known well enough to tell the last levels apart."""
+    """A note if min J is not known well enough to distinguish the tightest levels."""
     known = [cell["known"] for cell in cells if cell["known"] > UNKNOWN]
     return [f"\n\\* min J is known to {small(min(known))} to {small(max(known))} only"] if known else []
 
 
 def compact(cells, clock="cpu"):
-    """The table of many cells."""
+    """The compact table of many cells."""
     return "\n".join(
         [
             "| data | task | lam | ours, proved 1e-3 / 1e-6 | peer to 1e-3 | ratio | peer to 1e-6 | ratio |",

@@ -1,4 +1,4 @@
-"""Many cells: what was asked for, in what order, and where it goes."""
+"""Run the chosen cells in order, print them and save the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.harness.tasks import TASKS
 
 
 def chosen(names, known, what):
-    """The names that were asked for; all of them, or none, by a word."""
+    """The requested names; the words `all` and `none` are allowed."""
     if names == ("none",):
         return ()
     if "all" in names:
@@ -27,12 +27,12 @@ def chosen(names, known, what):
 
 
 def sets_of(task, names):
-    """The sets that go with a task; all, or those asked for."""
+    """The data sets that suit a task: all, or the requested ones."""
     return [name for name in chosen(tuple(names), data.SETS, "set") if data.SETS[name].labels == task.labels]
 
 
 def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, threads, clock, memory, file):
-    """All cells; after each of them the file is written anew, so that nothing is lost."""
+    """Run all cells; the file is rewritten after each of them, so that nothing is lost."""
     plan = Plan(
         chosen(tuple(solvers), ours.solvers(), "solver of ours"),
         chosen(tuple(peers), PEERS, "peer"),
@@ -64,7 +64,7 @@ def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, thre
 
 
 def one(found, at, with_memory):
-    """One cell, printed as soon as it is there."""
+    """Run one cell and print it immediately."""
     told = cell(*at)
     _, X, y, _, _, plan = at
     if with_memory:
@@ -75,7 +75,7 @@ def one(found, at, with_memory):
 
 
 def finite(value):
-    """Plain JSON knows no infinity."""
+    """Replace infinities, which JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""dlib's ranking machine, and CVXPY with Clarabel: whatever can be written down."""
+"""dlib's ranking SVM, and CVXPY with Clarabel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.harness.tasks import DELTA, EPSILON, QUANTILE
 
 
 def pairs(X, y):
-    """The lists of rows that dlib takes, those to be above and those to be below."""
+    """The ranking pair of dlib: lists of relevant and of nonrelevant rows."""
     import dlib
 
     X, ranks = sp.csr_array(X), dlib.sparse_ranking_pair()

@@ -1,4 +1,4 @@
-"""ReHLine: sums of ReLU and of ReHU, parabolas that go on in straight lines, by dual coordinate descent."""
+"""ReHLine: sums of ReLU and ReHU (quadratic, then linear) terms, by dual coordinate descent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def relus(task, y, C):
 
 
 def rehus(task, y, C):
-    """Tau, S and T: the loss of a row is the sum of parabolas (s z + t)^2 / 2, straight beyond tau."""
+    """Tau, S and T: the loss of a row is a sum of terms (s z + t)^2 / 2, linear beyond tau."""
     root, one = np.sqrt(C), np.ones_like(y)
     if task.name == "squared_hinge":
         return np.full((1, len(y)), np.inf), -root * y[None, :], root * one[None, :]
