@@ -1,11 +1,12 @@
-"""Whether memory stays flat: ten thousand fits in one process, and ten thousand iterations in one run.
+"""Test for memory leaks: ten thousand fits in one process, and ten thousand iterations in one run.
 
     OMP_NUM_THREADS=1 python -m benchmarks.soak [--fits 10000] [--iterations 10000] [--out soak.json]
 
-Estimators of all kinds are fitted to small data by turns; resident memory (RSS, from /proc/self/statm) is
-looked at every few dozen fits. The first fifth is for caches to fill; of the rest, the slope of a straight
-line is printed, in MB a thousand fits, and the largest RSS. The same of one run of `LineSearchBmrm` with a
-checkpoint, which never reaches its tolerance: its trace grows by a row an iteration, and nothing else does.
+Estimators of all kinds are fitted to small data in turn; resident memory (RSS, from /proc/self/statm) is
+sampled every few dozen fits. The first fifth is ignored, since caches fill; for the remaining samples the
+slope of the least-squares line is printed, in MB per thousand fits, and the largest RSS. The same is measured
+for one run of `LineSearchBmrm` with a checkpoint that never reaches its tolerance: only its trace grows, by
+one row per iteration.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import scipy.sparse as sp
 import riskmin as rm
 
 WARM = 0.2
-"""The part of a run in which caches may still fill."""
+"""Share of a run in which caches may still fill."""
 LOOKS = 200
-"""How often memory is looked at."""
+"""Number of memory samples."""
 
 
 def resident() -> float:
@@ -37,7 +38,7 @@ def resident() -> float:
 
 
 def slope(done: list[int], seen: list[float]) -> float:
-    """MB a thousand, after the first part.
+    """Slope in MB per thousand steps, without the first part.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def slope(done: list[int], seen: list[float]) -> float:
 
 
 def estimators():
-    """Pairs of an estimator and the data that it is fitted to."""
+    """Pairs of an estimator and its training data."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 5))
     z = X @ np.array([2.0, -1.0, 0.5, 0.0, 1.0])
@@ -76,7 +77,7 @@ def estimators():
 
 
 def fits(count: int) -> dict[str, float]:
-    """So many fits by turns."""
+    """Fit the estimators in turn, `count` fits in total."""
     kinds, done, seen, began = estimators(), [], [], time.perf_counter()
     every = max(count // LOOKS, 1)
     for k in range(count):
@@ -90,7 +91,7 @@ def fits(count: int) -> dict[str, float]:
 
 
 def iterations(solver: object, count: int) -> dict[str, float]:
-    """So many iterations of one run, with a checkpoint."""
+    """Run `count` iterations of one run, with a checkpoint."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((200, 30))
     y = np.where(X @ rng.standard_normal(30) + 5 * rng.standard_normal(200) > 0, 1.0, -1.0)

@@ -169,7 +169,7 @@ def _value(report: Report, one: Found, start: Any) -> None:
 
 
 def _rounding(problem: Problem, one: Found, size: float) -> Any:
-    """Change of J when each score moves by `size` times the sum of the magnitudes of its terms."""
+    """Sum over scores of the change of J if that score moves by `size` times its terms' magnitudes."""
     total = problem.q(0)
     for row, column in itertools.product(range(len(problem.rows)), range(problem.columns)):
         moves = [lambda i, j, s=s, at=(row, column): s * ((i, j) == at) for s in (size, -size)]

@@ -26,7 +26,7 @@ class Plan:
 
 
 def contenders(problem, plan):
-    """The applicable contenders, warmed up; prints a line for each that cannot run."""
+    """The applicable contenders, warmed up, and the reasons why others cannot run."""
     found, out = [], {}
     for name in plan.solvers:
         mine = Mine(name)
@@ -54,7 +54,10 @@ def rounds_of(racer, best, most):
 
 
 def race(racers, problem, known, most):
-    """Run interleaved rounds: all contenders once, then the fast ones again. Returns the smallest J."""
+    """Run interleaved rounds: all contenders once, then the fast ones again.
+
+    Returns the smallest known J, and the errors of peers.
+    """
     out = {}
     for at in range(most):
         for racer in list(racers):

