@@ -75,11 +75,11 @@ def run(threads, file, plot, clock, memory, **choice):
     set_threads(threads)  # before NumPy is imported
     from benchmarks.harness import runs
 
-    found = runs.run_all(threads=threads, clock=clock, memory=memory, file=file, **choice)
+    results = runs.run_all(threads=threads, clock=clock, memory=memory, file=file, **choice)
     if plot:
         from benchmarks.harness.plot import draw
 
-        draw(found["cells"], plot, clock)
+        draw(results["cells"], plot, clock)
 
 
 @main.command()

@@ -38,27 +38,27 @@ def read(name, folder, lists):
     """Read X and labels +-1 of a data set."""
     if not lists:
         return SETS[name].read(folder)
-    found = sets.read(name, folder)
-    if found is None:
+    split = sets.read(name, folder)
+    if split is None:
         raise FileNotFoundError(f"{name} is not in the folder")
-    return found.X, found.y
+    return split.X, split.y
 
 
 def cell(X, y, case, lam, seconds):
     """One table entry per solver."""
     loss, reg, intercept, solvers = case
-    said = []
+    cells = []
     pick, _ = rm.Auto().choose(rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam))
-    own = {name: rm.get_solver(name) for name in solvers}
-    for name in (*solvers, *(() if pick in own.values() else ("auto",))):
+    listed = {name: rm.get_solver(name) for name in solvers}
+    for name in (*solvers, *(() if pick in listed.values() else ("auto",))):
         obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam)
-        picked = "*" if pick == own.get(name, pick) else ""
+        picked = "*" if pick == listed.get(name, pick) else ""
         start = time.process_time()
         result = rm.minimize(obj, name, max_seconds=seconds)
         spent = time.process_time() - start
         gap = "" if result.status == "converged" else f" (gap {result.gap / result.value:.0e})"
-        said.append(f"{name}{picked} {spent:.2f}{gap}")
-    return ", ".join(said)
+        cells.append(f"{name}{picked} {spent:.2f}{gap}")
+    return ", ".join(cells)
 
 
 def main():

@@ -87,8 +87,8 @@ def crfsuite(X, y, problem, c2, steps, every_pair):
 
     class Trainer(pycrfsuite.Trainer):
         def message(self, message):
-            if found := re.search(r"^Loss: ([\d.e+-]+)", message):
-                curve.append((time.process_time() - start, float(found[1]) / problem.n))
+            if match := re.search(r"^Loss: ([\d.e+-]+)", message):
+                curve.append((time.process_time() - start, float(match[1]) / problem.n))
 
     curve, trainer = [], Trainer(verbose=True)
     for sentence, labels in zip(X, y, strict=True):
@@ -133,25 +133,25 @@ def run_conll(folder, args):
     print(f"\n{len(X)} sentences, {problem.matrix.shape[0]} tokens, {problem.matrix.shape[1]} attributes,")
     print(f"{len(problem.labels)} labels, c2 = {args.c2:g}: lam = {problem.alpha:.3g}\n")
     rm.minimize(Problem(X[:20], y[:20], args.c2).objective(), max_iter=2)  # compile the kernels
-    mine, proved = ours(problem, args.tol)
+    riskmin_curve, proved = ours(problem, args.tol)
     peer, predict = crfsuite(X, y, problem, args.c2, args.steps, True)
     small, predict_small = crfsuite(X, y, problem, args.c2, args.steps, False)
-    least = min(min(v for _, v in mine), min(v for _, v in peer))
+    least = min(min(v for _, v in riskmin_curve), min(v for _, v in peer))
     print("| CPU seconds to | riskmin | CRFsuite lbfgs | CRFsuite, pairs that occur |")
     print("|---|---|---|---|")
     for goal in GOALS:
         level = least * (1 + goal)
-        times = [first(curve, level) for curve in (mine, peer, small)]
+        times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
         print(f"| {goal:g} of the least J | {' | '.join(f'{v:.1f}' for v in times)} |")
     level = min(v for _, v in small) * (1 + 1e-3)
-    times = [first(curve, level) for curve in (mine, peer, small)]
+    times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
     print(f"| 0.001 of the least J of the last | {' | '.join(f'{v:.1f}' for v in times)} |")
     print(f"| proved within {args.tol:g} | {proved:.1f} | - | - |")
-    each = [curve[-1][0] / len(curve) for curve in (mine, peer, small)]
+    each = [curve[-1][0] / len(curve) for curve in (riskmin_curve, peer, small)]
     print(f"| an iteration | {' | '.join(f'{v:.3f}' for v in each)} |")
-    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (mine, peer, small))} |")
+    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (riskmin_curve, peer, small))} |")
     model = rm.ChainTagger("crf", alpha=problem.alpha, tol=args.tol, constraints="bio", n_jobs=1).fit(X, y)
-    scores = [chunk_f1(t, found) for found in (model.predict(T), predict(T), predict_small(T))]
+    scores = [chunk_f1(t, labels) for labels in (model.predict(T), predict(T), predict_small(T))]
     print(f"| chunk F1 on the test part | {' | '.join(f'{100 * f:.2f}' for f in scores)} |", flush=True)
 
 

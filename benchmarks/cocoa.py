@@ -39,15 +39,15 @@ class Counted(rm.Serial):
 
 def rounds(obj, solver, most):
     """The work until each gap was proved."""
-    value, lower, found = np.inf, 0.0, {}
+    value, lower, work = np.inf, 0.0, {}
     for it in islice(solver.iterates(obj, np.zeros(obj.risk.dim)), most):
         value, lower = min(value, it.value), max(lower, obj.lower(it.cut))
         for gap in GAPS:
             if value - lower <= gap * value:
-                found.setdefault(gap, f"{obj.count.calls}/{obj.risk.executor.calls}")
-        if len(found) == len(GAPS) or obj.count.calls >= most:
+                work.setdefault(gap, f"{obj.count.calls}/{obj.risk.executor.calls}")
+        if len(work) == len(GAPS) or obj.count.calls >= most:
             break
-    return " ".join(found.get(gap, "-") for gap in GAPS)
+    return " ".join(work.get(gap, "-") for gap in GAPS)
 
 
 def cell(X, y, loss, lam, solver, n_shards, most):
@@ -56,8 +56,8 @@ def cell(X, y, loss, lam, solver, n_shards, most):
     risk = replace(risk, rows=None, executor=Counted(risk.executor.shards))
     obj = rm.Objective(risk, rm.L2(), lam)
     start = time.process_time()
-    said = rounds(obj, solver, most)
-    return f"{said} ({time.process_time() - start:.1f} s)"
+    entry = rounds(obj, solver, most)
+    return f"{entry} ({time.process_time() - start:.1f} s)"
 
 
 def main():
@@ -80,10 +80,10 @@ def main():
             cell(*small, rm.DualGaussSeidel(), 2, 5)  # compile or load the kernels
             for lam in LAMS:
                 case = split.X, split.y, loss, lam
-                said = [cell(*case, rm.Bundle(), 8, args.most)]
-                said.append(cell(*case, rm.Lbfgs(), 8, args.most) if smooth else "")
-                said += [cell(*case, rm.DualGaussSeidel(), k, args.most) for k in args.shards]
-                print(f"| {name} | {loss} | {lam:g} | {' | '.join(said)} |", flush=True)
+                entries = [cell(*case, rm.Bundle(), 8, args.most)]
+                entries.append(cell(*case, rm.Lbfgs(), 8, args.most) if smooth else "")
+                entries += [cell(*case, rm.DualGaussSeidel(), k, args.most) for k in args.shards]
+                print(f"| {name} | {loss} | {lam:g} | {' | '.join(entries)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,22 +42,22 @@ def shards(n=WORKERS):
     return [rm.Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(n)]
 
 
-def measure(held, floats, rounds):
+def measure(executor, floats, rounds):
     """The seconds of each round."""
-    held.map(prepare, floats)
+    executor.map(prepare, floats)
     w, times = np.random.default_rng(1).standard_normal(floats), []
     for k in range(rounds + 5):
         start = time.perf_counter()
-        held.sum(given, w)
+        executor.sum(given, w)
         if k >= 5:  # the first rounds allocate buffers and connect
             times.append(time.perf_counter() - start)
     return times
 
 
-def told(held, floats, rounds):
+def told(executor, floats, rounds):
     """Minimum and median seconds, for one float and for `floats` floats."""
-    found = [measure(held, size, rounds) for size in (1, floats)]
-    return [f(times) for times in found for f in (min, np.median)]
+    seconds = [measure(executor, size, rounds) for size in (1, floats)]
+    return [f(times) for times in seconds for f in (min, np.median)]
 
 
 def mpiexec():
@@ -81,9 +81,9 @@ def rank(ordered, floats, rounds):
     from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd(ordered=ordered)
-    found = told(settings(shards()), floats, rounds)
+    seconds = told(settings(shards()), floats, rounds)
     if settings.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(seconds))
 
 
 def on_mpi(floats, rounds):
@@ -102,9 +102,9 @@ def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
         Client(cluster) as client,
     ):
         for ordered in orders:
-            held = DaskExecutor(client, ordered=ordered)(shards(workers))
-            yield f"`DaskExecutor(ordered={ordered})`", told(held, floats, rounds)
-            held.close()
+            executor = DaskExecutor(client, ordered=ordered)(shards(workers))
+            yield f"`DaskExecutor(ordered={ordered})`", told(executor, floats, rounds)
+            executor.close()
 
 
 def rows(only, floats, rounds):
@@ -116,9 +116,9 @@ def rows(only, floats, rounds):
     }
     for name, settings in local.items():
         if name in only:
-            held = settings(shards())
-            yield f"`{type(held).__name__}`", told(held, floats, rounds)
-            del held
+            executor = settings(shards())
+            yield f"`{type(executor).__name__}`", told(executor, floats, rounds)
+            del executor
     if "mpi" in only:
         yield from on_mpi(floats, rounds)
     if "dask" in only:
@@ -139,8 +139,8 @@ def main():
         return
     print(f"| engine | 1 float, least | median | {args.floats} floats, least | median |")
     print("| --- | --- | --- | --- | --- |")
-    for name, found in rows(args.only, args.floats, args.rounds):
-        print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in found) + " |", flush=True)
+    for name, times in rows(args.only, args.floats, args.rounds):
+        print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in times) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -61,19 +61,19 @@ def trials(split: Split, loss, lams, seconds, seed):
     """For each lam and threshold: F1 on the validation and on the test rows, and the gap proved."""
     fit = hold_out(split.X, split.y, seed + 1000, share=0.25)
     risk = rm.linear_risk(fit.X, fit.y, loss, fit_intercept=True)
-    found = []
+    results = []
     for lam, result in zip(lams, rm.path(risk, rm.L2(), lams, max_seconds=seconds), strict=True):
         z, v, t = (A @ result.w for A in (fit.X, fit.T, split.T))
         at = {"zero": -risk.intercept(result.w), "training": cut(z, fit.y), "validation": cut(v, fit.t)}
         gap = result.gap / result.value
         for threshold, theta in at.items():
-            found.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))
-    return found
+            results.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))
+    return results
 
 
-def chosen(found, threshold):
+def chosen(results, threshold):
     """The trial with the best validation F1; of ties, the one with the largest lam."""
-    return max((one for one in found if one[0] == threshold), key=lambda one: (one[2], one[1]))
+    return max((one for one in results if one[0] == threshold), key=lambda one: (one[2], one[1]))
 
 
 def table(name, split_of, args):
@@ -81,12 +81,14 @@ def table(name, split_of, args):
     picks = {}
     for seed in range(args.seeds):
         split = split_of(seed)
-        for loss, made in LOSSES.items():
-            found = trials(split, made, args.lams, args.seconds, seed)
+        for loss, factory in LOSSES.items():
+            results = trials(split, factory, args.lams, args.seconds, seed)
             for threshold in THRESHOLDS:
-                picks.setdefault((loss, threshold), []).append(chosen(found, threshold))
-            said = {t: f"{picks[loss, t][-1][3]:.1f} (lam {picks[loss, t][-1][1]:.0e})" for t in THRESHOLDS}
-            print(f"  {name}, seed {seed}, {loss}: {said}", flush=True)
+                picks.setdefault((loss, threshold), []).append(chosen(results, threshold))
+            summary = {
+                t: f"{picks[loss, t][-1][3]:.1f} (lam {picks[loss, t][-1][1]:.0e})" for t in THRESHOLDS
+            }
+            print(f"  {name}, seed {seed}, {loss}: {summary}", flush=True)
     rows = []
     for (loss, threshold), ones in picks.items():
         test = np.array([one[3] for one in ones])

@@ -50,10 +50,10 @@ def topics(folder):
 
 
 def path(topic, parents):
-    found = {topic}
+    nodes = {topic}
     while (topic := parents[topic]) is not None:
-        found.add(topic)
-    return found
+        nodes.add(topic)
+    return nodes
 
 
 def documents(folder, part):
@@ -62,9 +62,9 @@ def documents(folder, part):
     data = load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
     rows, y = [], []
     for i, labels in enumerate(data.y):
-        own = {names[int(at)] for at in labels}
-        own |= {"MCAT"} if any(topic[0] == "M" for topic in own) else set()
-        last = [topic for topic in own if path(topic, parents) == own]
+        document_topics = {names[int(at)] for at in labels}
+        document_topics |= {"MCAT"} if any(topic[0] == "M" for topic in document_topics) else set()
+        last = [topic for topic in document_topics if path(topic, parents) == document_topics]
         if last:
             rows.append(i)
             y += last
@@ -74,22 +74,22 @@ def documents(folder, part):
 # ---------------------------------------------------------------- fits
 def judged(scores, labels, truth, parents):
     """The share of wrong labels, and the mean tree distance."""
-    said = np.array(labels)[np.argmax(scores, axis=1)]
-    return float(np.mean(said != truth)), tree_distance(truth, said, parents)
+    predicted = np.array(labels)[np.argmax(scores, axis=1)]
+    return float(np.mean(predicted != truth)), tree_distance(truth, predicted, parents)
 
 
-def fits(X, y, tree, made, lams, args):
+def fits(X, y, tree, make_loss, lams, args):
     """For each lam, from large to small: the result of the fit, its seconds, and a function for scores."""
     number = {label: float(i) for i, label in enumerate(tree.labels)}
-    risk = rm.linear_risk(X, [number[label] for label in y], made(tree), n_outputs=len(tree.labels))
+    risk = rm.linear_risk(X, [number[label] for label in y], make_loss(tree), n_outputs=len(tree.labels))
     results = rm.path(risk, rm.L2(), lams, tol=args.tol, max_seconds=args.seconds)
     for lam, result in zip(lams, results, strict=True):
-        taken = result.trace[-1]["seconds"]
+        elapsed = result.trace[-1]["seconds"]
 
         def scores(T, w=result.w):
             return risk.linear_map.scores(as_matrix(T), w, 0, T.shape[0])
 
-        yield lam, result, taken, scores
+        yield lam, result, elapsed, scores
 
 
 def trial(name, train, test, tree, args):
@@ -98,18 +98,20 @@ def trial(name, train, test, tree, args):
     chosen = []
     for seed in range(args.seeds):
         out = np.random.default_rng(seed).random(len(y)) < 0.25
-        found = []
+        errors = []
         for lam, _, _, scores in fits(X[~out], y[~out], tree, MODELS[name], args.lams, args):
-            found.append((lam, *judged(scores(X[out]), tree.labels, y[out], parents)))
-            print(f"  {name}, seed {seed}, lam {lam:.0e}: {found[-1][1]:.4f} {found[-1][2]:.4f}", flush=True)
-        chosen.append({by: min(found, key=lambda one: (one[at], -one[0]))[0] for by, at in BY.items()})
+            errors.append((lam, *judged(scores(X[out]), tree.labels, y[out], parents)))
+            print(
+                f"  {name}, seed {seed}, lam {lam:.0e}: {errors[-1][1]:.4f} {errors[-1][2]:.4f}", flush=True
+            )
+        chosen.append({by: min(errors, key=lambda one: (one[at], -one[0]))[0] for by, at in BY.items()})
     lams = sorted({lam for one in chosen for lam in one.values()}, reverse=True)
     tested = {}
-    for lam, result, taken, scores in fits(X, y, tree, MODELS[name], lams, args):
+    for lam, result, elapsed, scores in fits(X, y, tree, MODELS[name], lams, args):
         tested[lam] = (
             *judged(scores(test[0]), tree.labels, test[1], parents),
             result.gap / result.value,
-            taken,
+            elapsed,
         )
     return chosen, tested
 

@@ -86,16 +86,16 @@ def passes(name, X, threads, rounds):
     y, w = np.where(rng.random(X.shape[0]) < 0.5, 1.0, -1.0), 0.01 * rng.standard_normal(X.shape[1])
     executor = rm.Serial() if threads == 1 else rm.Threads(n_workers=threads)
     risks = [rm.linear_risk(X, y, loss, executor=executor) for loss in (rm.Hinge(), rm.Logistic())]
-    held, scorer = risks[0].executor, risks[0].linear_map
-    dz = [rng.standard_normal(len(shard.c)) for shard in held.shards]
+    placed, scorer = risks[0].executor, risks[0].linear_map
+    dz = [rng.standard_normal(len(shard.c)) for shard in placed.shards]
     calls = [
         copies(size(X), threads),
         *(lambda risk=risk: risk(w) for risk in risks),
-        lambda: held.map(scores, scorer, w),
-        lambda: held.sum(scatter, scorer, w, each=dz),
+        lambda: placed.map(scores, scorer, w),
+        lambda: placed.sum(scatter, scorer, w, each=dz),
     ]
-    copy, *found = best(calls, rounds)
-    cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in found]
+    copy, *times = best(calls, rounds)
+    cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in times]
     print(
         f"| {name} | {size(X) / 1e6:.0f} | {threads} | {size(X) / copy / 1e9:.1f} | "
         + " | ".join(cells)

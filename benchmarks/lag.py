@@ -138,8 +138,8 @@ def first_fits(tasks: list[str], rounds: int) -> None:
     for task in tasks:
         cells = []
         for sparse in (True,) if task.startswith("chain") else (False, True):
-            found = [first(task, sparse) for _ in range(rounds)]
-            cells += [f"{min(cold for cold, _ in found):.2f}", f"{min(warm for _, warm in found):.2f}"]
+            times = [first(task, sparse) for _ in range(rounds)]
+            cells += [f"{min(cold for cold, _ in times):.2f}", f"{min(warm for _, warm in times):.2f}"]
         if task.startswith("chain"):  # token features are sparse
             cells = ["", "", *cells]
         print(f"| {task} | " + " | ".join(cells) + " |", flush=True)

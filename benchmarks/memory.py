@@ -151,10 +151,10 @@ def control_group(limit):
             _, kinds, place = line.split(":", 2)
             if kinds == "memory" or (not kinds and Path("/sys/fs/cgroup/cgroup.controllers").exists()):
                 top = Path("/sys/fs/cgroup", kinds) / place.lstrip("/")
-                made = top / f"riskmin-{os.getpid()}"
-                made.mkdir()
-                (made / ("memory.limit_in_bytes" if kinds else "memory.max")).write_text(str(limit))
-                folder = made
+                group = top / f"riskmin-{os.getpid()}"
+                group.mkdir()
+                (group / ("memory.limit_in_bytes" if kinds else "memory.max")).write_text(str(limit))
+                folder = group
                 break
     try:
         yield folder
@@ -166,19 +166,19 @@ def control_group(limit):
 # ---------------------------------------------------------------- the table
 def measure(name, path, args):
     limit = int(args.limit * 2**20)
-    found = {}
+    fits = {}
     for _ in range(args.rounds):
         for mode in [how for how in args.how if how != "group"]:
             new = run(name, path, mode, limit, args.tol)
-            old = found.setdefault(mode, new)
+            old = fits.setdefault(mode, new)
             if "failed" not in new and "failed" not in old:
-                found[mode] = new | {key: min(new[key], old[key]) for key in ("seconds", "cpu")}
-                found[mode] |= {key: max(new[key], old[key]) for key in ("peak", "anon")}
+                fits[mode] = new | {key: min(new[key], old[key]) for key in ("seconds", "cpu")}
+                fits[mode] |= {key: max(new[key], old[key]) for key in ("peak", "anon")}
     with control_group(limit) if "group" in args.how else nullcontext() as group:
         if group is not None:
             drop_cache(path)
-            found["group"] = run(name, path, "group", limit, args.tol, group)
-    return found
+            fits["group"] = run(name, path, "group", limit, args.tol, group)
+    return fits
 
 
 def line(name, mode, fit, base):
@@ -218,9 +218,9 @@ def main():
             if names:
                 save(path, parts(size))
             for name in names:
-                found = measure(name, path, args)
-                for mode, fit in found.items():
-                    print(line(name, mode, fit, found[args.how[0]]), flush=True)
+                fits = measure(name, path, args)
+                for mode, fit in fits.items():
+                    print(line(name, mode, fit, fits[args.how[0]]), flush=True)
 
 
 if __name__ == "__main__":

@@ -112,17 +112,17 @@ PEERS = {
 
 def climb(fit, rungs, obj, seconds):
     """(seconds, J) of each setting, until their total time exceeds the limit."""
-    found, spent = [], 0.0
+    points, spent = [], 0.0
     for rung in rungs:
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # convergence warnings are expected
             W = fit(rung)
-        found.append((time.process_time() - start, obj.value(np.ascontiguousarray(W).ravel())))
-        spent += found[-1][0]
+        points.append((time.process_time() - start, obj.value(np.ascontiguousarray(W).ravel())))
+        spent += points[-1][0]
         if spent > seconds:
             break
-    return found
+    return points
 
 
 # ---------------------------------------------------------------- ours
@@ -155,20 +155,20 @@ def cell(name, X, y, kind, lam, solvers, seconds, rounds):
     loss = LOSSES[kind]
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
     peers = dict(usable(X, y, kind, lam))
-    mine, theirs = {s: [] for s in solvers}, {p: [] for p in peers}
+    our_runs, peer_runs = {s: [] for s in solvers}, {p: [] for p in peers}
     for _ in range(rounds):
-        for s in mine:
-            mine[s].append(ours(X, y, loss, lam, SOLVERS[s], seconds))
+        for s in our_runs:
+            our_runs[s].append(ours(X, y, loss, lam, SOLVERS[s], seconds))
         for p, how in peers.items():
-            theirs[p].append(climb(*how, obj, seconds))
-    low = max(b for runs in mine.values() for rows in runs for *_, b in rows)
-    least = min(v for runs in (*mine.values(), *theirs.values()) for rows in runs for _, v, *_ in rows)
+            peer_runs[p].append(climb(*how, obj, seconds))
+    low = max(b for runs in our_runs.values() for rows in runs for *_, b in rows)
+    least = min(v for runs in (*our_runs.values(), *peer_runs.values()) for rows in runs for _, v, *_ in rows)
     least = max(low, least * (1 - 1e-7)) if low < least * (1 - 1e-6) else low
-    for s, runs in mine.items():
-        found = [times(rows, least) for rows in runs]
-        line(name, kind, lam, f"riskmin {s}", best([r for r, _ in found]))
-        line(name, kind, lam, f"riskmin {s}, proved", best([p for _, p in found]))
-    for p, runs in theirs.items():
+    for s, runs in our_runs.items():
+        times_by_goal = [times(rows, least) for rows in runs]
+        line(name, kind, lam, f"riskmin {s}", best([r for r, _ in times_by_goal]))
+        line(name, kind, lam, f"riskmin {s}, proved", best([p for _, p in times_by_goal]))
+    for p, runs in peer_runs.items():
         line(name, kind, lam, p, best([times(rows, least)[0] for rows in runs]))
 
 
@@ -182,19 +182,19 @@ SOLVERS = {
 
 def usable(X, y, kind, lam):
     """The installed peers, with X in their format."""
-    held = sp.csr_matrix(X) if sp.issparse(X) else X
+    data = sp.csr_matrix(X) if sp.issparse(X) else X
     large = X.shape[1] * (y.max() + 1) > MOST_CHOLESKY
     for name, make in PEERS[kind].items():
         if large and name.endswith("cholesky"):
             continue
         try:
-            yield name, make(held, y, lam)
+            yield name, make(data, y, lam)
         except ImportError:
             continue
 
 
-def line(name, kind, lam, who, found):
-    shown = [f"{found[g]:.2f}" if np.isfinite(found[g]) else "-" for g in GOALS]
+def line(name, kind, lam, who, times_by_goal):
+    shown = [f"{times_by_goal[g]:.2f}" if np.isfinite(times_by_goal[g]) else "-" for g in GOALS]
     print(f"| {name} | {kind} | {lam:g} | {who} | {' | '.join(shown)} |", flush=True)
 
 

@@ -94,9 +94,9 @@ def line(data, loss, solver, what, results, seconds, cold):
     open_ = sum(result.status != "converged" for result in results)
     each = " ".join(f"{result.trace[-1]['calls']:.0f}" for result in results)
     share = "" if cold is None else f"{calls / cold[0]:.2f} / {seconds / cold[1]:.2f}"
-    told = f"{calls:.0f}" + (f" ({epochs:.0f} epochs)" if epochs else "")
+    work = f"{calls:.0f}" + (f" ({epochs:.0f} epochs)" if epochs else "")
     print(
-        f"| {data} | {loss} | {solver} | {what} | {told} | {seconds:.2f} s | {share} "
+        f"| {data} | {loss} | {solver} | {what} | {work} | {seconds:.2f} s | {share} "
         f"| {each}{f' ({open_} not converged)' if open_ else ''} |",
         flush=True,
     )
@@ -133,8 +133,8 @@ def main():
                     start = time.perf_counter()
                     results = run()
                     seconds = time.perf_counter() - start
-                    told = line(data, loss, name, what, results, seconds, cold)
-                    cold = told if cold is None else cold
+                    totals = line(data, loss, name, what, results, seconds, cold)
+                    cold = totals if cold is None else cold
 
 
 if __name__ == "__main__":

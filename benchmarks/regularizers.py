@@ -87,14 +87,14 @@ def line(name, X, y, loss, reg, lam, seconds):
     rm.minimize(obj, rm.Bundle(), max_iter=2)  # compile or load the kernels
     with clocks(spent):
         start = time.process_time()
-        found = rm.minimize(obj, rm.Bundle(), tol=1e-3, max_seconds=seconds)
+        result = rm.minimize(obj, rm.Bundle(), tol=1e-3, max_seconds=seconds)
         took = time.process_time() - start
-    shown = f"{took:.2f} s" if found.status == "converged" else f"not in {took:.0f} s"
+    shown = f"{took:.2f} s" if result.status == "converged" else f"not in {took:.0f} s"
     parts = " | ".join(f"{spent[part] / took:.0%}" for part in ("program", "passes"))
-    weights = int(np.sum(np.abs(found.w) > 1e-9 * np.abs(found.w).max()))
+    weights = int(np.sum(np.abs(result.w) > 1e-9 * np.abs(result.w).max()))
     return (
-        f"| {name} | {type(loss).__name__} | {reg!r} | {lam:.0e} | {shown} | {found.gap / found.value:.1e} "
-        f"| {found.n_iter} | {found.trace[-1]['cuts']} | {parts} | {weights} |"
+        f"| {name} | {type(loss).__name__} | {reg!r} | {lam:.0e} | {shown} | {result.gap / result.value:.1e} "
+        f"| {result.n_iter} | {result.trace[-1]['cuts']} | {parts} | {weights} |"
     )
 
 

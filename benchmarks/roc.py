@@ -128,18 +128,18 @@ def best_sgd(X, y, lam, seconds, J, best):
     """The best of the grid for each goal."""
     spread = float(np.mean(np.asarray((sp.csr_array(X) ** 2).sum(axis=1))))
     stochastic(X, y, lam, 1.0, 1, 0.01, J)  # compile the kernel
-    found = []
+    runs = []
     for b in BATCHES:
         for eta in ETAS:
             points = stochastic(X, y, lam, eta / spread, b, seconds, J)
-            found.append((points, f"b {b}, eta {eta:g} / mean x·x"))
+            runs.append((points, f"b {b}, eta {eta:g} / mean x·x"))
     times, tuned = [], ""
     for goal in GOALS:
-        at = [(first_times(points, [(1 + goal) * best])[0], said) for points, said in found]
+        at = [(first_times(points, [(1 + goal) * best])[0], said) for points, said in runs]
         at = [one for one in at if one[0] is not None]
         times.append(min(at)[0] if at else None)
         tuned = min(at)[1] if at else tuned
-    value = min(value for points, _ in found for _, value in points)
+    value = min(value for points, _ in runs for _, value in points)
     return Times(times, value, tuned)
 
 
@@ -188,14 +188,14 @@ def cell(name, X, y, lam, seconds):
     best = min(r.result.value for r in runs.values())
     lower = max(r.result.lower for r in runs.values())
     goals = [(1 + goal) * best for goal in GOALS]
-    found = {
+    results = {
         who: Times([row.seconds if (row := r.reached(goal)) else None for goal in goals], r.result.value)
         for who, r in runs.items()
     }
     proved = [row.seconds if (row := ours.proved(goal)) else None for goal in GOALS]
-    found["ours, proved"] = Times(proved, ours.result.value, ours.result.solver)
-    found["dlib"] = best_dlib(X, y, lam, seconds, obj.value, best)
-    found["SGD"] = best_sgd(X, y, lam, seconds / 2, obj.value, best)
+    results["ours, proved"] = Times(proved, ours.result.value, ours.result.solver)
+    results["dlib"] = best_dlib(X, y, lam, seconds, obj.value, best)
+    results["SGD"] = best_sgd(X, y, lam, seconds / 2, obj.value, best)
     return [
         {
             "data": name,
@@ -207,7 +207,7 @@ def cell(name, X, y, lam, seconds):
             "best": best,
             "known": 1 - lower / best,
         }
-        for who, times in found.items()
+        for who, times in results.items()
     ]
 
 

@@ -38,9 +38,9 @@ LOSSES = {"hinge": rm.Hinge, "ordinal": rm.Ordinal, "NDCG": rm.Ndcg}
 def timed(shard, f, *args):
     """Call f and add its CPU time to the cache of the shard."""
     start = time.thread_time()
-    found = f(shard, *args)
+    result = f(shard, *args)
     shard.cache["seconds"] = shard.cache.get("seconds", 0.0) + time.thread_time() - start
-    return found
+    return result
 
 
 def spent(shard):
@@ -71,11 +71,11 @@ class Metered:
 
     def _call(self, way, f, args, each):
         self.own += time.thread_time() - self.since
-        found = getattr(self.held, way)(timed, f, *args, each=each)
+        result = getattr(self.held, way)(timed, f, *args, each=each)
         self.rounds += 1
-        self.floats += length(found)  # arguments are not sent: all ranks have them
+        self.floats += length(result)  # arguments are not sent: all ranks have them
         self.since = time.thread_time()
-        return found
+        return result
 
     def shards_took(self):
         return self.held.map(spent)
@@ -109,8 +109,8 @@ def all_real(folder):
     X, y, *_ = load(folder / "covtype.svm.xz")
     order = np.random.default_rng(0).permutation(X.shape[0])
     yield "covtype, hinge", "hinge", column_max_scale(X)[order], signs(y, 2)[order], None
-    found = rcv1("CCAT")(folder)
-    yield "rcv1, hinge", "hinge", sp.vstack([found.X, found.T]).tocsr(), np.append(found.y, found.t), None
+    split = rcv1("CCAT")(folder)
+    yield "rcv1, hinge", "hinge", sp.vstack([split.X, split.T]).tocsr(), np.append(split.y, split.t), None
     parts = [load(folder / f"rank_mslr_fold1_5k.{part}.svm.xz", n_features=136) for part in ("train", "test")]
     X = column_max_scale(sp.vstack([part.X for part in parts])).toarray()
     grades, qid = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
@@ -130,11 +130,11 @@ def write(place, X, y, qid):
 
 
 def read(place, shape):
-    found = {file.stem: np.load(file, mmap_mode="r") for file in place.glob("*.npy")}
-    X = found.get("X")
+    arrays = {file.stem: np.load(file, mmap_mode="r") for file in place.glob("*.npy")}
+    X = arrays.get("X")
     if X is None:
-        X = sp.csr_array((found["data"], found["indices"], found["indptr"]), shape=tuple(shape))
-    return X, np.array(found["y"]), found.get("qid")
+        X = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(shape))
+    return X, np.array(arrays["y"]), arrays.get("qid")
 
 
 # ---------------------------------------------------------------- runs
@@ -144,28 +144,28 @@ def run(case, lam, iterations, repeats, settings):
     executor = Metered(settings)
     risk = rm.linear_risk(X, y, LOSSES[case["loss"]](), qid=qid, executor=executor, n_shards=settings.size)
     J = rm.Objective(risk, rm.L2(), lam)
-    held, own, shards = risk.executor, [], []
+    executor, solver_seconds, shards = risk.executor, [], []
     for most in (2, *[iterations] * repeats):  # the first run compiles the kernels and reads the data
-        held.clear()
-        held.shards_took()
+        executor.clear()
+        executor.shards_took()
         n = rm.minimize(J, rm.Bmrm(), tol=0.0, max_iter=most).n_iter
-        own.append(held.own / n)
-        account = {"rounds": held.rounds / n, "floats": held.floats / n}
-        shards.append(np.array(held.shards_took()) / n)
-    return account | {"shards": np.min(shards[1:], axis=0).max(), "solver": min(own[1:])}
+        solver_seconds.append(executor.own / n)
+        account = {"rounds": executor.rounds / n, "floats": executor.floats / n}
+        shards.append(np.array(executor.shards_took()) / n)
+    return account | {"shards": np.min(shards[1:], axis=0).max(), "solver": min(solver_seconds[1:])}
 
 
 def rank(file):
     """The program of one rank: all runs of a file."""
     settings = rm.Spmd()
     asked = json.loads(Path(file).read_text())
-    found = [
+    results = [
         {"name": case["name"], "lam": lam, **run(case, lam, asked["iterations"], asked["repeats"], settings)}
         for case in asked["cases"]
         for lam in asked["lams"]
     ]
     if settings.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(results))
 
 
 def messages():
@@ -198,44 +198,44 @@ def measure(args):
         file = Path(folder, "runs.json")
         asked = {name: getattr(args, name) for name in ("lams", "iterations", "repeats")}
         file.write_text(json.dumps({"cases": cases} | asked))
-        found = {}
+        results = {}
         for n in args.ranks:
             for one in engines.on_ranks("benchmarks.scale", "--rank", file, ranks=n):
                 talk = np.log2(n) * one["rounds"] * latency
                 talk += 2 * (n - 1) / n * one["floats"] * per_float
                 parts = np.array([one["shards"], one["solver"], talk])
-                found.setdefault((one["name"], one["lam"]), []).append(parts)
-    return found
+                results.setdefault((one["name"], one["lam"]), []).append(parts)
+    return results
 
 
 def figure(args):
-    found = measure(args)
+    results = measure(args)
     head = " | ".join(f"T({n})" for n in args.ranks)
     print(f"| set | lam | {head} | s | t | residual | at {args.ranks[-1]}: shards, solver, messages |")
     print("|" + " --- |" * (len(args.ranks) + 6))
-    for (name, lam), parts in found.items():
+    for (name, lam), parts in results.items():
         times = np.array([p.sum() for p in parts])
         s, t, off = fit(args.ranks, times)
         cells = [*(f"{1e3 * x:.2f}" for x in (*times, s, t)), f"{off:.1%}"]
         last = ", ".join(f"{1e3 * x:.2f}" for x in parts[-1])
         print(f"| {name} | {lam:g} | " + " | ".join(cells) + f" | {last} |", flush=True)
     if args.plot:
-        plot(args.ranks, found, args.plot)
+        plot(args.ranks, results, args.plot)
 
 
-def plot(ranks, found, file):
+def plot(ranks, results, file):
     """One panel per loss, one line per lam, as in the paper: T against ranks, with the model."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    names = list(dict.fromkeys(name for name, _ in found))
+    names = list(dict.fromkeys(name for name, _ in results))
     _, fields = plt.subplots(1, len(names), figsize=(4 * len(names), 3), layout="constrained", squeeze=False)
     fine = np.linspace(min(ranks), max(ranks), 200)
     for field, name in zip(fields[0], names, strict=True):
-        top = max(1e3 * p.sum() for (other, _), parts in found.items() if other == name for p in parts)
-        for (other, lam), parts in found.items():
+        top = max(1e3 * p.sum() for (other, _), parts in results.items() if other == name for p in parts)
+        for (other, lam), parts in results.items():
             if other == name:
                 times = 1e3 * np.array([p.sum() for p in parts])
                 s, t, _ = fit(ranks, times)

@@ -94,9 +94,9 @@ def measured():
 
 def write():
     """Measure the constants, and save them with three digits."""
-    found = {name: float(f"{value:.3g}") for name, value in measured().items()}
-    FILE.write_text(json.dumps(found, indent=2) + "\n")
-    print(constants_table(found))
+    values = {name: float(f"{value:.3g}") for name, value in measured().items()}
+    FILE.write_text(json.dumps(values, indent=2) + "\n")
+    print(constants_table(values))
 
 
 def constants():
@@ -114,20 +114,20 @@ def round_of(k, kind, engine, pairs, workers=WORKERS):
     """The parts of the critical path of one round, in seconds."""
     data = DATA[kind]
     n, p = TERABYTE / data["row"], data["p"]
-    found = {"pass": k[kind] * data["numbers"] * n / workers}
+    parts = {"pass": k[kind] * data["numbers"] * n / workers}
     rounds = 2 if pairs else 1
     if engine == "Dask":
-        found["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
+        parts["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
         down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > SPREADS else workers)
-        found["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
-        found["sum"] = k["add"] * p * workers
+        parts["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
+        parts["sum"] = k["add"] * p * workers
     else:
-        found["latency"] = rounds * k["mpi"] * np.log2(workers)
-        found["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
-        found["sum"] = k["add"] * p
-    found["loss"] = k["roc_area"] * n if pairs else 0.0
-    found["solver"] = k["bundle"] * p
-    return found
+        parts["latency"] = rounds * k["mpi"] * np.log2(workers)
+        parts["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
+        parts["sum"] = k["add"] * p
+    parts["loss"] = k["roc_area"] * n if pairs else 0.0
+    parts["solver"] = k["bundle"] * p
+    return parts
 
 
 def seconds(x):

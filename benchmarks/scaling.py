@@ -186,7 +186,7 @@ def memory_case(form, name, limit):
 def memory_table(args):
     print("| X | MB | " + " | ".join(args.solvers) + " |\n|---|---|" + "---|" * len(args.solvers))
     for form in FORMATS:
-        cells, held = [], 0
+        cells, data_bytes = [], 0
         for name in args.solvers:
             call = f"memory_case({form!r}, {name!r}, {args.seconds})"
             code = f"from benchmarks.scaling import *; print(json.dumps({call}))"
@@ -194,9 +194,9 @@ def memory_table(args):
             if run.returncode:
                 cells.append(run.stderr.strip().splitlines()[-1].split(":")[0])
                 continue
-            held, above, _ = json.loads(run.stdout)
-            cells.append(f"{1 + above / held:.2f}")
-        print(f"| {form} | {held / 1e6:.0f} | " + " | ".join(cells) + " |", flush=True)
+            data_bytes, above, _ = json.loads(run.stdout)
+            cells.append(f"{1 + above / data_bytes:.2f}")
+        print(f"| {form} | {data_bytes / 1e6:.0f} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main():

@@ -55,7 +55,7 @@ class Solver(BaseSolver):
     def _problem(self):
         folder = Path(__file__).resolve().parent.parent.name
         named = folder if self.problem == "by_folder" else self.problem
-        return next((found for name, found in PROBLEMS.items() if name in named), None)
+        return next((problem for name, problem in PROBLEMS.items() if name in named), None)
 
     def skip(self, X, y, **problem):
         """Whether the objective is not supported, and why."""
@@ -97,9 +97,9 @@ class Solver(BaseSolver):
             self.beta = np.concatenate([it.w, more])
             return not callback()
 
-        found = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
-        more = [objective.risk.intercept(found.w)] if self.fit_intercept else []
-        self.beta = np.concatenate([found.w, more])
+        result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
+        more = [objective.risk.intercept(result.w)] if self.fit_intercept else []
+        self.beta = np.concatenate([result.w, more])
 
     def get_result(self):
         return {self.result: self.beta}

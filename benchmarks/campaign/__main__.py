@@ -62,8 +62,8 @@ def main() -> int:
             parser.error(f"{args.out} is of seed {state['seed']}: name another file by --out, or remove it")
         print(f"{args.out}: {state['counts'].get('problems', 0)} problems are done")
     counts, began, last = Counter(state["counts"]), time.perf_counter() - state["seconds"], args.seed + args.n
-    for seed, found, failures in _reports(list(range(state["next"], last)), args.jobs):
-        counts.update(found)
+    for seed, new_counts, failures in _reports(list(range(state["next"], last)), args.jobs):
+        counts.update(new_counts)
         state["failures"] += failures
         for one in failures:
             print(

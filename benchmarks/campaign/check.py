@@ -47,9 +47,9 @@ class Report:
     minima: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
 
-    def fail(self, kind: str, solver: str, said: str) -> None:
+    def fail(self, kind: str, solver: str, message: str) -> None:
         known = {"seed": self.problem.seed, "problem": str(self.problem)}
-        self.failures.append({"kind": kind, "solver": solver, "said": said} | known)
+        self.failures.append({"kind": kind, "solver": solver, "said": message} | known)
 
 
 def check(seed: int) -> Report:
@@ -70,13 +70,13 @@ def check(seed: int) -> Report:
     except (ValueError, TypeError) as error:
         _refusal(report, "linear_risk", error)
         return report
-    found = []
+    results = []
     for solver in IN_KERNELS if problem.kernel else LINEAR:
         name = solver if isinstance(solver, str) else type(solver).__name__
         one = _fit(report, name, objective, solver, tol)
-        found += [] if one is None else [one]
-    if found:
-        _judge(report, found, objective, tol)
+        results += [] if one is None else [one]
+    if results:
+        _judge(report, results, objective, tol)
     return report
 
 
@@ -113,20 +113,20 @@ def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
     return (coefficients(w) if problem.kernel else w), b
 
 
-def _judge(report: Report, found: list[Found], objective: Objective, tol: float) -> None:
+def _judge(report: Report, results: list[Found], objective: Objective, tol: float) -> None:
     problem = report.problem
-    best = min(found, key=lambda one: one.exact)
+    best = min(results, key=lambda one: one.exact)
     minimum, by = best.exact, best.name
     proved = least(problem)
     if proved is not None:
         report.minima += 1
         minimum, by = min((minimum, by), (proved, "exact arithmetic"))
-    zero = 0.0 * found[0].result.w
+    zero = 0.0 * results[0].result.w
     if not math.isfinite(objective.reg.value(zero)):
         zero = objective.reg.conjugate_grad(zero)
     start = problem.value(*parts(problem, objective, zero))
     with exact.precise():
-        for one in found:
+        for one in results:
             _bound(report, one, minimum, by)
             _value(report, one, start)
             if one.result.status == "converged":
@@ -143,8 +143,8 @@ def _bound(report: Report, one: Found, minimum: Any, by: str) -> None:
     lower = exact.number(one.result.lower, report.problem.q)
     if lower > minimum:
         part = float((lower - minimum) / minimum) if minimum > 0 else math.inf
-        said = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
-        report.fail("false bound", one.name, f"{said}; status {one.result.status}")
+        message = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
+        report.fail("false bound", one.name, f"{message}; status {one.result.status}")
 
 
 def _value(report: Report, one: Found, start: Any) -> None:
@@ -164,8 +164,8 @@ def _value(report: Report, one: Found, start: Any) -> None:
         return
     rounding = _rounding(problem, one, 1e-12)
     if off > rounding:
-        said = f"value is {one.result.value!r}, J(w) is {float(one.exact)!r}, rounding explains"
-        report.fail("wrong value", one.name, f"{said} {float(rounding):.2g}")
+        message = f"value is {one.result.value!r}, J(w) is {float(one.exact)!r}, rounding explains"
+        report.fail("wrong value", one.name, f"{message} {float(rounding):.2g}")
 
 
 def _rounding(problem: Problem, one: Found, size: float) -> Any:
@@ -186,5 +186,5 @@ def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: s
     if one.exact - minimum > least_gap and one.exact - minimum > least_gap + _rounding(
         report.problem, one, 2.0**-51
     ):
-        said = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
-        report.fail("false convergence", one.name, f"{said}, by {one.result.criterion} of {tol}")
+        message = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
+        report.fail("false convergence", one.name, f"{message}, by {one.result.criterion} of {tol}")

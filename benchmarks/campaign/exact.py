@@ -85,8 +85,8 @@ def of_row(loss: Any, z: Any, y: Any) -> Any:
 
 # ---------------------------------------------------------------- non-decomposable losses
 def _pairs(z: Sequence[Any], y: Sequence[Any], c: Sequence[Any]) -> Any:
-    found = [(c[i] * c[j], _pos(1 - z[i] + z[j])) for i, j in _ordered(y) if c[i] * c[j] > 0]
-    return sum(p * v for p, v in found) / sum(p for p, _ in found)
+    pairs = [(c[i] * c[j], _pos(1 - z[i] + z[j])) for i, j in _ordered(y) if c[i] * c[j] > 0]
+    return sum(p * v for p, v in pairs) / sum(p for p, _ in pairs)
 
 
 def _ordered(y: Sequence[Any]) -> list[tuple[int, int]]:
@@ -95,17 +95,17 @@ def _ordered(y: Sequence[Any]) -> list[tuple[int, int]]:
 
 def _tables(loss: Any, above: int, below: int, q: type) -> list[tuple[int, int, Any]]:
     """False negatives, false positives and the measure of each contingency table of the loss."""
-    name, found = type(loss).__name__, []
+    name, tables = type(loss).__name__, []
     for misses, alarms in itertools.product(range(above + 1), range(below + 1)):
         hits = above - misses
         if name == "FBeta":
             square = number(loss.beta, q) ** 2
-            found.append((misses, alarms, 1 - (1 + square) * hits / (square * above + hits + alarms)))
+            tables.append((misses, alarms, 1 - (1 + square) * hits / (square * above + hits + alarms)))
         elif name == "Prbep" and misses == alarms:
-            found.append((misses, alarms, q(misses) / above))
+            tables.append((misses, alarms, q(misses) / above))
         elif name.endswith("AtK") and hits + alarms == loss.k:
-            found.append((misses, alarms, 1 - q(hits) / (above if name == "RecallAtK" else loss.k)))
-    return found + ([(0, 0, q(0))] if name.endswith("AtK") else [])
+            tables.append((misses, alarms, 1 - q(hits) / (above if name == "RecallAtK" else loss.k)))
+    return tables + ([(0, 0, q(0))] if name.endswith("AtK") else [])
 
 
 def _labellings(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
@@ -133,12 +133,12 @@ def _query(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
     pairs, q = _ordered(grades), type(z[0])
     if type(loss).__name__ == "PairwiseHinge":
         return sum(_pos(1 - z[i] + z[j]) for i, j in pairs) / len(pairs)
-    best, found = _utility(loss, sorted(grades, reverse=True), q), []
+    best, losses = _utility(loss, sorted(grades, reverse=True), q), []
     for ranking in itertools.permutations(range(len(z))):
         place = {row: k for k, row in enumerate(ranking)}
         lead = sum((z[j] - z[i] for i, j in pairs if place[i] > place[j]), 0 * z[0]) / len(pairs)
-        found.append(1 - _utility(loss, [grades[i] for i in ranking], q) / best + lead)
-    return max(found)
+        losses.append(1 - _utility(loss, [grades[i] for i in ranking], q) / best + lead)
+    return max(losses)
 
 
 def _queries(loss: Any, z: Sequence[Any], y: Sequence[Any], c: Sequence[Any], ids: Sequence[int]) -> Any:
@@ -162,14 +162,14 @@ def _many(loss: Any, z: Sequence[Any], y: Any) -> Any:
         M = np.eye(k) if loss.M is None else loss.M
         r = [s - t for s, t in zip(z, y, strict=True)]
         return sum(r[i] * number(M[i][j], q) * r[j] for i in range(k) for j in range(k)) / 2
-    own = int(y)
-    ahead = [s - z[own] for s in z]
+    true = int(y)
+    ahead = [s - z[true] for s in z]
     if name == "Softmax":
         most = max(ahead)
         return most + sum((a - most).exp() for a in ahead).ln()
     if name == "MulticlassSquaredHinge":
-        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != own) / 2
-    cost = [q(j != own) if loss.cost is None else number(loss.cost[own][j], q) for j in range(k)]
+        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != true) / 2
+    cost = [q(j != true) if loss.cost is None else number(loss.cost[true][j], q) for j in range(k)]
     return max(d * (1 + a) if loss.rescaled else d + a for d, a in zip(cost, ahead, strict=True))
 
 

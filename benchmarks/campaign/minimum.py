@@ -41,7 +41,7 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
             return [(zero, zero), (zero, -one), (zero, one)], ends
         return [(zero, zero), (one, -ends[0]), (one, -ends[1])], []
 
-    found: dict[str, Any] = {
+    by_name: dict[str, Any] = {
         "Hinge": lambda: ([(zero, zero), (zero, -y)], [margin()]),
         "Novelty": lambda: ([(zero, zero), (zero, -one)], [one]),
         "SquaredHinge": lambda: ([(zero, zero), (one, -margin())], []),
@@ -52,7 +52,7 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
         "EpsilonInsensitive": tube,
         "Huber": lambda: ([(one, -y), (zero, n(loss.delta)), (zero, -n(loss.delta))], []),
     }
-    chosen = found.get(type(loss).__name__)
+    chosen = by_name.get(type(loss).__name__)
     return None if chosen is None else chosen()
 
 
@@ -76,8 +76,8 @@ def least(problem: Problem) -> Fraction | None:
 def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
     """J at the stationary point of these pieces, with some rows fixed at kinks; None if it is not unique."""
     rows = [[*row, Fraction(int(problem.intercept))] for row in problem.rows]
-    d, held = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
-    size = d + len(held)
+    d, at_kinks = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
+    size = d + len(at_kinks)
     A = [[Fraction(0)] * (size + 1) for _ in range(size)]
     lam = Fraction(problem.lam)
     weights = problem.reg.weights
@@ -88,8 +88,8 @@ def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
     if not problem.intercept:
         A[d - 1][d - 1] += 1
     for i, (row, piece) in enumerate(zip(rows, choice, strict=True)):
-        if i in held:
-            k = d + held.index(i)
+        if i in at_kinks:
+            k = d + at_kinks.index(i)
             for j in range(d):
                 A[j][k] += row[j]
                 A[k][j] += row[j]

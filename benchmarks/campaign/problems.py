@@ -112,12 +112,12 @@ class Problem:
 
     def scores(self, w: list[Any], b: Any, nudge: Any = None) -> list[Any]:
         """Scores of problems with one score per row."""
-        found = [sum(x * v for x, v in zip(row, w, strict=True) if x) + b for row in self.rows]
+        scores = [sum(x * v for x, v in zip(row, w, strict=True) if x) + b for row in self.rows]
         if nudge is None:
-            return found
+            return scores
         size = [sum(abs(x * v) for x, v in zip(row, w, strict=True)) + abs(b) for row in self.rows]
         return [
-            z + exact.number(nudge(i), self.q) * s for i, (z, s) in enumerate(zip(found, size, strict=True))
+            z + exact.number(nudge(i), self.q) * s for i, (z, s) in enumerate(zip(scores, size, strict=True))
         ]
 
     def _risk(self, w: list[Any], b: Any, nudge: Any) -> Any:
@@ -316,5 +316,5 @@ def _of_kernel(rng: Any, seed: int) -> Problem:
     X = np.round(rng.standard_normal((n, int(rng.integers(1, 4)))) * rng.choice([1, 3, 30]))
     y, _ = _labels(rng, loss, X, tags := [kernel])
     intercept = bool(rng.random() < 0.3)
-    found = Problem(seed, loss, None, float(10 ** rng.uniform(-6, 2)), X, y, None, intercept, kernel=kernel)
-    return replace(found, tags=(*tags, *["intercept"] * intercept))
+    problem = Problem(seed, loss, None, float(10 ** rng.uniform(-6, 2)), X, y, None, intercept, kernel=kernel)
+    return replace(problem, tags=(*tags, *["intercept"] * intercept))

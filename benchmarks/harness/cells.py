@@ -27,11 +27,11 @@ class Plan:
 
 def contenders(problem, plan):
     """The applicable contenders, warmed up, and the reasons why others cannot run."""
-    found, out = [], {}
+    racers_ready, out = [], {}
     for name in plan.solvers:
-        mine = Mine(name)
-        if mine.warm_up(problem):
-            found.append(mine)
+        contender = Mine(name)
+        if contender.warm_up(problem):
+            racers_ready.append(contender)
     for name in plan.peers:
         peer = PEERS[name]
         if not peer.takes(problem.task, problem.X, problem.lam):
@@ -41,10 +41,10 @@ def contenders(problem, plan):
             continue
         theirs = Theirs(peer)
         if theirs.warm_up(problem):
-            found.append(theirs)
+            racers_ready.append(theirs)
         else:
             out[name] = theirs.said
-    return found, out
+    return racers_ready, out
 
 
 def rounds_of(racer, best, most):

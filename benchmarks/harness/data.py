@@ -55,8 +55,8 @@ def to_fit(name):
     """The training rows of a set of `benchmarks.sets`."""
 
     def read(folder):
-        found = sets.SETS[name](folder)
-        return found.X, found.y
+        split = sets.SETS[name](folder)
+        return split.X, split.y
 
     return read
 

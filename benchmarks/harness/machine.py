@@ -45,13 +45,13 @@ def processor():
 
 def versions():
     """Versions of the installed packages."""
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def machine(threads):

@@ -31,11 +31,11 @@ def save(X, y, file):
 
 
 def load(file):
-    with np.load(file) as held:
-        if "X" in held:
-            return held["X"], held["y"]
-        parts = (held["data"], held["indices"], held["indptr"])
-        return sp.csr_array(parts, shape=tuple(held["shape"])), held["y"]
+    with np.load(file) as arrays:
+        if "X" in arrays:
+            return arrays["X"], arrays["y"]
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        return sp.csr_array(parts, shape=tuple(arrays["shape"])), arrays["y"]
 
 
 def resident(which):
@@ -77,8 +77,8 @@ def add(cell, X, y, seconds):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "data.npz"
         save(X, y, file)
-        for name, told in cell["solvers"].items():
-            rung = min(told["rungs"], key=lambda one: one["J"]) if told["kind"] == "peer" else {}
+        for name, result in cell["solvers"].items():
+            rung = min(result["rungs"], key=lambda one: one["J"]) if result["kind"] == "peer" else {}
             at = [
                 cell["task"],
                 repr(cell["strength"]),
@@ -89,7 +89,7 @@ def add(cell, X, y, seconds):
             command = [sys.executable, "-m", "benchmarks.harness.memory", str(file), *at, str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                told["memory"] = json.loads(done.stdout.splitlines()[-1])
+                result["memory"] = json.loads(done.stdout.splitlines()[-1])
 
 
 def main():

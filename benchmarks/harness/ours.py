@@ -78,12 +78,12 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     limits = {"tol": tol, "max_iter": max_iter}
     obj = rm.Objective(risk, task.reg, lam)
     try:
-        found = rm.minimize(obj, solver, callback=note, **limits)
+        result = rm.minimize(obj, solver, callback=note, **limits)
     except UnsupportedProblem:
         return None
     last = Clock()
-    obj(found.w)
-    return Run(found, points, setup, last.read())
+    obj(result.w)
+    return Run(result, points, setup, last.read())
 
 
 def warm_up(X, y, task, lam, solver, threads=1):
@@ -111,13 +111,13 @@ def reference(X, y, task, lam, seconds, threads=1):
     """Untimed runs to a gap of 1e-9, with further solvers if the first does not come close."""
     best, lower, said = float("inf"), 0.0, ""
     for name in (name for name in solvers() if name in FIRST):
-        found = run(X, y, task, lam, name, 1e-9, seconds, threads)
-        if found is None:
+        trial = run(X, y, task, lam, name, 1e-9, seconds, threads)
+        if trial is None:
             continue
-        J = task.objective(X, y, lam, found.result.w)
+        J = task.objective(X, y, lam, trial.result.w)
         if best > J:
-            best, said = J, found.result.solver
-        lower = max(lower, found.result.lower)
+            best, said = J, trial.result.solver
+        lower = max(lower, trial.result.lower)
         if best - lower <= 1e-7 * best:
             break
     return Known(best, lower, said)

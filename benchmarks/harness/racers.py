@@ -41,11 +41,11 @@ def key(level):
     return f"{level:.0e}"
 
 
-def least(found):
+def least(pairs):
     """Minimum CPU and minimum wall seconds of the pairs; None if one of them is missing."""
-    if not found or any(pair is None for pair in found):
+    if not pairs or any(pair is None for pair in pairs):
         return None
-    return {"cpu": min(pair[0] for pair in found), "wall": min(pair[1] for pair in found)}
+    return {"cpu": min(pair[0] for pair in pairs), "wall": min(pair[1] for pair in pairs)}
 
 
 @dataclass
@@ -139,10 +139,10 @@ class Theirs:
         return True
 
     def _fit(self, X, y, problem, rung):
-        with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
+        with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
             warnings.simplefilter("always")  # convergence warnings are part of the measurement
             w = self.peer.fit(X, y, problem.task, problem.lam, rung)
-        return w, any(UNFINISHED.search(str(word.message)) for word in said)
+        return w, any(UNFINISHED.search(str(word.message)) for word in caught)
 
     def climb(self, problem, rung):
         clock = ours.Clock()
@@ -187,13 +187,13 @@ class Theirs:
 
     def useful(self, best):
         """The settings that reach some level first, by CPU seconds."""
-        found = {}
+        fastest = {}
         for level in LEVELS:
             good = [climb for climb in self.climbs if climb.within(level, best)]
             if good:
                 first = min(good, key=lambda climb: min(climb.took)[0])
-                found[first.rung] = first
-        return list(found.values())
+                fastest[first.rung] = first
+        return list(fastest.values())
 
     def seconds(self, best):
         return sum(climb.took[0][0] for climb in self.useful(best)) if self.useful(best) else np.inf

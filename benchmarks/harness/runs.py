@@ -40,37 +40,37 @@ def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, thre
         rounds,
         threads,
     )
-    found = {
+    results = {
         "machine": machine(threads),
         "versions": versions(),
         "clock": clock,
         "seconds": seconds,
         "cells": [],
     }
-    click.echo(f"{found['machine']['processor']}, {threads} thread(s), {clock} seconds\n\n{report.head()}")
+    click.echo(f"{results['machine']['processor']}, {threads} thread(s), {clock} seconds\n\n{report.head()}")
     by_name = [TASKS[name] for name in chosen(tuple(tasks), TASKS, "task")]
     for name in dict.fromkeys(name for task in by_name for name in sets_of(task, names)):
-        held = data.read(name, folder)
-        if isinstance(held, str):
-            click.echo(held, err=True)
+        loaded = data.read(name, folder)
+        if isinstance(loaded, str):
+            click.echo(loaded, err=True)
             continue
         for task in (task for task in by_name if name in sets_of(task, names)):
             for lam in lams or task.lams:
-                one(found, (name, *held, task, lam, plan), memory)
+                one(results, (name, *loaded, task, lam, plan), memory)
                 if file:
-                    file.write_text(json.dumps(finite(found), indent=1))
-    click.echo("\n" + report.compact(found["cells"], clock))
-    return found
+                    file.write_text(json.dumps(finite(results), indent=1))
+    click.echo("\n" + report.compact(results["cells"], clock))
+    return results
 
 
-def one(found, at, with_memory):
+def one(results, at, with_memory):
     """Run one cell and print it immediately."""
-    told = cell(*at)
+    result = cell(*at)
     _, X, y, _, _, plan = at
     if with_memory:
-        memory.add(told, X, y, plan.seconds)
-    found["cells"].append(told)
-    for line in [*report.lines(told, found["clock"]), *report.memory_lines(told)]:
+        memory.add(result, X, y, plan.seconds)
+    results["cells"].append(result)
+    for line in [*report.lines(result, results["clock"]), *report.memory_lines(result)]:
         click.echo(line)
 
 

@@ -77,14 +77,14 @@ def prbep(z, y):
 
 def softmax(z, y):
     top = z.max(axis=1)
-    own = z[np.arange(len(z)), y.astype(int)]
-    return np.mean(np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own)
+    z_true = z[np.arange(len(z)), y.astype(int)]
+    return np.mean(np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - z_true)
 
 
 def multiclass_hinge(z, y):
-    own = np.arange(len(z)), y.astype(int)
-    margins = 1.0 + z - z[own][:, None]
-    margins[own] = 0.0
+    true_class = np.arange(len(z)), y.astype(int)
+    margins = 1.0 + z - z[true_class][:, None]
+    margins[true_class] = 0.0
     return np.mean(margins.max(axis=1))
 
 

@@ -52,14 +52,14 @@ PAPER = {  # test scores for the three lams, for data from the same source
 def solvers(loss, lam, also=()):
     """Factories of the solvers by their names in the table, the default solver first."""
     mu = paper_mu(loss)
-    found = {
+    factories = {
         "ours": lambda watch: None,
         "BMRM": lambda watch: rm.Bmrm(),
         "SMS": lambda watch: Sms(mu, watch=watch),
     }
     if lam == AGM_LAM and hasattr(rm, "AcceleratedGradient"):
-        found["AGM"] = lambda watch: Sms(mu, rm.AcceleratedGradient(), watch)
-    return found | {name: lambda watch, name=name: rm.get_solver(name) for name in also}
+        factories["AGM"] = lambda watch: Sms(mu, rm.AcceleratedGradient(), watch)
+    return factories | {name: lambda watch, name=name: rm.get_solver(name) for name in also}
 
 
 def timed(obj, make, seconds, goal, tol=0.0):
@@ -89,9 +89,9 @@ def cell(name, data, loss, lam, seconds, also=()):
     best = min(r.result.value for r in runs.values())
     lower = max(r.result.lower for r in runs.values())
     row = {"data": name, "loss": loss, "lam": lam, "best": best, "known": 1 - lower / best}
-    for solver, found in runs.items():
-        row[solver] = found.reached(1.01 * best)
-        row[f"{solver} end"] = found.result.value / best - 1
+    for solver, timed_run in runs.items():
+        row[solver] = timed_run.reached(1.01 * best)
+        row[f"{solver} end"] = timed_run.result.value / best - 1
     row["proved"] = runs["ours"].proved(0.01)
     row["gap"] = runs["ours"].result.gap / runs["ours"].result.value
     row["solver"] = runs["ours"].result.solver
@@ -99,12 +99,12 @@ def cell(name, data, loss, lam, seconds, also=()):
     return row
 
 
-def said(row, solver):
+def entry(row, solver):
     """Seconds and calls, or the final distance from min J."""
     if solver not in row:
         return ""
-    found = row[solver]
-    return f"- (+{row[f'{solver} end']:.1%})" if found is None else f"{found[0]:.3g} ({found[1]})"
+    reached = row[solver]
+    return f"- (+{row[f'{solver} end']:.1%})" if reached is None else f"{reached[0]:.3g} ({reached[1]})"
 
 
 def line(row, also=()):
@@ -112,11 +112,11 @@ def line(row, also=()):
     proved = f"- (gap {row['gap']:.0e})" if proved is None else f"{proved[0]:.3g} ({proved[1]})"
     paper = PAPER.get((row["data"], row["loss"]))
     paper = f"{paper[LAMS.index(row['lam'])]:.2f}" if paper and row["lam"] in LAMS else ""
-    times = " | ".join(said(row, solver) for solver in ("BMRM", "SMS", "AGM", "ours"))
+    times = " | ".join(entry(row, solver) for solver in ("BMRM", "SMS", "AGM", "ours"))
     return (
         f"| {row['data']} | {row['loss']} | {row['lam']:.0e} | {row['best']:.6g} | {row['known']:.0e} "
         f"| {times} | {proved} | {row['score']:.2f} | {paper} |"
-    ) + "".join(f" {said(row, solver)} |" for solver in also)
+    ) + "".join(f" {entry(row, solver)} |" for solver in also)
 
 
 def summary(rows):

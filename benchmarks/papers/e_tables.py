@@ -81,14 +81,14 @@ def accuracies(d, seed, passes):
     def right(w):
         return 100 * float(np.mean(np.where(T @ w > 0, 1, -1) == t))
 
-    found = {name: right(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()}
+    accuracy = {name: right(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()}
     for name in ("LM-Perc", "LM-UWin", "LM-NWin"):
         grid = 10.0 ** np.arange(-2, 1.1, 0.5) if name == "LM-Perc" else 10.0 ** np.arange(-3, -0.9, 0.5)
         tried = {lam: right(large_margin(X, y, MARGIN[name], lam, passes)) for lam in grid}
         best = max(tried, key=tried.get)
-        found[name] = tried[best]
+        accuracy[name] = tried[best]
         print(f"  d={d} draw {seed} {name}: best lam {best:.1e}", flush=True)
-    return found
+    return accuracy
 
 
 def table_1(args):
@@ -142,14 +142,14 @@ def at_break_even(scores, y):
 
 def break_even(fit, X, Y, T, S):
     """The micro-averaged break-even point, the weights and the time."""
-    start, found, W = time.perf_counter(), 0.0, []
+    start, hits, W = time.perf_counter(), 0.0, []
     for k in range(Y.shape[1]):
         if np.ptp(Y[:, k]) == 0:  # a topic without training documents
-            found += at_break_even(np.zeros(len(S)), S[:, k])
+            hits += at_break_even(np.zeros(len(S)), S[:, k])
             continue
         W.append(fit(X, Y[:, k]))
-        found += at_break_even(T @ W[-1], S[:, k])
-    return 100 * found / np.sum(S > 0), W, time.perf_counter() - start
+        hits += at_break_even(T @ W[-1], S[:, k])
+    return 100 * hits / np.sum(S > 0), W, time.perf_counter() - start
 
 
 def choose_lam(reg, X, Y, grid, passes):
@@ -180,18 +180,18 @@ def table_2(args):
             def fit(A, y, reg=ONLINE[name]):
                 return online(A, y, reg, rate=RATE, epochs=args.passes).w
 
-            said = "-"
+            lam_text = "-"
         else:
             lam = choose_lam(MARGIN[name], X, Y, 10.0 ** np.arange(-4.5, -1.9, 0.5), args.tuning_passes)
 
             def fit(A, y, reg=MARGIN[name], lam=lam):
                 return large_margin(A, y, reg, lam, args.passes)
 
-            said = f"{lam:.1e}"
+            lam_text = f"{lam:.1e}"
         bep, W, seconds = break_even(fit, X, Y, T, S)
         rows[name] = bep, W
         print(
-            f"   {name}: break-even {bep:.1f} (paper {PAPER_2[name]}), lam {said}, {seconds:.0f} s",
+            f"   {name}: break-even {bep:.1f} (paper {PAPER_2[name]}), lam {lam_text}, {seconds:.0f} s",
             flush=True,
         )
     print("\nTable 2: micro-averaged break-even point\n\n| method | ours | paper |\n|---|---|---|")

@@ -35,9 +35,9 @@ def rows(X, y):
     """CSR matrix (not array) with 32-bit indices, or a C-ordered dense array."""
     if not sp.issparse(X):
         return X, y
-    held = sp.csr_matrix(X)
-    held.indices, held.indptr = held.indices.astype(np.int32), held.indptr.astype(np.int32)
-    return held, y
+    csr = sp.csr_matrix(X)
+    csr.indices, csr.indptr = csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
+    return csr, y
 
 
 def columns(X, y):

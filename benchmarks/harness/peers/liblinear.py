@@ -21,12 +21,12 @@ def hold(X, y):
 def solver(kind):
     """The fit with option -s kind."""
 
-    def fit(held, y, task, lam, rung):
+    def fit(data, y, task, lam, rung):
         from liblinear.liblinearutil import parameter, train
 
         C = (0.5 if kind in (1, 2, 11, 12) else 1.0) / (lam * len(y))  # LIBLINEAR squares without 1/2
         epsilon = EPSILON if task.name == "epsilon_insensitive" else 0.0
-        model = train(held, parameter(f"-s {kind} -c {C:.17g} -e {rung.tol:g} -p {epsilon:g} -q"))
+        model = train(data, parameter(f"-s {kind} -c {C:.17g} -e {rung.tol:g} -p {epsilon:g} -q"))
         if task.labels == "classes":
             W = np.zeros((model.nr_feature, model.nr_class))
             for at, label in enumerate(model.get_labels()):

@@ -21,10 +21,10 @@ def pairs(X, y):
     return (ranks, X.shape[1]), y
 
 
-def svm_rank(held, y, task, lam, rung):
+def svm_rank(data, y, task, lam, rung):
     import dlib
 
-    ranks, p = held
+    ranks, p = data
     trainer = dlib.svm_rank_trainer_sparse()
     trainer.c, trainer.epsilon = 1 / lam, rung.tol
     w = np.zeros(p)

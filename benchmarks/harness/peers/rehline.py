@@ -40,10 +40,10 @@ def fit(X, y, task, lam, rung):
         U, V = relus(task, y, C)
     else:
         Tau, S, T = rehus(task, y, C)
-    found = ReHLine_solver(X, U, V, Tau, S, T, max_iter=rung.steps, tol=rung.tol, verbose=0)
-    if not found.converged:
+    result = ReHLine_solver(X, U, V, Tau, S, T, max_iter=rung.steps, tol=rung.tol, verbose=0)
+    if not result.converged:
         warnings.warn("did not converge", stacklevel=1)  # as its estimators do
-    return np.asarray(found.beta)
+    return np.asarray(result.beta)
 
 
 PEERS = (
