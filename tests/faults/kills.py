@@ -1,7 +1,8 @@
-"""Processes that end at counted points, by SIGKILL, SIGTERM or SIGINT, and what must hold after that.
+"""Processes killed at counted points by SIGKILL, SIGTERM or SIGINT, and the conditions that must hold then.
 
-Each is a fork of this process, which has imported and compiled all: a kill costs some milliseconds. None is
-timed: the signal comes before or after the k-th call that touches files, or in the k-th iteration.
+Each is a fork of this process, which has imported and compiled everything, so that a kill costs some
+milliseconds. No kill is timed: the signal is sent before or after the k-th call that touches files, or in the
+k-th iteration.
 """
 
 import argparse
@@ -37,14 +38,14 @@ LOST = 9
 
 
 def forked(run):
-    """The exit code of a fork of this process that runs a function, and what it and its children told."""
+    """Run a function in a fork; returns its exit code and the messages of it and its children."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         _child(run, theirs)
     os.close(theirs)
     told = b""
-    while True:  # until it and all its children are gone
+    while True:  # until the fork and all its children have ended
         ready, _, _ = select.select([ours], [], [], PATIENCE)
         assert ready, "processes are still there"
         some = os.read(ours, 4096)
@@ -70,7 +71,7 @@ def _child(run, pipe):
 
 
 def striking(pipe, number):
-    """What sends a signal to its own process, and tells so."""
+    """A function that reports to the pipe and sends a signal to its own process."""
 
     def strike(name=""):
         os.write(pipe, b"x")
@@ -80,7 +81,7 @@ def striking(pipe, number):
 
 
 def check_end(code, number, told):
-    """Whether the signal struck; and nothing but it has ended the process."""
+    """Whether the signal was sent; checks that nothing else ended the process."""
     assert code != 70, "it ended by an error"
     if b"x" in told and number == signal.SIGKILL:
         assert code in (-signal.SIGKILL, LOST)
@@ -90,14 +91,14 @@ def check_end(code, number, told):
 # ---------------------------------------------------------------- operations
 @cache
 def calls(name):
-    """How many calls touch files."""
+    """Number of calls that touch files."""
     with OPERATIONS[name].folder() as folder, Faults().installed() as faults:
         OPERATIONS[name].act(folder)
     return len(faults.calls)
 
 
 def kill_operation(name, number, chance):
-    """End an operation at a call; whether that was reached."""
+    """Kill an operation at a random call; returns whether the call was reached."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
     at, after = chance.randint(1, calls(name)), chance.random() < 0.5
 
@@ -113,7 +114,7 @@ def kill_operation(name, number, chance):
 
 
 def cut_power(name, chance):
-    """The machine loses power at a call: what was not synced is lost."""
+    """Simulate a power loss at a random call: unsynced data are lost."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
     at, names = chance.randint(1, calls(name)), chance.random() < 0.5
 
@@ -143,7 +144,7 @@ def checkpoint_calls(name):
 
 
 def kill_family(name, number, chance):
-    """End a run at an iteration or a call that writes its checkpoint; then take it up again."""
+    """Kill a run at an iteration or at a call that writes its checkpoint, then resume it."""
     family = FAMILIES[name]
     by_call = chance.random() < 0.5
     at = chance.randint(1, checkpoint_calls(name) if by_call else family.undisturbed.n_iter)
@@ -166,7 +167,7 @@ def kill_family(name, number, chance):
         rows, done = rows_of(path), told.count(b".")
         if number == signal.SIGKILL:
             assert rows >= done - 1, (rows, done)
-        else:  # the last checkpoint has every iteration, and no other file is left
+        else:  # the last checkpoint has every iteration, and no other file remains
             assert rows == done, (rows, done)
             assert [p.name for p in Path(folder).iterdir()] == ["run"]
         again = family.run(path)
@@ -180,7 +181,7 @@ serve = processes._serve
 
 
 def _serve_alone(conn):
-    """A worker that has no other open files: one that is spawned has none, but a fork has its driver's."""
+    """A worker without inherited files: a fork has those of its driver, a spawned process has none."""
     pipe = int(os.environ["FAULTS_PIPE"])
     for handle in range(3, 256):
         if handle not in (conn.fileno(), pipe):
@@ -190,7 +191,7 @@ def _serve_alone(conn):
 
 
 def with_workers(path, pipe, callback=None):
-    """A run in two worker processes, which are forks here: to spawn them would take seconds."""
+    """A run with two worker processes, which are forked, since spawning takes seconds."""
     family = FAMILIES["Bundle"]
     os.environ["FAULTS_PIPE"] = str(pipe)
     processes.get_context, processes._serve = lambda _: get_context("fork"), _serve_alone
@@ -206,8 +207,8 @@ def with_workers(path, pipe, callback=None):
 
 
 def kill_worker(number, chance):
-    """A worker gets a signal in its k-th call: SIGKILL loses it, others are the driver's to handle."""
-    assert FAMILIES["Bundle"].undisturbed  # compiled here, not in every fork
+    """Send a signal to a worker in its k-th call: SIGKILL ends it, the driver handles the others."""
+    assert FAMILIES["Bundle"].undisturbed  # compile once, not in every fork
     at = chance.randint(1, 8)
 
     def run(pipe):
@@ -234,7 +235,7 @@ def kill_worker(number, chance):
 
 
 def kill_driver(number, chance):
-    """A driver of worker processes gets a signal in its k-th iteration; the workers end with it."""
+    """Send a signal to a driver of worker processes in its k-th iteration; the workers end with it."""
     at = chance.randint(1, FAMILIES["Bundle"].undisturbed.n_iter)
 
     def run(pipe):
@@ -248,7 +249,7 @@ def kill_driver(number, chance):
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run")
-        code, told = forked(run)  # which waits for the workers, too
+        code, told = forked(run)  # waits for the workers as well
         if number != signal.SIGKILL:
             assert code == 3
             assert rows_of(path) == at
@@ -257,7 +258,7 @@ def kill_driver(number, chance):
 
 
 def _resumed(path):
-    """Take a run in worker processes up again."""
+    """Resume a run with worker processes."""
     rows = rows_of(path)
 
     def run(pipe):
@@ -271,14 +272,14 @@ def _resumed(path):
 
 # ---------------------------------------------------------------- all of them
 def kinds():
-    """What is killed, by name: functions of the signal and of chance."""
+    """The kinds of kills by name: functions of the signal and a random generator."""
     found = {name: lambda n, c, name=name: kill_operation(name, n, c) for name in OPERATIONS}
     found |= {f"checkpoint {name}": lambda n, c, name=name: kill_family(name, n, c) for name in FAMILIES}
     return found | {"worker of Processes": kill_worker, "driver of Processes": kill_driver}
 
 
 def kill_many(wanted, kills, seed=0, names=None):
-    """Kill until so many signals have struck, for each kind and signal; how many were intact after that."""
+    """Kill until `kills` signals were sent per kind and signal; returns the numbers of intact results."""
     resource_tracker.ensure_running()
     rows = []
     for name, kill in kinds().items():
@@ -301,7 +302,7 @@ def kill_many(wanted, kills, seed=0, names=None):
 
 
 def fail_all(most):
-    """Every call of every operation fails once in each way; of runs that write checkpoints, so many do."""
+    """Let every call of every operation fail once in each way, and at most `most` calls of checkpoints."""
     for name, operation in OPERATIONS.items():
         struck = Counter(fail(operation, settings) for settings in points(operation))
         yield {"kind": name, "failures": sum(struck.values()), "calls": dict(struck)}
@@ -316,7 +317,7 @@ def fail_all(most):
 
 
 def main(args=None):
-    """Kill and fail, and say how often; an error is the end of it."""
+    """Run all kills and failures and print their numbers; the first error ends the program."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
         "--kills", type=int, default=200, help="signals that strike, for each kind and signal"
