@@ -1,4 +1,4 @@
-"""The command on kernel machines and on models of the nu-trick: predictions, measures, and claims checked."""
+"""The command with kernel machines and nu-models: predictions, metrics and certificates."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ def test_files_predict_evaluate_and_certify(name, data, tmp_path, run):
 
 
 def changed(path, change):
-    """The file with something else in it, sealed again."""
+    """Change the content of a file and write it with a valid checksum."""
     arrays, meta = load_arrays(path, "model")
     meta.pop("sha256")
     change(arrays, meta)
@@ -108,13 +108,13 @@ def test_false_claims_are_refuted(name, data, tmp_path, run):
     assert err.count("\n") == 1
 
 
-def test_products_in_the_file_are_not_trusted(data, tmp_path, run):
-    """Half of a cut's pair holds products with K: with others, a false slope would prove too much."""
+def test_kernel_products_in_the_file_are_not_trusted(data, tmp_path, run):
+    """Half of a cut holds products with K: false products would make a false bound provable."""
     model = KernelClassifier(alpha=1e-2, tol=0.05).fit(X, Y)
     save_model(model, tmp_path / "m")
     a, b = model.result_.cut
     n = len(X)
-    small = Cut(np.concatenate([a[:n], 0.0 * a[n:]]), b)  # as if the slope had no norm: it would prove b
+    small = Cut(np.concatenate([a[:n], 0.0 * a[n:]]), b)  # a slope of norm zero would prove the bound b
     false = dataclasses.replace(model.result_, cut=small, lower=min(b, model.result_.value))
     model.result_, model.lower_bound_ = false, false.lower
     save_model(model, tmp_path / "m")
@@ -124,8 +124,8 @@ def test_products_in_the_file_are_not_trusted(data, tmp_path, run):
     assert "the cut proves a lower bound of" in err
 
 
-def test_vectors_that_make_the_same_objective_are_refuted_all_the_same(tmp_path, run):
-    """A residual that moves from the edge of the tube to within it costs nothing, but is another function."""
+def test_changed_coefficients_with_equal_objective_are_refuted(tmp_path, run):
+    """Moving a residual inside the tube does not change the objective, but changes the function."""
     rows, y = np.array([[1.0], [0.0]]), np.array([1.0, 0.0])
     save_svmlight(tmp_path / "two.svm", rows, y)
     tight = {"kernel": "linear", "alpha": 0.1, "fit_intercept": False, "tol": 1e-10}

@@ -1,4 +1,4 @@
-"""The command with losses of whole lists: tables, ordered grades, and rankings of queries."""
+"""The command with non-decomposable losses: contingency tables, ordinal grades and rankings."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ TABLES = ["roc_area", "prbep", "f1", "f_beta:beta=2", "precision_at_k:k=15", "re
 
 
 def rows(n=120, p=4, seed=0):
-    """Features, two classes of which one is rare, grades, and queries whose rows do not stand together."""
+    """Features, two classes of which one is rare, grades, and query ids that are not contiguous."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, p)).round(3)
     z = X[:, 0] - X[:, 1] + 0.7 * rng.normal(size=n)
@@ -57,7 +57,7 @@ def found(run, command, *args):
 
 
 def sentence(given, *words):
-    """One sentence on stderr, and nothing else."""
+    """Check for one sentence on stderr and nothing else."""
     code, out, err = given
     assert (code, out) == (2, "")
     assert err.startswith("riskmin: ")
@@ -75,8 +75,8 @@ def refuted(given, *words):
         assert word in err
 
 
-def tampered(path, **changes):
-    """The model with other attributes, and a checksum that is right."""
+def changed_model(path, **changes):
+    """The model with changed attributes and a valid checksum."""
     model = load_model(path)
     for name, value in changes.items():
         setattr(model, name, value)
@@ -85,7 +85,7 @@ def tampered(path, **changes):
 
 
 # ---------------------------------------------------------------- tables of two classes
-def test_what_is_evaluated_is_what_the_loss_is_for(two, tmp_path, run):
+def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
     X, y, _, _ = rows()
     for loss, name in zip(
         TABLES,
@@ -112,7 +112,7 @@ def test_what_is_evaluated_is_what_the_loss_is_for(two, tmp_path, run):
         assert said["mean loss"] + 5e-3 * model.coef_[0] @ model.coef_[0] == pytest.approx(model.objective_)
 
 
-def test_predictions_are_cut_where_the_measure_is_best(two, tmp_path, run):
+def test_predictions_use_the_best_threshold(two, tmp_path, run):
     y = rows()[1]
     fitted(run, two, "prbep", tmp_path / "m")
     said = run("predict", tmp_path / "m", two)[1].split()
@@ -124,24 +124,24 @@ def test_predictions_are_cut_where_the_measure_is_best(two, tmp_path, run):
 
 
 @pytest.mark.parametrize("loss", TABLES)
-def test_tampered_cuts_are_refuted(loss, two, tmp_path, run):
-    """J alone would not tell: most of these losses do not change with an intercept."""
+def test_changed_thresholds_of_scores_are_refuted(loss, two, tmp_path, run):
+    """J does not detect the change: most of these losses do not depend on an intercept."""
     model = fitted(run, two, loss, tmp_path / "m")
     assert found(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
-    moved = tampered(tmp_path / "m", intercept_=model.intercept_ + 0.1)
+    moved = changed_model(tmp_path / "m", intercept_=model.intercept_ + 0.1)
     refuted(run("certify", moved, two))
-    moved = tampered(
+    moved = changed_model(
         tmp_path / "m", intercept_=model.intercept_ + 0.1, threshold_=model.threshold_ - 0.1
-    )  # J is the same
+    )  # J is unchanged
     refuted(run("certify", moved, two), "cuts its scores at", "best cut at")
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), two))
+    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), two))
     bare = fitted(run, two, loss, tmp_path / "m", "--no-intercept")
     assert bare.intercept_ == 0
     assert run("certify", tmp_path / "m", two)[0] == 0
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
+    refuted(run("certify", changed_model(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
 
 
-def test_other_rows_may_be_few_or_of_one_class(two, tmp_path, run):
+def test_evaluation_on_few_rows_or_one_class(two, tmp_path, run):
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     (tmp_path / "few.svm").write_text("1 1:1\n-1 2:1\n1 1:2\n")
     code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
@@ -156,7 +156,7 @@ def test_other_rows_may_be_few_or_of_one_class(two, tmp_path, run):
 
 
 # ---------------------------------------------------------------- ordinal
-def test_grades_come_back_as_they_were_written(tmp_path, run):
+def test_grades_are_printed_as_written(tmp_path, run):
     X, _, grade, _ = rows()
     words = np.array(["poor", "fair", "good", "best"])[grade]
     lines = [f"{a},{b},{c},{d},{w}" for (a, b, c, d), w in zip(X, words, strict=True)]
@@ -182,7 +182,7 @@ def test_grades_come_back_as_they_were_written(tmp_path, run):
     sentence(run("fit", data, "--loss", "hinge", "--order", "a,b", "-o", tmp_path / "m"), "--order is for")
 
 
-def test_numbers_may_have_an_order_too(graded, tmp_path, run):
+def test_numeric_grades_with_an_order(graded, tmp_path, run):
     plain = fitted(run, graded, "ordinal", tmp_path / "m")
     same = fitted(run, graded, "ordinal", tmp_path / "m", "--order", "0,1,2,3")
     assert np.array_equal(plain.coef_, same.coef_)
@@ -192,7 +192,7 @@ def test_numbers_may_have_an_order_too(graded, tmp_path, run):
     assert run("certify", tmp_path / "m", graded)[0] == 0
 
 
-def test_grades_need_not_be_whole(tmp_path, run):
+def test_noninteger_grades(tmp_path, run):
     X, _, grade, _ = rows()
     save_svmlight(tmp_path / "stars.svm", X, grade / 2 + 0.5)
     model = fitted(run, tmp_path / "stars.svm", "ordinal", tmp_path / "m")
@@ -202,7 +202,7 @@ def test_grades_need_not_be_whole(tmp_path, run):
     assert said["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
 
 
-def test_models_of_columns_that_know_their_order(tmp_path, run):
+def test_models_of_ordered_categorical_columns(tmp_path, run):
     X, _, grade, _ = rows()
     words = ["poor", "fair", "good", "best"]
     column = pd.Categorical.from_codes(grade, words, ordered=True)
@@ -216,12 +216,12 @@ def test_models_of_columns_that_know_their_order(tmp_path, run):
     assert found(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
 
 
-def test_tampered_thresholds_are_refuted(graded, tmp_path, run):
+def test_changed_thresholds_are_refuted(graded, tmp_path, run):
     model = fitted(run, graded, "ordinal", tmp_path / "m")
-    moved = tampered(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
+    moved = changed_model(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
     refuted(run("certify", moved, graded), "cuts its scores at", "best cut at")
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=0.5), graded))
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
+    refuted(run("certify", changed_model(tmp_path / "m", intercept_=0.5), graded))
+    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
 
 
 # ---------------------------------------------------------------- rankings
@@ -231,7 +231,7 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     page = tmp_path / "r.html"
     model = fitted(run, ranked, loss, tmp_path / "m", "--report", page)
     twin = LinearRanker(loss, alpha=1e-2).fit(X, grade, qid=qid)
-    np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-5)  # sparse and dense: other last bits
+    np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-5)  # sparse and dense sums differ by rounding
     text = page.read_text(encoding="utf-8")
     assert f"<dd>{loss}: " in text
     assert "<dt>queries</dt><dd>12</dd>" in text
@@ -245,11 +245,11 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     if loss == "ndcg:k=3":
         assert said["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
     assert found(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=0.5), ranked), "intercept")
+    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
+    refuted(run("certify", changed_model(tmp_path / "m", intercept_=0.5), ranked), "intercept")
 
 
-def test_grades_fitted_as_numbers_are_certified_too(graded, ranked, tmp_path, run):
+def test_grades_fitted_as_numbers_are_certified(graded, ranked, tmp_path, run):
     X, _, grade, _ = rows()
     save_model(LinearRanker("squared", alpha=1e-2).fit(X, grade), tmp_path / "m")
     assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
@@ -258,7 +258,9 @@ def test_grades_fitted_as_numbers_are_certified_too(graded, ranked, tmp_path, ru
     save_model(model, tmp_path / "m")
     assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
     assert "mean loss" in found(run, "evaluate", tmp_path / "m", graded)[1]
-    refuted(run("certify", tampered(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts")
+    refuted(
+        run("certify", changed_model(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts"
+    )
 
 
 def test_other_queries_are_refuted(ranked, tmp_path, run):
@@ -268,10 +270,10 @@ def test_other_queries_are_refuted(ranked, tmp_path, run):
     refuted(run("certify", tmp_path / "m", tmp_path / "other.svm"), "objective")
     order = np.random.default_rng(0).permutation(len(X))
     save_svmlight(tmp_path / "mixed.svm", X[order], grade[order], qid[order] + 10**15)
-    assert run("certify", tmp_path / "m", tmp_path / "mixed.svm")[0] == 0  # only who belongs together matters
+    assert run("certify", tmp_path / "m", tmp_path / "mixed.svm")[0] == 0  # only the grouping of rows matters
 
 
-def test_the_column_of_queries(tmp_path, run):
+def test_query_column(tmp_path, run):
     X, _, grade, qid = rows()
     names = np.array([f"query {q}" for q in qid])
     lines = [f"{a},{q},{b},{c},{d},{y}" for (a, b, c, d), q, y in zip(X, names, grade, strict=True)]
@@ -293,7 +295,7 @@ def test_the_column_of_queries(tmp_path, run):
     assert len(run("predict", tmp_path / "m", bare)[1].split()) == 120
 
 
-def test_queries_that_are_not_needed_are_left_out(ranked, tmp_path, run):
+def test_unused_query_ids_are_ignored(ranked, tmp_path, run):
     code, _, err = run("fit", ranked, "--loss", "ordinal", "-o", tmp_path / "m")
     assert code == 0
     assert err == "riskmin: ranked.svm has query ids, which ordinal does not use\n"
@@ -312,7 +314,7 @@ def test_rankings_need_queries(graded, ranked, tmp_path, run):
     assert run("predict", tmp_path / "m", graded) == run("predict", tmp_path / "m", ranked)
 
 
-# ---------------------------------------------------------------- many strengths, long runs
+# ---------------------------------------------------------------- paths, cross-validation, checkpoints
 @pytest.mark.parametrize(("loss", "name"), [("ordinal", "graded"), ("pairwise_hinge", "ranked")])
 def test_path_and_cv(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
@@ -334,9 +336,9 @@ def test_path_and_cv(loss, name, tmp_path, run, request):
     assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
 
 
-def test_cv_of_grades_that_some_folds_lack(tmp_path, run):
+def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
     X, _, grade, _ = rows()
-    grade[3] = 9  # a grade of one row
+    grade[3] = 9  # a grade with a single row
     save_svmlight(tmp_path / "a.svm", X, grade)
     args = [
         "cv",
@@ -352,7 +354,7 @@ def test_cv_of_grades_that_some_folds_lack(tmp_path, run):
     ]
     scores = found(run, *args)[1]["cv"][0]["scores"]
     back = found(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
-    np.testing.assert_allclose(scores, back, atol=0.2)  # the mirror image, but for ties
+    np.testing.assert_allclose(scores, back, atol=0.2)  # reversed, except for ties
     assert all(-1 < score < 0 for score in scores + back)
     assert found(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
 
@@ -377,7 +379,7 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
     sentence(run("cv", ranked, *args), "no measure for ordinal")
 
 
-def test_cv_says_which_fold_and_which_measure(two, tmp_path, run):
+def test_cv_names_the_fold_and_the_metric(two, tmp_path, run):
     args = ["cv", two, "--lams", "1", "--folds", "3", "-o", tmp_path / "m"]
     for words in (["--loss", "precision_at_k:k=50"], ["--loss", "hinge", "--scoring", "recall_at_k:k=50"]):
         sentence(run(*args, *words), "k=50, but there are 40 rows", "in fold 1 of 3")
@@ -390,17 +392,17 @@ def test_cv_says_which_fold_and_which_measure(two, tmp_path, run):
     sentence(run(*args, "--scoring", "r2"), "--scoring r2 takes numbers, but the labels are words")
 
 
-def test_fewer_rows_than_the_loss_looks_at(two, tmp_path, run):
+def test_fewer_rows_than_k(two, tmp_path, run):
     X, y, _, _ = rows()
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     few = np.concatenate([np.flatnonzero(y > 0)[:3], np.flatnonzero(y < 0)[:3]])
     save_svmlight(tmp_path / "few.svm", X[few], y[few])
     code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
     assert code == 0
-    assert not any("15" in name for name in said)  # it is no measure of six rows
+    assert not any("15" in name for name in said)  # precision at 15 is undefined for six rows
 
 
-def test_cv_compares_what_the_loss_is_for(two, tmp_path, run):
+def test_cv_compares_the_metric_of_the_loss(two, tmp_path, run):
     args = ["--lams", "1,0.01", "--folds", "3", "-o", tmp_path / "m"]
     for loss, name in (("prbep", "break-even point"), ("f1", "F1"), ("roc_area", "ROC area")):
         code, out, _ = run("cv", two, "--loss", loss, *args)
@@ -413,7 +415,7 @@ def test_cv_compares_what_the_loss_is_for(two, tmp_path, run):
 @pytest.mark.parametrize(
     ("loss", "name"), [("prbep", "two"), ("f1", "two"), ("ordinal", "graded"), ("mrr", "ranked")]
 )
-def test_checkpoints_are_taken_up(loss, name, tmp_path, run, request):
+def test_checkpoints_are_resumed(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
     args = ["--loss", loss, "--checkpoint", tmp_path / "c", "-o", tmp_path / "m", "--quiet", "--tol", "1e-6"]
     code, facts = found(run, "fit", data, *args, "--max-iter", "2")
@@ -443,7 +445,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_data_are_one_sentence(name, tmp_path, run):
+def test_invalid_data(name, tmp_path, run):
     text, loss, words = BAD[name]
     (tmp_path / name).write_text(text)
     for command in ("fit", "path", "cv"):
@@ -469,23 +471,23 @@ BAD_USAGE = [
 
 
 @pytest.mark.parametrize(("options", "words"), BAD_USAGE, ids=lambda v: " ".join(v) if v[0][0] == "-" else "")
-def test_bad_usage_is_one_sentence(options, words, two, tmp_path, run):
+def test_invalid_usage(options, words, two, tmp_path, run):
     sentence(run("fit", two, *options, "-o", tmp_path / "m"), words)
     assert not (tmp_path / "m").exists()
 
 
-def test_a_truncated_file_with_queries(ranked, tmp_path, run):
+def test_truncated_file_with_queries(ranked, tmp_path, run):
     whole = gzip.compress(ranked.read_bytes())
     (tmp_path / "cut.svm.gz").write_bytes(whole[: len(whole) // 2])
     sentence(run("fit", tmp_path / "cut.svm.gz", "--loss", "ndcg", "-o", tmp_path / "m"), "truncated")
 
 
-def test_bad_requests_of_models(two, graded, ranked, tmp_path, run):
+def test_invalid_requests_to_models(two, graded, ranked, tmp_path, run):
     fitted(run, graded, "ordinal", tmp_path / "m")
     (tmp_path / "strange.svm").write_text("9 1:1\n0 1:2\n")
     sentence(run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
     _, said = found(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
-    assert 0 < said["mean absolute error, in grades"] <= 4  # the new grade is one above the others
+    assert 0 < said["mean absolute error, in grades"] <= 4  # the new grade is one above the known grades
     assert "mean loss" not in said
     (tmp_path / "words.csv").write_text("a,b,c,d,y\n1,2,3,4,good\n")
     sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")

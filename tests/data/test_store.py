@@ -257,25 +257,25 @@ def test_mapped_pages_are_released(tmp_path, monkeypatch):
     path = tmp_path / "data.rsk"
     save(path, [(np.ones((2000, 1000)), np.ones(2000))])
     monkeypatch.setenv(memory_map.MAPPED_MB_VARIABLE, "4")
-    tide = memory_map.ResidentSetLimiter()
-    monkeypatch.setattr(memory_map, "_limiter", tide)
+    limiter = memory_map.ResidentSetLimiter()
+    monkeypatch.setattr(memory_map, "_limiter", limiter)
     store = StoreReader(path)
     X = store.arrays["X"]
-    if not tide.limited:
+    if not limiter.limited:
         pytest.skip("only where the system tells what is resident")
     for i in memory_map.release_between(range(0, 2000, 10)):
         assert X[i : i + 10].sum() == 10_000
-        assert memory_map._resident_bytes() - tide.baseline_bytes < 9e6
+        assert memory_map._resident_bytes() - limiter.baseline_bytes < 9e6
     assert 0 < memory_map.memory_limit_bytes() < 2**62
-    with tide.lock:  # the thread may hold the lock when a process is forked
-        tide.forked()
-    tide.release_if_over_budget()
-    assert tide.thread is None
-    tide.add(next(iter(tide.maps)))
-    thread = tide.thread
+    with limiter.lock:  # the thread may hold the lock when a process is forked
+        limiter.forked()
+    limiter.release_if_over_budget()
+    assert limiter.thread is None
+    limiter.add(next(iter(limiter.maps)))
+    thread = limiter.thread
     del X, store, i
     thread.join(5)
-    assert (tide.thread, tide.limited) == (None, False)
+    assert (limiter.thread, limiter.limited) == (None, False)
 
 
 def test_memory_pressure_of_maps_does_not_affect_rows_in_memory(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The first fit at the defaults, on raw tables of other packages; and how these are read."""
+"""First fits with default settings on raw tables of other packages, and the readers of the tables."""
 
 import json
 import sys
@@ -42,7 +42,7 @@ def test_first_fits_of_raw_tables_are_certified():
 
 
 @pytest.mark.parametrize(("task", "k"), [("classes", 2), ("classes", 3), ("numbers", 0)])
-def test_a_fit_is_below_zero_and_above_its_bound(task, k):
+def test_value_is_between_the_bound_and_the_value_at_zero(task, k):
     one = synthetic(task, k)
     for loss in fits.losses(one, lists=True):
         fit = fits.fit(one, loss, max_seconds=5.0)
@@ -52,7 +52,7 @@ def test_a_fit_is_below_zero_and_above_its_bound(task, k):
         assert fit["recomputed"] == pytest.approx(fit["value"], rel=1e-9)
 
 
-def test_j_at_zero_is_that_of_the_best_intercept():
+def test_objective_at_zero_has_the_best_intercept():
     two, many, numbers = synthetic(), synthetic(k=4), synthetic("numbers")
     p = two.y.mean()
     assert fits.at_zero(two, "hinge") == pytest.approx(2 * min(p, 1 - p))
@@ -69,7 +69,7 @@ def test_j_at_zero_is_that_of_the_best_intercept():
 
 
 # ---------------------------------------------------------------- the tables
-def test_frames_become_numbers_as_they_come():
+def test_frames_are_converted_to_numbers():
     n = 30
     frame = pd.DataFrame(
         {
@@ -85,7 +85,7 @@ def test_frames_become_numbers_as_they_come():
     )
     frame.loc[3, "word"] = "?"
     found = table("t", cleaned(frame), "label")
-    assert found.X.shape == (29, 5)  # big, three levels of word, number
+    assert found.X.shape == (29, 5)  # columns: big, three levels of word, number
     np.testing.assert_array_equal(found.X[:, 0], np.delete(frame["big"], 3))
     np.testing.assert_array_equal(found.X[:, 1:4].sum(axis=1), 1)
     assert found.task == "classes"
@@ -94,7 +94,7 @@ def test_frames_become_numbers_as_they_come():
     assert names == {"t": "numbers", "t:word": "classes", "t:label": "classes"}
 
 
-def test_the_same_table_comes_once(monkeypatch):
+def test_duplicate_tables_are_skipped(monkeypatch):
     one, other = synthetic(), synthetic(k=3)
     order = np.random.default_rng(0).permutation(len(one.y))
     shuffled = Table("again", one.X[order][:, ::-1], np.array(["b", "a"])[one.y[order]], "classes")
@@ -104,7 +104,7 @@ def test_the_same_table_comes_once(monkeypatch):
     assert [found.name for found in sources.tables()] == ["made", "made"]
 
 
-def test_samples_follow_from_names_and_the_seed():
+def test_samples_depend_on_names_and_seed_only():
     made = [synthetic(name=f"t{i}") for i in range(20)]
     names = {one.name for one in sources.sample(iter(made), 5, 0)}
     assert len(names) == 5
@@ -112,7 +112,7 @@ def test_samples_follow_from_names_and_the_seed():
     assert names != {one.name for one in sources.sample(iter(made), 5, 1)}
 
 
-def test_counts_are_whole_numbers_above_one():
+def test_counts_are_integers_above_one():
     assert synthetic("numbers").counts
     assert not Table("t", np.ones((3, 1)), np.array([0.0, 1.0, 1.0]), "numbers").counts
     assert not Table("t", np.ones((3, 1)), np.array([0.5, 3.0, 1.0]), "numbers").counts
@@ -133,7 +133,7 @@ def fake(**changes):
     return fit | {"certified": True, "n_iter": 3, "cpu": 0.5} | changes
 
 
-def test_what_is_wrong_is_named():
+def test_failures_are_described():
     assert report.troubles(report.finish(fake())) == []
     said = report.troubles(
         report.finish(fake(status="stalled", certified=False, value=1.5, recomputed=1.5, gap=1.0))
@@ -165,7 +165,7 @@ def test_peers_minimize_the_same_objective():
         assert ours.lower_bound_ <= peer["value"] <= 1.01 * ours.objective_
 
 
-def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, capsys):
+def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsys):
     made = [synthetic(name="two"), synthetic("numbers", name="some")]
     monkeypatch.setattr(command, "tables", lambda data: iter(made))
     monkeypatch.setattr(command, "warm_up", lambda lists: None)
@@ -188,7 +188,7 @@ def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, c
     assert (fit["table"], fit["loss"]) == ("some", "huber")
 
 
-def test_a_fit_that_another_solver_certifies_is_counted():
+def test_fits_certified_by_another_solver_are_counted():
     proof = {"value": 0.5, "lower": 0.4999, "certified": True, "cpu": 0.1}
     fit = report.finish(
         fake(status="stalled", certified=False, gap=0.1, lower=0.4, solvers={"bundle": proof})
