@@ -1,4 +1,4 @@
-"""Classifiers that optimize a metric: where scores are cut, what is proved, how searches score them."""
+"""Classifiers that optimize a metric: thresholds, certificates, and scoring in searches."""
 
 import pickle
 from functools import partial
@@ -32,8 +32,8 @@ COUNTING = ["prbep", "f1", "f_beta:beta=2", "precision_at_k:k=50", "recall_at_k:
 METRICS = ["roc_area", *COUNTING]
 
 
-def cannot(estimator):
-    """Which of scikit-learn's checks ask for weights that the loss has no use for."""
+def expected_failures(estimator):
+    """Checks of scikit-learn that need sample weights, which the loss does not support."""
     why = {"check_class_weight_classifiers": "a pair of rows has one of each class, so their weights cancel"}
     if estimator.loss != "roc_area":
         checks = [
@@ -46,10 +46,11 @@ def cannot(estimator):
     return why
 
 
-# One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
-# see tests/estimators/test_estimators.py on alpha and tol.
+# On alpha and tol, see the comment in tests/estimators/test_estimators.py.
 @pytest.mark.slow
-@parametrize_with_checks([LinearClassifier("roc_area", alpha=1e-2, tol=1e-6)], expected_failed_checks=cannot)
+@parametrize_with_checks(
+    [LinearClassifier("roc_area", alpha=1e-2, tol=1e-6)], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -60,15 +61,15 @@ def test_scikit_learn_checks(estimator, check):
         LinearClassifier("f1"),
         LinearClassifierCV("roc_area", alphas=[1e-2, 1e-1], cv=2, tol=1e-6),
     ],
-    expected_failed_checks=cannot,
+    expected_failed_checks=expected_failures,
 )
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
 @pytest.fixture(scope="module")
 def noisy():
-    """Two classes that no line separates: some labels are wrong."""
+    """Two classes that are not separable: some labels are wrong."""
     X, y = load_breast_cancer(return_X_y=True)
     wrong = np.random.default_rng(0).random(len(y)) < 0.1
     return scale(X), np.where(wrong, 1 - y, y)
@@ -80,7 +81,7 @@ def fits(noisy):
 
 
 def f_measure(y, said, beta):
-    """By its formula: scikit-learn's takes long for many cuts."""
+    """The F measure by its formula: scikit-learn's function is slow for many thresholds."""
     y = y > 0
     return (1 + beta**2) * np.sum(y & said) / (beta**2 * np.sum(y) + np.sum(said))
 
@@ -96,40 +97,40 @@ rows = st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(1, 3)),
 
 def scored(rows):
     z, y, c = np.array(rows, dtype=float).T
-    y[0], y[1] = 1, 0  # both classes are there
+    y[0], y[1] = 1, 0  # both classes occur
     return z, np.where(y > 0, 1.0, -1.0), c / c.sum()
 
 
-def every_cut(z):
+def every_threshold(z):
     return [z.min() - 1, *(np.unique(z) + 0.5)]
 
 
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]))
-def test_no_other_cut_has_a_larger_f_measure(rows, beta):
+def test_threshold_maximizes_the_f_measure(rows, beta):
     z, y, c = scored(rows)
     found = FBeta(beta).cutoff(z, y, c)
-    best = max(f_measure(y, z > t, beta) for t in every_cut(z))
+    best = max(f_measure(y, z > t, beta) for t in every_threshold(z))
     assert f_measure(y, z > found, beta) == pytest.approx(best)
     assert found not in z
 
 
 @given(rows)
-def test_no_other_cut_has_a_larger_balanced_accuracy(rows):
+def test_threshold_maximizes_the_balanced_accuracy(rows):
     z, y, c = scored(rows)
-    best = max(balanced(y, z > t, c) for t in every_cut(z))
+    best = max(balanced(y, z > t, c) for t in every_threshold(z))
     assert balanced(y, z > RocArea().cutoff(z, y, c), c) == pytest.approx(best)
 
 
 @given(rows, st.integers(1, 9))
-def test_as_many_are_above_the_cut_as_ties_allow(rows, k):
+def test_threshold_for_count_with_ties(rows, k):
     z, y, c = scored(rows)
     for loss, many in [(Prbep(), np.sum(y > 0)), (PrecisionAtK(k), k), (RecallAtK(k), k)]:
         off = abs(np.sum(z > loss.cutoff(z, y, c)) - many)
-        assert off == min(abs(np.sum(z > t) - many) for t in every_cut(z))
+        assert off == min(abs(np.sum(z > t) - many) for t in every_threshold(z))
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
-def test_cuts_of_scores_of_any_size(size):
+def test_thresholds_of_scores_of_any_size(size):
     z, y, c = size * np.array([1.0, 2.0, 3.0]), np.array([-1.0, 1.0, 1.0]), np.ones(3) / 3
     for loss in (FBeta(), Prbep(), RocArea(), PrecisionAtK(2)):
         assert np.sum(z > loss.cutoff(z, y, c)) == 2
@@ -138,7 +139,7 @@ def test_cuts_of_scores_of_any_size(size):
 
 # ---------------------------------------------------------------- the fit
 @pytest.mark.parametrize("loss", METRICS)
-def test_the_objective_is_that_of_the_scores_before_the_cut(noisy, fits, loss):
+def test_objective_refers_to_scores_without_threshold(noisy, fits, loss):
     X, y = noisy
     model = fits[loss]
     signs, c = np.where(y == 1, 1.0, -1.0), np.full(len(y), 1 / len(y))
@@ -149,14 +150,14 @@ def test_the_objective_is_that_of_the_scores_before_the_cut(noisy, fits, loss):
     b = X @ model.coef_[0] - z
     np.testing.assert_allclose(b, b[0], atol=1e-9)
     if not loss.startswith("f"):
-        assert b[0] == pytest.approx(0, abs=1e-9)  # no intercept changes J, or there is none
+        assert b[0] == pytest.approx(0, abs=1e-9)  # J does not depend on the intercept, or there is none
     else:
         for shift in (-0.1, 0.1):
             other, _ = get_loss(loss).value_grad(z + shift, signs, c)
             assert other >= value
 
 
-def test_predictions_are_best_for_the_metric(noisy, fits):
+def test_predictions_maximize_the_metric(noisy, fits):
     X, y = noisy
     z = {loss: model.decision_function(X) for loss, model in fits.items()}
     said = {loss: z[loss] > 0 for loss in METRICS}
@@ -175,7 +176,7 @@ def test_predictions_are_best_for_the_metric(noisy, fits):
 
 
 @pytest.mark.parametrize("loss", METRICS)
-def test_without_an_intercept_scores_are_cut_at_zero(noisy, loss):
+def test_threshold_is_zero_without_an_intercept(noisy, loss):
     X, y = noisy
     model = LinearClassifier(loss, alpha=1e-2, fit_intercept=False).fit(X, y)
     assert model.intercept_.tolist() == [0.0]
@@ -183,14 +184,14 @@ def test_without_an_intercept_scores_are_cut_at_zero(noisy, loss):
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_[0], atol=1e-12)
 
 
-def test_other_losses_are_cut_at_zero(noisy):
+def test_threshold_is_zero_for_other_losses(noisy):
     model = LinearClassifier("hinge", alpha=1e-2).fit(*noisy)
     assert model.threshold_ == 0
     assert model.intercept_[0] != 0
 
 
 # ---------------------------------------------------------------- weights
-def test_pairs_take_weights(noisy):
+def test_pairwise_losses_support_weights(noisy):
     X, y = noisy
     weight = np.random.default_rng(0).integers(0, 3, len(y))
     model = LinearClassifier("roc_area", alpha=0.1, tol=1e-8)
@@ -274,7 +275,7 @@ def test_weights_go_to_scorers_that_take_them(noisy):
     assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
 
 
-def test_what_is_wrong_in_a_fold_is_said(noisy):
+def test_errors_name_the_fold(noisy):
     X, y = noisy
     search = LinearClassifierCV(alphas=[1e-1], cv=[(y < 1, y > 0)])
     with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
@@ -285,12 +286,12 @@ def test_what_is_wrong_in_a_fold_is_said(noisy):
         LinearClassifierCV(alphas=[1.0], scoring="ndcg").fit(X, y)
 
 
-def test_f_measures_know_the_positive_class(noisy):
+def test_f_measure_of_the_positive_class(noisy):
     X, y = noisy
     named = np.array(["no", "yes"])[y]
     model = LinearClassifier("f1", alpha=1e-2).fit(X, named)
     scorer = pickle.loads(pickle.dumps(get_scorer("f1")))
-    assert scorer(model, X[y == 0], named[y == 0]) == 0  # no row is positive, so no prediction is right
+    assert scorer(model, X[y == 0], named[y == 0]) == 0  # without positive rows, the F measure is 0
     assert scorer(model, X, named) == pytest.approx(f_measure(y, model.predict(X) == "yes", 1.0))
     with pytest.raises(ValueError, match="F-beta is for two classes"):
         scorer(SimpleNamespace(classes_=np.arange(3)), X, y)
@@ -337,7 +338,7 @@ def test_errors_in_names_of_scorers(name, message):
 
 # ---------------------------------------------------------------- kernels and files
 @pytest.mark.parametrize("loss", METRICS)
-def test_kernel_machines_optimize_metrics_too(noisy, loss):
+def test_kernel_machines_optimize_metrics(noisy, loss):
     X, y = noisy[0][::4], noisy[1][::4]
     loss = loss.replace("50", "20")
     model = KernelClassifier(loss, alpha=1e-2).fit(X, y)
@@ -373,7 +374,7 @@ def test_kernel_machines_leave_out_rows_without_weight(noisy, kernel):
         (KernelClassifier, "f1"),
     ],
 )
-def test_files_know_where_scores_are_cut(noisy, kind, loss, tmp_path):
+def test_files_keep_the_threshold(noisy, kind, loss, tmp_path):
     X, y = noisy[0][::4], noisy[1][::4]
     model = kind(loss, alpha=1e-1).fit(X, y)
     save_model(model, tmp_path / "model")
@@ -383,7 +384,7 @@ def test_files_know_where_scores_are_cut(noisy, kind, loss, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
-def test_files_of_before_there_were_thresholds(noisy, tmp_path):
+def test_old_files_without_threshold(noisy, tmp_path):
     model = LinearClassifier(alpha=1e-1).fit(*noisy)
     save_model(model, tmp_path / "model")
     arrays, meta = load_arrays(tmp_path / "model", "model")
@@ -395,7 +396,7 @@ def test_files_of_before_there_were_thresholds(noisy, tmp_path):
 
 
 @pytest.mark.parametrize("inner", [RocArea(), Prbep()])
-def test_smoothed_losses_are_cut_as_others_are(noisy, inner, tmp_path):
+def test_thresholds_of_smoothed_losses(noisy, inner, tmp_path):
     X, y = noisy
     model = LinearClassifier(Smoothed(inner, mu=0.1), alpha=1e-2).fit(X, y)
     sharp = LinearClassifier(inner, alpha=1e-2).fit(X, y)

@@ -1,4 +1,4 @@
-"""Standardized columns: the problem of a pipeline with a StandardScaler, in the units of the data."""
+"""standardize=True: the problem of a pipeline with a StandardScaler, with weights in units of the data."""
 
 import json
 
@@ -91,7 +91,7 @@ def standardizing(model, **settings):
 
 
 def pipeline(model, X, y, more, *, with_mean=None, **settings):
-    """The same by scikit-learn's scaler: the scaler, and the model of scaled columns."""
+    """A pipeline with scikit-learn's scaler: the scaler, and the model of scaled columns."""
     weight = more.get("sample_weight")
     if with_mean is None:
         with_mean = getattr(model, "fit_intercept", False)
@@ -101,7 +101,7 @@ def pipeline(model, X, y, more, *, with_mean=None, **settings):
 
 
 def agree(ours, scaler, inner, X):
-    """The same problem: J, bounds, weights in other units, and predictions."""
+    """Check that J, bounds, weights (after unscaling) and predictions agree."""
     assert ours.objective_ == pytest.approx(inner.objective_, rel=1e-7)
     assert ours.lower_bound_ <= inner.objective_ * (1 + 1e-12)
     assert inner.lower_bound_ <= ours.objective_ * (1 + 1e-12)
@@ -109,14 +109,16 @@ def agree(ours, scaler, inner, X):
     assert np.allclose(ours.coef_ * ours.scale_, inner.coef_, atol=2e-3 * (1 + abs(inner.coef_).max()))
     name = "decision_function" if hasattr(ours, "decision_function") else "predict"
     z, at = getattr(ours, name)(X), getattr(inner, name)(scaler.transform(X))
-    if name == "decision_function" and (z.ndim == 2 or ours.task == "ranking"):  # these are compared only
+    if name == "decision_function" and (
+        z.ndim == 2 or ours.task == "ranking"
+    ):  # these scores are only compared
         z, at = z - z.mean(axis=-1, keepdims=True), at - at.mean(axis=-1, keepdims=True)
     assert np.allclose(z, at, atol=2e-3 * (1 + abs(at).max()))
 
 
 # ---------------------------------------------------------------- the problem of a pipeline
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_the_problem_of_a_pipeline(case):
+def test_standardize_agrees_with_a_pipeline(case):
     model, y, more = CASES[case]
     ours = standardizing(model).fit(X, y, **more)
     agree(ours, *pipeline(model, X, y, more), X)
@@ -126,21 +128,21 @@ def test_it_is_the_problem_of_a_pipeline(case):
 
 @pytest.mark.parametrize("reg", REGULARIZERS)
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_every_regularizer_is_of_standardized_weights(loss, reg):
+def test_regularizers_apply_to_standardized_weights(loss, reg):
     model = LinearClassifier(loss, alpha=1e-2, **REGULARIZERS[reg])
     ours = standardizing(model).fit(X, HIGH)
     agree(ours, *pipeline(model, X, HIGH, {}), X)
 
 
 @pytest.mark.parametrize("reg", ["l1", "entropy", "qnorm"])
-def test_every_regularizer_of_classes(reg):
+def test_regularizers_of_multiclass_models(reg):
     model = LinearClassifier("softmax", alpha=1e-2, **REGULARIZERS[reg])
     agree(standardizing(model, max_seconds=60).fit(X, KINDS), *pipeline(model, X, KINDS, {}), X)
 
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.asfortranarray])
 @pytest.mark.parametrize("case", ["hinge", "classes", "no intercept", "squares", "novelty", "hierarchy"])
-def test_sparse_columns_are_divided_only(case, form):
+def test_sparse_columns_are_scaled_but_not_centered(case, form):
     model, y, more = CASES[case]
     S = sp.random(N, P, 0.6, random_state=1, format="csr") @ sp.diags_array(SIZES)
     ours = standardizing(model).fit(form(S.toarray()), y, **more)
@@ -157,7 +159,7 @@ def test_large_rows_are_not_copied(case, reg, monkeypatch):
     agree(ours, *pipeline(model, X, y, more, regularizer=reg), X)
 
 
-def test_it_is_what_others_do():
+def test_standardize_agrees_with_other_packages():
     y = 3 * Z + 100
     ours = LinearRegressor(alpha=0.1, regularizer="l1", standardize=True, tol=1e-10).fit(X, y)
     theirs = Lasso(alpha=0.1, tol=1e-12).fit(StandardScaler().fit_transform(X), y)
@@ -165,7 +167,7 @@ def test_it_is_what_others_do():
     assert ours.objective_ < LinearRegressor(alpha=0.1, regularizer="l1").fit(X, y).objective_ * 10
 
 
-def test_rows_are_not_changed_and_units_do_not_matter():
+def test_X_is_not_modified_and_units_do_not_matter():
     held = X.copy()
     model = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-9).fit(X, HIGH)
     assert np.array_equal(X, held)
@@ -193,7 +195,7 @@ def test_constant_columns_get_no_weight(case, level):
     assert np.array_equal(ours.predict(wide), without.predict(X)) or case == "squares"
 
 
-def test_without_an_intercept_a_constant_column_is_one():
+def test_constant_column_without_an_intercept():
     ones, model = np.c_[X, np.ones(N)], LinearRegressor("absolute", alpha=1e-3, fit_intercept=False)
     ours = standardizing(model).fit(ones, Z + 3)
     agree(ours, *pipeline(model, ones, Z + 3, {}), ones)
@@ -260,7 +262,7 @@ def test_a_checkpoint_is_resumed(tmp_path):
 )
 def test_searches_standardize_each_fold(search, single, y):
     wide, folds = np.c_[X, np.ones(N)], KFold(3, shuffle=True, random_state=0)
-    wide[0, -1] = 50.0  # constant but in one of the folds
+    wide[0, -1] = 50.0  # constant except in one fold
     params = {k: v for k, v in single.get_params().items() if k in ("loss", "regularizer")}
     found = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-8, **params).fit(wide, y)
     for k, alpha in enumerate(found.alphas_):
@@ -272,9 +274,9 @@ def test_searches_standardize_each_fold(search, single, y):
     assert np.allclose(grid, scaled, rtol=1e-6)
 
 
-# ---------------------------------------------------------------- rows elsewhere
+# ---------------------------------------------------------------- remote rows
 @pytest.mark.parametrize("case", CASES)
-def test_rows_elsewhere(case):
+def test_remote_rows(case):
     model, y, more = CASES[case]
     here = standardizing(model).fit(X, y, **more)
     there = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
@@ -284,7 +286,7 @@ def test_rows_elsewhere(case):
 
 
 @pytest.mark.parametrize("reg", ["qnorm", "entropy", "l1"])
-def test_rows_elsewhere_of_other_regularizers(reg):
+def test_remote_rows_with_other_regularizers(reg):
     model = LinearClassifier("logistic", alpha=1e-2, regularizer=reg)
     here, there = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
@@ -301,7 +303,7 @@ def test_processes():
     "case", [name for name, (_, _, more) in CASES.items() if "sample_weight" not in more]
 )
 @pytest.mark.parametrize("reg", ["l2", "qnorm"])
-def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path):
+def test_files_keep_scales_and_certificates(case, reg, tmp_path):
     model, y, more = CASES[case]
     ours = standardizing(model, regularizer=reg, tol=1e-6).fit(X, y, **more)
     save_model(ours, tmp_path / "m")
@@ -309,7 +311,7 @@ def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path)
     assert np.array_equal(again.scale_, ours.scale_)
     assert np.array_equal(again.coef_, ours.coef_)
     assert (again.standardize, again.atol, again.result_.criterion) == (True, None, "tol")
-    if np.ndim(y) == 2:  # files have one label a row
+    if np.ndim(y) == 2:  # files have one label per row
         return
     verdict, numbers = certify_model(
         again, X, None if y is None else np.asarray(y), more.get("qid"), quiet=True
@@ -373,7 +375,7 @@ def table(tmp_path):
     return path
 
 
-def test_the_command_standardizes(table, tmp_path, run):
+def test_command_standardizes(table, tmp_path, run):
     model = tmp_path / "m"
     code, out, err = run("fit", table, "--standardize", "--lam", 1e-2, "-o", model)
     assert (code, err) == (0, "")
@@ -446,7 +448,7 @@ def test_moments(form, weights):
     assert found.scale[:2].tolist() == [1.0, 1.0]
 
 
-def test_moments_keep_their_digits():
+def test_moments_are_accurate():
     noise = RNG.normal(size=(5000, 3))
     rows = noise * [1.0, 1e-3, 1e6] + [1e9, 1e5, 0.0]
     found = of_columns(rows, n_shards=4)
@@ -457,7 +459,7 @@ def test_moments_keep_their_digits():
     assert of_columns(wobble).constant.tolist() == [True]
 
 
-def test_numbers_that_are_stored_twice_are_added():
+def test_duplicate_entries_are_summed():
     twice = sp.csr_array((np.ones(4), [0, 0, 1, 1], [0, 2, 3, 4]), shape=(3, 2))
     found = of_columns(twice)
     assert np.allclose(found.mean, twice.toarray().mean(0))
