@@ -67,8 +67,8 @@ def test_fit_prints_the_certificate(svm, tmp_path, run):
     code, out, err = run("fit", svm, "--loss", "hinge", "--lam", "1e-2", "-o", tmp_path / "m")
     assert (code, err) == (0, "")
     model = load_model(tmp_path / "m")
-    for said in (f"{model.objective_:.9g}", f"{model.lower_bound_:.9g}", "converged", "120 rows x 5 columns"):
-        assert said in out
+    for text in (f"{model.objective_:.9g}", f"{model.lower_bound_:.9g}", "converged", "120 rows x 5 columns"):
+        assert text in out
     assert str(tmp_path / "m") in out
 
 
@@ -239,14 +239,14 @@ def test_evaluate(model, svm, run):
     X, y = two_classes()
     fitted = load_model(model)
     code, out, _ = run("evaluate", model, svm, "--json")
-    found = json.loads(out)
+    metrics = json.loads(out)
     assert code == 0
-    assert found["accuracy"] == pytest.approx(fitted.score(X, y))
-    assert {"balanced accuracy", "F1 of class 1", "ROC area", "mean loss", "rows"} <= set(found)
+    assert metrics["accuracy"] == pytest.approx(fitted.score(X, y))
+    assert {"balanced accuracy", "F1 of class 1", "ROC area", "mean loss", "rows"} <= set(metrics)
     z = fitted.decision_function(X)
     pairs = z[y > 0][:, None] - z[y < 0][None, :]
-    assert found["ROC area"] == pytest.approx(np.mean(pairs > 0))
-    assert found["mean loss"] == pytest.approx(np.maximum(0, 1 - y * z).mean())
+    assert metrics["ROC area"] == pytest.approx(np.mean(pairs > 0))
+    assert metrics["mean loss"] == pytest.approx(np.maximum(0, 1 - y * z).mean())
     code, out, _ = run("evaluate", model, svm)
     assert (code, "ROC area" in out) == (0, True)
 
@@ -258,9 +258,9 @@ def test_evaluate_novelty_with_and_without_labels(tmp_path, run):
     np.savez(tmp_path / "a.npz", X=X, y=np.arange(100) < 5)
     np.savez(tmp_path / "b.npz", X=X)
     assert run("fit", tmp_path / "b.npz", "--loss", "novelty", "-o", tmp_path / "m")[0] == 0
-    found = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.npz", "--json")[1])
-    assert found["ROC area"] == 1.0
-    assert found["recall"] == 1.0
+    metrics = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.npz", "--json")[1])
+    assert metrics["ROC area"] == 1.0
+    assert metrics["recall"] == 1.0
     assert "ROC area" not in run("evaluate", tmp_path / "m", tmp_path / "b.npz")[1]
     assert run("certify", tmp_path / "m", tmp_path / "b.npz")[0] == 0
 
@@ -323,8 +323,11 @@ def loose(svm, tmp_path, run):
 def test_bound_not_proved_by_the_cut_is_refuted(loose, svm, tmp_path, run):
     honest = load_model(loose)
     for bound in (honest.objective_ * (1 - 1e-8), honest.lower_bound_ * (1 + 1e-7), honest.lower_bound_ / 2):
-        said = (f"not {bound:.9g} as claimed", f"the cut proves a lower bound of {honest.lower_bound_:.9g}")
-        refuted(*run("certify", changed_model(loose, tmp_path, lower_bound_=bound), svm), *said)
+        messages = (
+            f"not {bound:.9g} as claimed",
+            f"the cut proves a lower bound of {honest.lower_bound_:.9g}",
+        )
+        refuted(*run("certify", changed_model(loose, tmp_path, lower_bound_=bound), svm), *messages)
 
 
 def with_cut(path, tmp_path, a, b, **changes):
@@ -339,8 +342,8 @@ def with_cut(path, tmp_path, a, b, **changes):
 
 def test_invalid_cuts_are_refuted(model, svm, tmp_path, run):
     bound = load_model(model).lower_bound_
-    kept = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
-    refuted(*run("certify", kept, svm), "the cut proves a lower bound of")
+    changed = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
+    refuted(*run("certify", changed, svm), "the cut proves a lower bound of")
     flat = with_cut(model, tmp_path, np.zeros(5), bound)  # proves the bound, but is not a cut of the risk
     refuted(*run("certify", flat, svm), "the cut is not valid: at the model's weights it exceeds the risk")
 
@@ -380,15 +383,15 @@ def test_looser_tol_does_not_certify_the_claim(svm, tmp_path, run):
     tight = tmp_path / "tight"
     assert run("fit", svm, "--tol", "1e-4", "-o", tight, "--quiet")[0] == 0
     fitted = load_model(tight)
-    own = f"the model's own claim of {fitted.gap_ / fitted.objective_:.2e} was not checked"
+    claim_not_checked = f"the model's own claim of {fitted.gap_ / fitted.objective_:.2e} was not checked"
     code, out, err = run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith("bounded: the objective is within ")
-    assert own in out
+    assert claim_not_checked in out
     assert "certified" not in out
-    found = json.loads(run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1", "--json")[1])
-    assert found["verdict"] == "bounded"
-    assert found["claimed_gap_rel"] < found["gap_rel"] <= 1
+    verdict = json.loads(run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1", "--json")[1])
+    assert verdict["verdict"] == "bounded"
+    assert verdict["claimed_gap_rel"] < verdict["gap_rel"] <= 1
     assert run("certify", tight, svm)[1].splitlines()[-1].startswith("certified: ")
 
 
@@ -630,9 +633,9 @@ def test_losses(run):
     for name, loss in LOSSES.items():
         assert name in out
         assert loss.formula in out
-    found = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
-    assert set(found) == set(LOSSES)
-    assert found["huber"] | {"formula": ""} == {
+    losses = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
+    assert set(losses) == set(LOSSES)
+    assert losses["huber"] | {"formula": ""} == {
         "name": "huber",
         "task": "regression",
         "formula": "",
@@ -713,9 +716,9 @@ def start_hard_fit(folder, *options):
 @pytest.mark.slow
 def test_exit_codes_of_the_process(svm, tmp_path):
     def code(*args):
-        done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)
-        assert "Traceback" not in done.stderr
-        return done.returncode
+        completed = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)
+        assert "Traceback" not in completed.stderr
+        return completed.returncode
 
     assert code("fit", svm, "-o", tmp_path / "m") == 0
     assert code("fit", svm, "-o", tmp_path / "m", "--max-iter", 1) == 3
@@ -746,20 +749,20 @@ def test_same_command_resumes_after_sigkill(tmp_path):
     left = load_arrays(tmp_path / "c", "checkpoint")[0]["trace"].shape[0]
 
     def fit(*changes):
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, "--json", "--checkpoint-every", "30", *changes],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout), len(done.stderr.splitlines())
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout), len(completed.stderr.splitlines())
 
     resumed, steps = fit("-o", str(tmp_path / "m"))
     assert steps == resumed["iterations"] - left  # the run was resumed, not restarted
-    whole, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
-    assert resumed["objective"] == pytest.approx(whole["objective"], rel=1e-9)
-    assert resumed["lower_bound"] == pytest.approx(whole["lower_bound"], rel=1e-9)
+    uninterrupted, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
+    assert resumed["objective"] == pytest.approx(uninterrupted["objective"], rel=1e-9)
+    assert resumed["lower_bound"] == pytest.approx(uninterrupted["lower_bound"], rel=1e-9)
     np.testing.assert_allclose(
         load_model(tmp_path / "m").coef_, load_model(tmp_path / "w").coef_, rtol=1e-3, atol=1e-3
     )
@@ -782,12 +785,12 @@ def test_closed_pipe_is_not_an_error(model, tmp_path):
 def test_help_imports_little():
     """The help does not import scikit-learn, Numba or rich."""
     code = "import sys, riskmin.cli; print([m for m in ('sklearn', 'numba', 'rich') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"
 
 
 def test_entry_point_is_installed():
     script = Path(sys.executable).with_name("riskmin")
     if script.exists():
-        done = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
-        assert done.stdout.startswith("riskmin ")
+        completed = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
+        assert completed.stdout.startswith("riskmin ")

@@ -54,15 +54,15 @@ def test_files_predict_evaluate_and_certify(name, data, tmp_path, run):
     scores = np.log(model.predict(X)) if name == "poisson" else None
     scores = getattr(model, "decision_function", model.predict)(X) if scores is None else scores
     np.testing.assert_allclose([float(line) for line in out.split()], scores, atol=1e-9)
-    found = json.loads(run("evaluate", tmp_path / "m", data, "--json")[1])
-    assert found["accuracy" if model.task == "classification" else "R^2"] == pytest.approx(model.score(X, Y))
+    output = json.loads(run("evaluate", tmp_path / "m", data, "--json")[1])
+    assert output["accuracy" if model.task == "classification" else "R^2"] == pytest.approx(model.score(X, Y))
     code, out, err = run("certify", tmp_path / "m", data, "--json", "--quiet")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["verdict"] == "certified"
-    assert found["objective"] == pytest.approx(model.objective_, rel=1e-9)
-    assert found["cut_lower_bound"] == pytest.approx(model.lower_bound_, rel=1e-9)
-    assert found["gap_rel"] <= model.gap_ / model.objective_ + 1e-6
+    output = json.loads(out)
+    assert output["verdict"] == "certified"
+    assert output["objective"] == pytest.approx(model.objective_, rel=1e-9)
+    assert output["cut_lower_bound"] == pytest.approx(model.lower_bound_, rel=1e-9)
+    assert output["gap_rel"] <= model.gap_ / model.objective_ + 1e-6
 
 
 def changed(path, change):
@@ -100,11 +100,11 @@ FALSEHOODS = {
 
 @pytest.mark.parametrize("name", FALSEHOODS)
 def test_false_claims_are_refuted(name, data, tmp_path, run):
-    change, said = FALSEHOODS[name]
+    change, reason = FALSEHOODS[name]
     save_model(KernelClassifier(alpha=1e-2, tol=0.05).fit(X, Y), tmp_path / "m")
     code, _, err = run("certify", changed(tmp_path / "m", change), data)
     assert code == 1
-    assert err.startswith(f"riskmin: refuted: {said}")
+    assert err.startswith(f"riskmin: refuted: {reason}")
     assert err.count("\n") == 1
 
 

@@ -51,14 +51,14 @@ def fitted(run, data, loss, model, *options):
     return load_model(model)
 
 
-def found(run, command, *args):
+def run_json(run, command, *args):
     code, out, _ = run(command, *args, "--json")
     return code, json.loads(out)
 
 
-def sentence(given, *words):
+def sentence(completed, *words):
     """Check for one sentence on stderr and nothing else."""
-    code, out, err = given
+    code, out, err = completed
     assert (code, out) == (2, "")
     assert err.startswith("riskmin: ")
     assert err.count("\n") == 1
@@ -66,8 +66,8 @@ def sentence(given, *words):
         assert word in err
 
 
-def refuted(given, *words):
-    code, _, err = given
+def refuted(completed, *words):
+    code, _, err = completed
     assert code == 1
     assert err.startswith("riskmin: refuted: ")
     assert err.count("\n") == 1
@@ -93,9 +93,9 @@ def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
         strict=True,
     ):
         model = fitted(run, two, loss, tmp_path / "m")
-        code, said = found(run, "evaluate", tmp_path / "m", two)
+        code, metrics = run_json(run, "evaluate", tmp_path / "m", two)
         assert code == 0
-        (key,) = [key for key in said if key.startswith(name)]
+        (key,) = [key for key in metrics if key.startswith(name)]
         z = model.decision_function(X)
         top = np.argsort(-z)[:15]
         pairs = z[y > 0][:, None] - z[y < 0][None, :]
@@ -108,17 +108,19 @@ def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
             "precision at 15": np.mean(y[top] > 0),
             "recall at 15": np.sum(y[top] > 0) / np.sum(y > 0),
         }
-        assert said[key] == pytest.approx(expected[name])
-        assert said["mean loss"] + 5e-3 * model.coef_[0] @ model.coef_[0] == pytest.approx(model.objective_)
+        assert metrics[key] == pytest.approx(expected[name])
+        assert metrics["mean loss"] + 5e-3 * model.coef_[0] @ model.coef_[0] == pytest.approx(
+            model.objective_
+        )
 
 
 def test_predictions_use_the_best_threshold(two, tmp_path, run):
     y = rows()[1]
     fitted(run, two, "prbep", tmp_path / "m")
-    said = run("predict", tmp_path / "m", two)[1].split()
-    assert said.count("1") == np.sum(y > 0)
+    predicted = run("predict", tmp_path / "m", two)[1].split()
+    assert predicted.count("1") == np.sum(y > 0)
     scores = np.array(run("predict", tmp_path / "m", two, "--scores")[1].split(), float)
-    assert ((scores > 0) == (np.array(said) == "1")).all()
+    assert ((scores > 0) == (np.array(predicted) == "1")).all()
     fitted(run, two, "precision_at_k:k=7", tmp_path / "m")
     assert run("predict", tmp_path / "m", two)[1].split().count("1") == 7
 
@@ -127,7 +129,7 @@ def test_predictions_use_the_best_threshold(two, tmp_path, run):
 def test_changed_thresholds_of_scores_are_refuted(loss, two, tmp_path, run):
     """J does not detect the change: most of these losses do not depend on an intercept."""
     model = fitted(run, two, loss, tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
+    assert run_json(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
     moved = changed_model(tmp_path / "m", intercept_=model.intercept_ + 0.1)
     refuted(run("certify", moved, two))
     moved = changed_model(
@@ -144,15 +146,15 @@ def test_changed_thresholds_of_scores_are_refuted(loss, two, tmp_path, run):
 def test_evaluation_on_few_rows_or_one_class(two, tmp_path, run):
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     (tmp_path / "few.svm").write_text("1 1:1\n-1 2:1\n1 1:2\n")
-    code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
     assert code == 0
-    assert "mean loss" not in said
+    assert "mean loss" not in metrics
     (tmp_path / "one.svm").write_text("1 1:1\n1 2:1\n")
     for loss in TABLES:
         fitted(run, two, loss, tmp_path / "m")
-        code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "one.svm")
+        code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "one.svm")
         assert code == 0
-        assert np.isfinite(list(said.values())).all()
+        assert np.isfinite(list(metrics.values())).all()
 
 
 # ---------------------------------------------------------------- ordinal
@@ -165,17 +167,17 @@ def test_grades_are_printed_as_written(tmp_path, run):
     sentence(run("fit", data, "--loss", "ordinal", "-o", tmp_path / "m"), "order is not known", "--order")
     model = fitted(run, data, "ordinal", tmp_path / "m", "--order", "poor,fair,good,best")
     assert model.classes_.tolist() == ["poor", "fair", "good", "best"]
-    said = run("predict", tmp_path / "m", data)[1].split()
-    assert np.mean(np.array(said) == words) > 0.6
-    code, table = found(run, "evaluate", tmp_path / "m", data)
+    predicted = run("predict", tmp_path / "m", data)[1].split()
+    assert np.mean(np.array(predicted) == words) > 0.6
+    code, table = run_json(run, "evaluate", tmp_path / "m", data)
     place = {"poor": 0, "fair": 1, "good": 2, "best": 3}
-    off = np.abs([place[a] - place[b] for a, b in zip(said, words.tolist(), strict=True)])
+    off = np.abs([place[a] - place[b] for a, b in zip(predicted, words.tolist(), strict=True)])
     assert code == 0
     assert table["mean absolute error, in grades"] == pytest.approx(off.mean())
     assert table["accuracy"] == pytest.approx((off == 0).mean())
     assert table["at most one grade off"] == pytest.approx((off <= 1).mean())
     assert 0.4 < table["Kendall's tau"] <= 1
-    assert found(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
+    assert run_json(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
     wrong = ["fit", data, "--loss", "ordinal", "-o", tmp_path / "m", "--order"]
     sentence(run(*wrong, "poor,fair,good"), "best")
     sentence(run(*wrong, "poor,poor"), "--order")
@@ -197,9 +199,9 @@ def test_noninteger_grades(tmp_path, run):
     save_svmlight(tmp_path / "stars.svm", X, grade / 2 + 0.5)
     model = fitted(run, tmp_path / "stars.svm", "ordinal", tmp_path / "m")
     assert set(run("predict", tmp_path / "m", tmp_path / "stars.svm")[1].split()) <= {"0.5", "1", "1.5", "2"}
-    assert found(run, "certify", tmp_path / "m", tmp_path / "stars.svm")[1]["verdict"] == "certified"
-    said = found(run, "evaluate", tmp_path / "m", tmp_path / "stars.svm")[1]
-    assert said["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
+    assert run_json(run, "certify", tmp_path / "m", tmp_path / "stars.svm")[1]["verdict"] == "certified"
+    metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "stars.svm")[1]
+    assert metrics["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
 
 
 def test_models_of_ordered_categorical_columns(tmp_path, run):
@@ -210,10 +212,10 @@ def test_models_of_ordered_categorical_columns(tmp_path, run):
     save_model(model, tmp_path / "m")
     lines = [",".join(map(str, [*x, words[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
     (tmp_path / "a.csv").write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
-    said = found(run, "evaluate", tmp_path / "m", tmp_path / "a.csv")[1]
+    metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "a.csv")[1]
     off = np.abs([words.index(word) - g for word, g in zip(model.predict(X), grade, strict=True)])
-    assert said["mean absolute error, in grades"] == pytest.approx(off.mean())
-    assert found(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
+    assert metrics["mean absolute error, in grades"] == pytest.approx(off.mean())
+    assert run_json(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
 
 
 def test_changed_thresholds_are_refuted(graded, tmp_path, run):
@@ -237,14 +239,14 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     assert "<dt>queries</dt><dd>12</dd>" in text
     scores = np.array(run("predict", tmp_path / "m", ranked)[1].split(), float)
     np.testing.assert_allclose(scores, X @ model.coef_, rtol=1e-9, atol=1e-12)
-    code, said = found(run, "evaluate", tmp_path / "m", ranked)
-    assert (code, said["queries"]) == (0, 12)
-    assert said["NDCG@10"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=10))
-    assert said["MRR"] == pytest.approx(mrr_score(grade, scores, qid=qid))
-    assert said["mean loss"] + 5e-3 * model.coef_ @ model.coef_ == pytest.approx(model.objective_)
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", ranked)
+    assert (code, metrics["queries"]) == (0, 12)
+    assert metrics["NDCG@10"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=10))
+    assert metrics["MRR"] == pytest.approx(mrr_score(grade, scores, qid=qid))
+    assert metrics["mean loss"] + 5e-3 * model.coef_ @ model.coef_ == pytest.approx(model.objective_)
     if loss == "ndcg:k=3":
-        assert said["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
-    assert found(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
+        assert metrics["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
+    assert run_json(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
     refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
     refuted(run("certify", changed_model(tmp_path / "m", intercept_=0.5), ranked), "intercept")
 
@@ -252,12 +254,12 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
 def test_grades_fitted_as_numbers_are_certified(graded, ranked, tmp_path, run):
     X, _, grade, _ = rows()
     save_model(LinearRanker("squared", alpha=1e-2).fit(X, grade), tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
-    assert {"NDCG@10", "MRR", "mean loss"} <= set(found(run, "evaluate", tmp_path / "m", ranked)[1])
+    assert run_json(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert {"NDCG@10", "MRR", "mean loss"} <= set(run_json(run, "evaluate", tmp_path / "m", ranked)[1])
     model = OrdinalClassifier("absolute", alpha=1e-2).fit(X, grade)
     save_model(model, tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
-    assert "mean loss" in found(run, "evaluate", tmp_path / "m", graded)[1]
+    assert run_json(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert "mean loss" in run_json(run, "evaluate", tmp_path / "m", graded)[1]
     refuted(
         run("certify", changed_model(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts"
     )
@@ -319,7 +321,7 @@ def test_rankings_need_queries(graded, ranked, tmp_path, run):
 def test_path_and_cv(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
     X, _, grade, qid = rows()
-    code, table = found(run, "path", data, "--loss", loss, "--lams", "1,0.01", "-o", tmp_path / "p.html")
+    code, table = run_json(run, "path", data, "--loss", loss, "--lams", "1,0.01", "-o", tmp_path / "p.html")
     assert code == 0
     make = OrdinalClassifier if loss == "ordinal" else LinearRanker
     extra = {} if loss == "ordinal" else {"qid": qid}
@@ -327,7 +329,7 @@ def test_path_and_cv(loss, name, tmp_path, run, request):
     assert table["path"][1]["objective"] == pytest.approx(twin.objective_, rel=2e-3)
     assert table["path"][1]["lower_bound"] <= twin.objective_
     args = ["--loss", loss, "--lams", "1,0.01", "--folds", "3", "-o", tmp_path / "m"]
-    code, table = found(run, "cv", data, *args, "--report", tmp_path / "cv.html")
+    code, table = run_json(run, "cv", data, *args, "--report", tmp_path / "cv.html")
     assert code == 0
     assert np.shape([row["scores"] for row in table["cv"]]) == (2, 3)
     assert table["best_score"] == max(row["mean"] for row in table["cv"])
@@ -352,11 +354,11 @@ def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
         "-o",
         tmp_path / "m",
     ]
-    scores = found(run, *args)[1]["cv"][0]["scores"]
-    back = found(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
+    scores = run_json(run, *args)[1]["cv"][0]["scores"]
+    back = run_json(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
     np.testing.assert_allclose(scores, back, atol=0.2)  # reversed, except for ties
     assert all(-1 < score < 0 for score in scores + back)
-    assert found(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
+    assert run_json(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
 
 
 def test_folds_keep_queries_together(ranked, tmp_path, run):
@@ -368,7 +370,7 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
         model = LinearRanker("ndcg", alpha=0.1).fit(X[train], grade[train], qid=qid[train])
         expected.append(mean_ndcg_score(grade[test], model.predict(X[test]), qid=qid[test], k=5))
     args = ["--loss", "ndcg", "--lams", "0.1", "--folds", "3", "--scoring", "ndcg:k=5", "-o", tmp_path / "m"]
-    _, table = found(run, "cv", ranked, *args)
+    _, table = run_json(run, "cv", ranked, *args)
     np.testing.assert_allclose(table["cv"][0]["scores"], expected, atol=0.02)
     out = run("cv", ranked, *args)[1]
     assert "NDCG@5" in out
@@ -397,9 +399,9 @@ def test_fewer_rows_than_k(two, tmp_path, run):
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     few = np.concatenate([np.flatnonzero(y > 0)[:3], np.flatnonzero(y < 0)[:3]])
     save_svmlight(tmp_path / "few.svm", X[few], y[few])
-    code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
     assert code == 0
-    assert not any("15" in name for name in said)  # precision at 15 is undefined for six rows
+    assert not any("15" in name for name in metrics)  # precision at 15 is undefined for six rows
 
 
 def test_cv_compares_the_metric_of_the_loss(two, tmp_path, run):
@@ -418,9 +420,9 @@ def test_cv_compares_the_metric_of_the_loss(two, tmp_path, run):
 def test_checkpoints_are_resumed(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
     args = ["--loss", loss, "--checkpoint", tmp_path / "c", "-o", tmp_path / "m", "--quiet", "--tol", "1e-6"]
-    code, facts = found(run, "fit", data, *args, "--max-iter", "2")
+    code, facts = run_json(run, "fit", data, *args, "--max-iter", "2")
     assert (code, facts["status"]) == (3, "max_iter")
-    code, facts = found(run, "fit", data, *args)
+    code, facts = run_json(run, "fit", data, *args)
     assert (code, facts["status"]) == (0, "converged")
     assert facts["iterations"] > 2
     assert run("certify", tmp_path / "m", data)[0] == 0
@@ -477,8 +479,8 @@ def test_invalid_usage(options, words, two, tmp_path, run):
 
 
 def test_truncated_file_with_queries(ranked, tmp_path, run):
-    whole = gzip.compress(ranked.read_bytes())
-    (tmp_path / "cut.svm.gz").write_bytes(whole[: len(whole) // 2])
+    compressed = gzip.compress(ranked.read_bytes())
+    (tmp_path / "cut.svm.gz").write_bytes(compressed[: len(compressed) // 2])
     sentence(run("fit", tmp_path / "cut.svm.gz", "--loss", "ndcg", "-o", tmp_path / "m"), "truncated")
 
 
@@ -486,9 +488,9 @@ def test_invalid_requests_to_models(two, graded, ranked, tmp_path, run):
     fitted(run, graded, "ordinal", tmp_path / "m")
     (tmp_path / "strange.svm").write_text("9 1:1\n0 1:2\n")
     sentence(run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
-    _, said = found(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
-    assert 0 < said["mean absolute error, in grades"] <= 4  # the new grade is one above the known grades
-    assert "mean loss" not in said
+    _, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
+    assert 0 < metrics["mean absolute error, in grades"] <= 4  # the new grade is one above the known grades
+    assert "mean loss" not in metrics
     (tmp_path / "words.csv").write_text("a,b,c,d,y\n1,2,3,4,good\n")
     sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")
     fitted(run, graded, "ordinal", tmp_path / "m", "--order", "3,2,1,0")

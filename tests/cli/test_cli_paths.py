@@ -37,8 +37,8 @@ def csv(tmp_path):
     return tmp_path / "houses.csv"
 
 
-def sentence(found, *words):
-    code, out, err = found
+def sentence(completed, *words):
+    code, out, err = completed
     assert (code, out) == (2, "")
     assert err.startswith("riskmin: ")
     assert err.count("\n") == 1
@@ -157,11 +157,11 @@ def test_path_prints_one_line_per_lam(svm, tmp_path, run):
 
 def test_path_as_json_agrees_with_minimize(svm, tmp_path, run):
     code, out, _ = run("path", svm, "--lams", "1,0.01", "--no-intercept", "--json", "--quiet")
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
     data = load(svm)
     risk = linear_risk(data.X, data.y, Hinge())
-    for row in found["path"]:
+    for row in output["path"]:
         best = minimize(Objective(risk, L2(), row["lam"]), tol=1e-6)
         assert row["lower_bound"] <= best.value * (1 + 1e-9)
         assert best.lower <= row["objective"] <= best.value * (1 + 2e-3)
@@ -172,10 +172,10 @@ def test_path_starts_where_all_weights_are_zero(csv, tmp_path, run):
     code, out, err = run(
         "path", csv, "--loss", "squared", "--reg", "l1", "--n-lams", 4, "--json", "-o", tmp_path / "p.html"
     )
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert found["path"][0]["nonzeros"] == 0
-    assert found["path"][-1]["lam"] == pytest.approx(found["path"][0]["lam"] / 1000)
+    assert output["path"][0]["nonzeros"] == 0
+    assert output["path"][-1]["lam"] == pytest.approx(output["path"][0]["lam"] / 1000)
     assert {"lam", "gap_rel"} <= json.loads(err.splitlines()[0]).keys()
     text = Closed().check(tmp_path / "p.html")
     assert text.count("<svg class") == 4
@@ -255,13 +255,13 @@ def test_cv_as_json(csv, tmp_path, run):
         *("cv", csv, "--loss", "huber", "--reg", "l1", "--n-lams", 3, "--folds", 2, "--jobs", 2),
         *("--scoring", "neg_mean_absolute_error", "--json", "-o", tmp_path / "best"),
     )
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert len(found["cv"]) == 3
-    assert all(len(row["scores"]) == 2 for row in found["cv"])
-    best = max(found["cv"], key=lambda row: row["mean"])
-    assert found["best_lam"] == best["lam"] == found["lam"]
-    assert found["best_score"] == pytest.approx(best["mean"])
+    assert len(output["cv"]) == 3
+    assert all(len(row["scores"]) == 2 for row in output["cv"])
+    best = max(output["cv"], key=lambda row: row["mean"])
+    assert output["best_lam"] == best["lam"] == output["lam"]
+    assert output["best_score"] == pytest.approx(best["mean"])
     assert load_model(tmp_path / "best").feature_names_in_.tolist() == [f"x{j}" for j in range(5)]
 
 
@@ -298,8 +298,13 @@ def test_outputs_do_not_overwrite_data(svm, run):
 # ---------------------------------------------------------------- files
 def test_model_files_keep_the_regularizer(tmp_path):
     X, y = rows()
-    given = ["l1", "elastic:eps=2", Entropy(prior=[0.1, 0.2, 0.3, 0.4, 0.5], balanced=True), L2(weights=2.0)]
-    for reg in given:
+    regularizers = [
+        "l1",
+        "elastic:eps=2",
+        Entropy(prior=[0.1, 0.2, 0.3, 0.4, 0.5], balanced=True),
+        L2(weights=2.0),
+    ]
+    for reg in regularizers:
         model = LinearRegressor("absolute", regularizer=reg, alpha=0.1).fit(X, y)
         save_model(model, tmp_path / "model")
         back = load_model(tmp_path / "model")

@@ -249,11 +249,11 @@ def test_labels_are_optional_for_prediction():
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
 def test_errors_name_the_line(row, options, message, chunk):
     text = b"1 1:1\n# comment\n\n2 1:2 3:1\n" + row + b"\n3 1:1\n4 oops\n"
-    found = error(text, **options, _chunk=chunk)
-    assert found.startswith("<stream>, line 5: "), found
-    assert message in found
-    assert len(found) < 200
-    assert "\n" not in found
+    text_of_error = error(text, **options, _chunk=chunk)
+    assert text_of_error.startswith("<stream>, line 5: "), text_of_error
+    assert message in text_of_error
+    assert len(text_of_error) < 200
+    assert "\n" not in text_of_error
 
 
 def test_query_ids_on_some_rows_only():
@@ -305,8 +305,8 @@ def test_missing_files_and_folders(tmp_path, name):
 def test_damaged_archives(tmp_path, compress, name):
     row = "{} 1:{}\n" if "svm" in name else "{},{}\n"
     values = np.random.default_rng(0).random((5000, 2)).tolist()
-    whole = compress("".join(row.format(*v) for v in values).encode())
-    for damaged in (whole[: len(whole) // 2], whole[:9], whole[:1000] + bytes(50) + whole[1050:]):
+    archive = compress("".join(row.format(*v) for v in values).encode())
+    for damaged in (archive[: len(archive) // 2], archive[:9], archive[:1000] + bytes(50) + archive[1050:]):
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(DataError, match=rf"{name}: (the compressed|it cannot be read).*get it anew"):
             load(tmp_path / name)

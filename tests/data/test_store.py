@@ -81,10 +81,10 @@ def converted(path, **options):
     shown = {"target_column" if k == "target" else k: v for k, v in options.items()}
     convert(path, target, force=True, shard_mb=1e-6, **shown)
     check(target)
-    kept = {k: v for k, v in options.items() if k not in ("target", "qid", "format", "zero_based")}
-    found = load(target, **kept)
-    same(found, load(path, **options))
-    return found
+    load_options = {k: v for k, v in options.items() if k not in ("target", "qid", "format", "zero_based")}
+    loaded = load(target, **load_options)
+    same(loaded, load(path, **options))
+    return loaded
 
 
 def test_tables_and_svmlight(tmp_path, monkeypatch):
@@ -321,15 +321,15 @@ def test_files_as_partitions(tmp_path):
     assert (data.X.whole() != X).nnz == 0
     assert all(isinstance(part, FilePartition) for part in data.X.parts)
     np.testing.assert_array_equal(data.y, y)
-    kept = load_partitioned(files, executor=Keeps())
-    assert (sp.vstack([part.read() for part in kept.X.parts]) != X).nnz == 0
+    persisted = load_partitioned(files, executor=Keeps())
+    assert (sp.vstack([part.read() for part in persisted.X.parts]) != X).nnz == 0
     # one file is zero-based, so all are; it has the most columns
     files[0].write_text("1 1:1 2:1\n")
     files[1].write_text("1 0:1 5:1\n")
-    for found in (load_partitioned(files[:2]), load_partitioned(files[:2], executor=Keeps())):
-        rows = [part.read().toarray().tolist() for part in found.X.parts]
+    for loaded in (load_partitioned(files[:2]), load_partitioned(files[:2], executor=Keeps())):
+        rows = [part.read().toarray().tolist() for part in loaded.X.parts]
         assert rows == [[[0, 1, 1, 0, 0, 0]], [[1, 0, 0, 0, 0, 1]]]
-        assert [part.shape for part in found.X.parts] == [(1, 6), (1, 6)]
+        assert [part.shape for part in loaded.X.parts] == [(1, 6), (1, 6)]
 
 
 class Keeps(rm.Serial):
@@ -342,9 +342,9 @@ class Keeps(rm.Serial):
         return [g(pickle.loads(handle)) for handle in handles]
 
     def part(self, handle, name, shape, numbers, sparse, pick):
-        found = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
-        assert (found.shape, found.nnz, found.sparse) == (shape, numbers, sparse)
-        return found
+        partition = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
+        assert (partition.shape, partition.nnz, partition.sparse) == (shape, numbers, sparse)
+        return partition
 
 
 def test_several_folders(tmp_path):
@@ -382,14 +382,14 @@ def broken(path, name, change):
     blob = bytearray(file.read_bytes())
     file.write_bytes(change(blob) or blob)
     os.utime(path / "meta.json", ns=(0, time.time_ns()))  # forces the store to be reopened
-    with pytest.raises(DataError) as found:
+    with pytest.raises(DataError) as caught:
         load_partitioned(path).X.parts[2].read()
     with pytest.raises(DataError) as again:
         load(path)
-    assert str(found.value) == str(again.value)
-    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
-    assert str(path) in str(found.value)
-    return str(found.value)
+    assert str(caught.value) == str(again.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
 
 
 def flip(blob):
@@ -499,11 +499,11 @@ def test_replacement_without_atomic_exchange(stored, monkeypatch):
 
 def test_data_exist_at_every_moment_of_a_replacement(stored, monkeypatch):
     """At every system call of a replacement, as if the process ended there."""
-    seen = []
+    row_counts = []
 
     def look(call):
         def looking(*args):
-            seen.append(load(stored).X.shape[0])
+            row_counts.append(load(stored).X.shape[0])
             return call(*args)
 
         return looking
@@ -512,8 +512,8 @@ def test_data_exist_at_every_moment_of_a_replacement(stored, monkeypatch):
         monkeypatch.setattr(atomic_files, name, look(getattr(atomic_files, name)))
     monkeypatch.setattr(os, "rename", look(os.rename))
     save(stored, [(np.eye(2), np.ones(2))], force=True)
-    assert seen == sorted(seen, reverse=True)
-    assert set(seen) == {60, 2}
+    assert row_counts == sorted(row_counts, reverse=True)
+    assert set(row_counts) == {60, 2}
 
 
 @pytest.mark.parametrize("place", ["data.rsk/notes.txt", "data.rsk/more/y.npy", "other/meta.json", "mine/y"])
@@ -717,10 +717,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         for name, times in (("few", 4_000), ("many", 40_000)):
             (tmp_path / f"{name}.{kind}").write_bytes(text * times)
         paths = [str(tmp_path / f"{name}.{kind}") for name in ("few", "many")]
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True
         )
-        few, many = json.loads(done.stdout)
+        few, many = json.loads(completed.stdout)
         larger = (tmp_path / f"many.{kind}.rsk").rglob("*.npy")
         assert many - few < 0.25 * sum(p.stat().st_size for p in larger), kind
 
@@ -754,11 +754,11 @@ def test_data_three_times_larger_than_the_memory_limit(tmp_path):
     labels = np.where(block[:, 0] > 0, 1.0, -1.0)
     path = tmp_path / "data.rsk"
     save(path, ((block, labels) for _ in range(-(-3 * limit // block.nbytes))))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LIMITED, path, str(limit)],
         capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    status, peak, size, fits = json.loads(done.stdout)
+    status, peak, size, fits = json.loads(completed.stdout)
     assert size >= 3 * limit
     assert not fits  # the data do not fit into the limit
     assert status == "converged"

@@ -80,15 +80,15 @@ def fits(noisy):
     return {loss: LinearClassifier(loss, alpha=1e-2).fit(*noisy) for loss in METRICS}
 
 
-def f_measure(y, said, beta):
+def f_measure(y, predicted, beta):
     """The F measure by its formula: scikit-learn's function is slow for many thresholds."""
     y = y > 0
-    return (1 + beta**2) * np.sum(y & said) / (beta**2 * np.sum(y) + np.sum(said))
+    return (1 + beta**2) * np.sum(y & predicted) / (beta**2 * np.sum(y) + np.sum(predicted))
 
 
-def balanced(y, said, c=1.0):
+def balanced(y, predicted, c=1.0):
     y, c = y > 0, c * np.ones(len(y))
-    return 0.5 * (c[y & said].sum() / c[y].sum() + c[~y & ~said].sum() / c[~y].sum())
+    return 0.5 * (c[y & predicted].sum() / c[y].sum() + c[~y & ~predicted].sum() / c[~y].sum())
 
 
 # ---------------------------------------------------------------- cutoffs
@@ -108,10 +108,10 @@ def every_threshold(z):
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]))
 def test_threshold_maximizes_the_f_measure(rows, beta):
     z, y, c = scored(rows)
-    found = FBeta(beta).cutoff(z, y, c)
+    threshold = FBeta(beta).cutoff(z, y, c)
     best = max(f_measure(y, z > t, beta) for t in every_threshold(z))
-    assert f_measure(y, z > found, beta) == pytest.approx(best)
-    assert found not in z
+    assert f_measure(y, z > threshold, beta) == pytest.approx(best)
+    assert threshold not in z
 
 
 @given(rows)
@@ -160,19 +160,19 @@ def test_objective_refers_to_scores_without_threshold(noisy, fits, loss):
 def test_predictions_maximize_the_metric(noisy, fits):
     X, y = noisy
     z = {loss: model.decision_function(X) for loss, model in fits.items()}
-    said = {loss: z[loss] > 0 for loss in METRICS}
+    predicted = {loss: z[loss] > 0 for loss in METRICS}
     for loss in METRICS:
-        np.testing.assert_array_equal(fits[loss].predict(X), said[loss].astype(int))
+        np.testing.assert_array_equal(fits[loss].predict(X), predicted[loss].astype(int))
 
     def best(loss, metric):
         return max(metric(y, z[loss] > t) for t in z[loss])
 
     for loss, beta in [("f1", 1.0), ("f_beta:beta=2", 2.0)]:
-        found = fbeta_score(y, said[loss], beta=beta)
-        assert found == pytest.approx(best(loss, partial(f_measure, beta=beta)))
-    assert balanced_accuracy_score(y, said["roc_area"]) == pytest.approx(best("roc_area", balanced))
-    assert said["prbep"].sum() == y.sum()
-    assert said["precision_at_k:k=50"].sum() == said["recall_at_k:k=50"].sum() == 50
+        score = fbeta_score(y, predicted[loss], beta=beta)
+        assert score == pytest.approx(best(loss, partial(f_measure, beta=beta)))
+    assert balanced_accuracy_score(y, predicted["roc_area"]) == pytest.approx(best("roc_area", balanced))
+    assert predicted["prbep"].sum() == y.sum()
+    assert predicted["precision_at_k:k=50"].sum() == predicted["recall_at_k:k=50"].sum() == 50
 
 
 @pytest.mark.parametrize("loss", METRICS)
@@ -215,10 +215,12 @@ def test_losses_that_count_rows_refuse_weights(noisy, loss):
     with pytest.raises(ValueError, match=r"counts rows, so all must weigh the same.*class_weight"):
         LinearClassifier(loss, class_weight="balanced").fit(X, y)
     model = LinearClassifier(loss, alpha=1e-1)
-    kept = np.arange(len(y)) % 3 > 0
-    some = clone(model).fit(X, y, sample_weight=2.0 * kept)
-    assert some.objective_ == pytest.approx(clone(model).fit(X[kept], y[kept]).objective_, rel=1e-3)
-    assert some.n_samples_fit_ == len(y)
+    weighted_rows = np.arange(len(y)) % 3 > 0
+    weighted_model = clone(model).fit(X, y, sample_weight=2.0 * weighted_rows)
+    assert weighted_model.objective_ == pytest.approx(
+        clone(model).fit(X[weighted_rows], y[weighted_rows]).objective_, rel=1e-3
+    )
+    assert weighted_model.n_samples_fit_ == len(y)
     assert clone(model).fit(X, y, sample_weight=np.full(len(y), 0.3)).weighted_
 
 
@@ -246,8 +248,8 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
     for k, (train, test) in enumerate(folds):
         for j, alpha in enumerate([1e-1, 1.0]):
             model = LinearClassifier(loss, alpha=alpha, tol=1e-4).fit(X[train], y[train])
-            found = SCORES[loss](y[test], model.decision_function(X[test]))
-            assert search.scores_[k, j] == pytest.approx(found, abs=0.02)
+            score = SCORES[loss](y[test], model.decision_function(X[test]))
+            assert search.scores_[k, j] == pytest.approx(score, abs=0.02)
     best = search.best_estimator_
     assert search.threshold_ == best.threshold_
     np.testing.assert_array_equal(search.predict(X), best.predict(X))
@@ -256,11 +258,11 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
 @pytest.mark.parametrize("loss", ["f1", pytest.param("prbep", marks=pytest.mark.slow)])
 def test_a_search_leaves_out_rows_without_weight(noisy, loss):
     X, y = noisy[0][::4], noisy[1][::4]
-    kept, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
+    weighted_rows, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
     search = LinearClassifierCV(loss, n_alphas=1, cv=[(half, ~half), (~half, half)])
-    weighted = search.fit(X, y, sample_weight=0.5 * kept)
-    folds = [(half[kept], ~half[kept]), (~half[kept], half[kept])]
-    bare = clone(search).set_params(cv=folds).fit(X[kept], y[kept])
+    weighted = search.fit(X, y, sample_weight=0.5 * weighted_rows)
+    folds = [(half[weighted_rows], ~half[weighted_rows]), (~half[weighted_rows], half[weighted_rows])]
+    bare = clone(search).set_params(cv=folds).fit(X[weighted_rows], y[weighted_rows])
     np.testing.assert_array_equal(weighted.alphas_, bare.alphas_)
     np.testing.assert_allclose(weighted.scores_, bare.scores_, atol=1e-12)
     assert weighted.alpha_ == bare.alpha_
@@ -271,7 +273,7 @@ def test_weights_go_to_scorers_that_take_them(noisy):
     weight = 1.0 + np.arange(len(y)) % 2
     model = LinearClassifierCV(alphas=[1e-1], cv=2, scoring="prbep")
     assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
-    model.set_params(scoring=make_scorer(lambda y, said: np.mean(y == said)))
+    model.set_params(scoring=make_scorer(lambda y, predicted: np.mean(y == predicted)))
     assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
 
 
@@ -343,27 +345,29 @@ def test_kernel_machines_optimize_metrics(noisy, loss):
     loss = loss.replace("50", "20")
     model = KernelClassifier(loss, alpha=1e-2).fit(X, y)
     assert 0 <= model.gap_ <= 1e-3 * model.objective_
-    said = model.predict(X)
+    predicted = model.predict(X)
     z = model.decision_function(X) + model.threshold_
     assert get_loss(loss).cutoff(z, 2.0 * y - 1, np.full(len(y), 1 / len(y))) == pytest.approx(
         model.threshold_, abs=1e-6
     )
     if loss.endswith("20"):
-        assert said.sum() == 20
+        assert predicted.sum() == 20
     else:
-        assert balanced_accuracy_score(y, said) > 0.85
+        assert balanced_accuracy_score(y, predicted) > 0.85
 
 
 @pytest.mark.parametrize("kernel", ["linear", "precomputed"])
 def test_kernel_machines_leave_out_rows_without_weight(noisy, kernel):
     X, y = noisy[0][::8], noisy[1][::8]
-    kept = np.arange(len(y)) % 3 > 0
-    given, few = (X, X) if kernel == "linear" else (X @ X.T, (X @ X.T)[:, kept])
-    model = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(given, y, sample_weight=2.0 * kept)
-    bare = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(few[kept], y[kept])
+    weighted_rows = np.arange(len(y)) % 3 > 0
+    given, few = (X, X) if kernel == "linear" else (X @ X.T, (X @ X.T)[:, weighted_rows])
+    model = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(
+        given, y, sample_weight=2.0 * weighted_rows
+    )
+    bare = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(few[weighted_rows], y[weighted_rows])
     assert model.objective_ == pytest.approx(bare.objective_, rel=1e-9)
     np.testing.assert_allclose(model.decision_function(given), bare.decision_function(few), atol=1e-9)
-    assert kept[model.support_].all()
+    assert weighted_rows[model.support_].all()
 
 
 @pytest.mark.parametrize(

@@ -196,21 +196,21 @@ def refused(path, match=None):
 
 
 def test_truncated_files(file):
-    whole = file.read_bytes()
-    for size in {*range(64), *range(64, len(whole), 37), len(whole) - 1}:
-        file.write_bytes(whole[:size])
+    content = file.read_bytes()
+    for size in {*range(64), *range(64, len(content), 37), len(content) - 1}:
+        file.write_bytes(content[:size])
         refused(file)
-    file.write_bytes(whole + b"\0")
+    file.write_bytes(content + b"\0")
     refused(file)
 
 
 def test_flipped_bits_are_detected_or_harmless(file):
-    whole, model = file.read_bytes(), load_model(file)
+    content, model = file.read_bytes(), load_model(file)
     rng = np.random.default_rng(0)
     survived = 0
-    for at in range(0, len(whole), 2):
-        blob = bytearray(whole)
-        blob[at] ^= 1 << int(rng.integers(8))
+    for position in range(0, len(content), 2):
+        blob = bytearray(content)
+        blob[position] ^= 1 << int(rng.integers(8))
         file.write_bytes(blob)
         try:
             loaded = load_model(file)
@@ -358,24 +358,24 @@ def test_new_files_respect_the_umask(umask, mode, tmp_path):
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444, 0o755])
 def test_replaced_file_keeps_its_permissions(mode, tmp_path, monkeypatch):
     """The temporary file never has wider permissions than the target."""
-    path, seen, fsync = tmp_path / "file", [], os.fsync
+    path, modes, fsync = tmp_path / "file", [], os.fsync
     path.touch()
     path.chmod(mode)
 
     def look(*args):
-        seen.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
+        modes.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
         return fsync(*args)
 
     monkeypatch.setattr(os, "fsync", look)
-    monkeypatch.setattr(os, "chown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777))
+    monkeypatch.setattr(os, "chown", lambda *args: modes.append(os.fstat(args[0]).st_mode & 0o777))
     before = os.umask(0o002)
     try:
         save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert seen
-    assert all(found & ~mode == 0 for found in seen)
+    assert modes
+    assert all(seen_mode & ~mode == 0 for seen_mode in modes)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
@@ -388,10 +388,10 @@ def test_group_permissions_if_the_group_cannot_be_set(tmp_path, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     def of_another_group(place, **settings):
-        found = real(place, **settings)
+        status = real(place, **settings)
         if isinstance(place, Path) and place.name == "file" and not settings:
-            return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
-        return found
+            return os.stat_result((*status[:5], status.st_gid + 1, *status[6:]))
+        return status
 
     monkeypatch.setattr(os, "chown", not_ones_own)
     monkeypatch.setattr(atomic_files.os, "stat", of_another_group)
@@ -403,16 +403,16 @@ def test_group_permissions_if_the_group_cannot_be_set(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.name != "posix", reason="folders of this system cannot be synced")
 def test_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
     """Otherwise a power loss may undo the rename."""
-    done, fsync, replace = [], os.fsync, os.replace
+    events, fsync, replace = [], os.fsync, os.replace
 
     def sync(handle):
-        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        events.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "replace", lambda *names: (done.append("rename"), replace(*names)))
+    monkeypatch.setattr(os, "replace", lambda *names: (events.append("rename"), replace(*names)))
     save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
-    assert done == ["file", "rename", "folder"]
+    assert events == ["file", "rename", "folder"]
 
 
 def test_longest_file_names(tmp_path):

@@ -79,8 +79,8 @@ def test_scikit_learn_checks(estimator, check):
 def objective(loss, model, X, y, alpha):
     """J of a multiclass model by its formula, from the attributes coef_ and intercept_."""
     z = X @ model.coef_.T + model.intercept_
-    own = z[np.arange(len(y)), y][:, None]
-    ahead = z - own
+    z_true = z[np.arange(len(y)), y][:, None]
+    ahead = z - z_true
     other = np.arange(z.shape[1]) != y[:, None]
     value = {
         "hinge": lambda: (ahead + other).max(axis=1),
@@ -556,9 +556,9 @@ def test_command_with_several_classes(table, tmp_path, capsys):
     code, out, _ = run(capsys, "evaluate", model, table)
     assert "macro F1" in out
     assert "versicolor" in out
-    found = json.loads(run(capsys, "evaluate", model, table, "--json")[1])
-    assert found["accuracy"] == pytest.approx(fitted.score(frame, NAMES))
-    assert found["classes"]["setosa"]["rows"] == 50
+    metrics = json.loads(run(capsys, "evaluate", model, table, "--json")[1])
+    assert metrics["accuracy"] == pytest.approx(fitted.score(frame, NAMES))
+    assert metrics["classes"]["setosa"]["rows"] == 50
     code, out, _ = run(capsys, "certify", model, table, "--json", "--quiet")
     assert (code, json.loads(out)["verdict"]) == (0, "certified")
 

@@ -61,20 +61,20 @@ def test_thresholds_are_optimal(metric, rows):
     def cost(t):
         return weight @ COSTS[metric](np.searchsorted(t, z), grade)
 
-    found = thresholds(z, grade, weight, metric)
-    assert found.shape == (len(labels) - 1,)
-    assert (np.diff(found) >= 0).all()
+    cuts_found = thresholds(z, grade, weight, metric)
+    assert cuts_found.shape == (len(labels) - 1,)
+    assert (np.diff(cuts_found) >= 0).all()
     places = [z.min() - 1, *(np.unique(z) + 0.5)]
     best = min(cost(np.array(t)) for t in combinations_with_replacement(places, len(labels) - 1))
-    assert cost(found) == pytest.approx(best, abs=1e-12)
-    assert not np.isin(found, z).any()
+    assert cost(cuts_found) == pytest.approx(best, abs=1e-12)
+    assert not np.isin(cuts_found, z).any()
     twice = np.repeat(np.arange(len(z)), 2)
-    np.testing.assert_allclose(thresholds(z[twice], grade[twice], weight[twice] / 2, metric), found)
+    np.testing.assert_allclose(thresholds(z[twice], grade[twice], weight[twice] / 2, metric), cuts_found)
 
 
 def test_thresholds_of_separated_grades_are_midpoints():
-    found = thresholds(np.array([0.0, 1.0, 2.0, 4.0]), np.array([0, 0, 1, 2]), None, "absolute")
-    assert found.tolist() == [1.5, 3.0]
+    cuts_found = thresholds(np.array([0.0, 1.0, 2.0, 4.0]), np.array([0, 0, 1, 2]), None, "absolute")
+    assert cuts_found.tolist() == [1.5, 3.0]
 
 
 def test_thresholds_minimize_the_training_error(graded):

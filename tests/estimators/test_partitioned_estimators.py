@@ -126,14 +126,14 @@ def same(one, other):
 def says_the_same(case, model, elsewhere, wrap=np.asarray):
     """Check that predictions and scores of remote rows equal those of local rows."""
     _, y, more = CASES[case]
-    at = {k: v for k, v in more.items() if k == "lengths"}
+    lengths = {k: v for k, v in more.items() if k == "lengths"}
     for name in (name for name in SAID if hasattr(model, name)):
-        here, there = getattr(model, name)(X, **at), getattr(model, name)(elsewhere, **at)
-        assert type(there) is np.ndarray
-        assert np.array_equal(here, there) or np.allclose(here, there, rtol=1e-12, atol=1e-12), name
+        local, remote = getattr(model, name)(X, **lengths), getattr(model, name)(elsewhere, **lengths)
+        assert type(remote) is np.ndarray
+        assert np.array_equal(local, remote) or np.allclose(local, remote, rtol=1e-12, atol=1e-12), name
     if y is not None:
-        there = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
-        assert np.isclose(model.score(X, y, **more), there, rtol=1e-12)
+        remote = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
+        assert np.isclose(model.score(X, y, **more), remote, rtol=1e-12)
 
 
 # ---------------------------------------------------------------- local partitions
@@ -146,13 +146,13 @@ def test_gathered_rows_give_bitwise_equal_models(case):
 
 @each_case
 def test_remote_rows_give_certified_models(case):
-    here, there = fit(case, X), fit(case, spread(X, Away()))
-    assert there.result_.status == "converged"
-    assert abs(there.objective_ - here.objective_) <= max(here.gap_, there.gap_) + 1e-12
-    assert there.n_samples_fit_ == here.n_samples_fit_
-    assert there.n_features_in_ == P
-    assert there.weighted_ == here.weighted_
-    says_the_same(case, there, spread(X, Away()))
+    local, remote = fit(case, X), fit(case, spread(X, Away()))
+    assert remote.result_.status == "converged"
+    assert abs(remote.objective_ - local.objective_) <= max(local.gap_, remote.gap_) + 1e-12
+    assert remote.n_samples_fit_ == local.n_samples_fit_
+    assert remote.n_features_in_ == P
+    assert remote.weighted_ == local.weighted_
+    says_the_same(case, remote, spread(X, Away()))
 
 
 @pytest.mark.parametrize("case", ["counted", "grades", "hierarchy"])
@@ -255,12 +255,12 @@ def client():
 def test_dask_arrays_give_bitwise_equal_models(client):
     import dask.array as da
 
-    def there(thing):
+    def as_dask(thing):
         return da.from_array(np.asarray(thing), chunks=(40, *np.shape(thing)[1:]))
 
     rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # the rows are split as in ENDS
     for case in ("classes", "counted", "outputs together", "novelty", "grades", "ranking", "tagging"):
-        wrap = np.asarray if case == "tagging" else there
+        wrap = np.asarray if case == "tagging" else as_dask
         model = fit(case, rows, wrap, tol=0.1)  # a hundred times smaller tol takes twice the rounds
         assert same(model, fit(case, spread(X, Away()), tol=0.1)), case
         if case in ("classes", "novelty", "ranking", "tagging"):
@@ -295,9 +295,9 @@ def test_dask_standardizes(client):
     far = X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 1e6, 0.0, 5.0]
     settings = {"alpha": 1e-2, "standardize": True, "class_weight": "balanced", "tol": 1e-6}
     model = LinearClassifier("logistic", **settings).fit(da.from_array(far, chunks=(40, P)), HIGH, SOME)
-    here = LinearClassifier("logistic", **settings).fit(far, HIGH, SOME)
-    assert np.allclose(model.scale_, here.scale_, rtol=1e-12)
-    assert np.isclose(model.objective_, here.objective_, rtol=1e-5)
+    local = LinearClassifier("logistic", **settings).fit(far, HIGH, SOME)
+    assert np.allclose(model.scale_, local.scale_, rtol=1e-12)
+    assert np.isclose(model.objective_, local.objective_, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -307,9 +307,9 @@ def test_dask_in_a_pipeline(client):
     rows = da.from_array(X, chunks=(40, P))
     scale = FunctionTransformer(lambda X: X / 2)  # any function that Dask applies per partition
     model = make_pipeline(scale, LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=40))
-    here = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
-    assert np.allclose(model[-1].coef_, here.coef_, rtol=1e-9)
-    assert np.isclose(model.score(rows, Z), here.score(X / 2, Z))
+    local = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
+    assert np.allclose(model[-1].coef_, local.coef_, rtol=1e-9)
+    assert np.isclose(model.score(rows, Z), local.score(X / 2, Z))
 
 
 # ---------------------------------------------------------------- the command
@@ -437,8 +437,8 @@ def test_command_on_dask(client, tables, tmp_path, run):
     frame.rename(columns={"a": "z"}).to_parquet(tmp_path / "other.parquet")
 
     def fit(name, *options, data=files):
-        at = ["--dask", client.scheduler.address, "--loss", "f1", "--lam", 0.1]
-        return run("fit", *at, *data, "-o", tmp_path / name, *options)
+        fixed = ["--dask", client.scheduler.address, "--loss", "f1", "--lam", 0.1]
+        return run("fit", *fixed, *data, "-o", tmp_path / name, *options)
 
     code, out, err = fit("whole", "--report", tmp_path / "page.html", "--quiet")
     assert (code, out, err) == (0, "", "")
@@ -484,23 +484,25 @@ def test_command_on_mpi_ranks(tables, tmp_path, run):
         pytest.skip("no mpiexec beside this Python")
 
     def fit(data, name, *options):
-        given = ["--loss", "f1", "--lam", "0.1", "-o", str(tmp_path / name), *options]
-        command = ["mpiexec", "-n", "2", "riskmin", "fit", "--mpi", str(tables / data), *given]
+        arguments = ["--loss", "f1", "--lam", "0.1", "-o", str(tmp_path / name), *options]
+        command = ["mpiexec", "-n", "2", "riskmin", "fit", "--mpi", str(tables / data), *arguments]
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         return subprocess.run(
             command, env=os.environ | {"PATH": places}, capture_output=True, text=True, timeout=120
         )
 
-    done = fit("all.rsk", "ranks", "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "0")
-    assert done.returncode == 0, done.stderr
+    completed = fit("all.rsk", "ranks", "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "0")
+    assert completed.returncode == 0, completed.stderr
     assert (
-        done.stdout.count("objective") == done.stdout.count("f1 on all.rsk") + 1 == 2
+        completed.stdout.count("objective") == completed.stdout.count("f1 on all.rsk") + 1 == 2
     )  # printed by one rank only
     assert run("certify", tmp_path / "ranks", tables / "all.rsk")[0] == 0
     assert (tmp_path / "run.ckpt").exists()
-    done = fit("all.rsk", "scaled", "--standardize")
-    assert (done.returncode, "divided by their standard deviations" in done.stdout) == (0, True), done.stderr
+    completed = fit("all.rsk", "scaled", "--standardize")
+    assert (completed.returncode, "divided by their standard deviations" in completed.stdout) == (0, True), (
+        completed.stderr
+    )
     assert run("certify", tmp_path / "scaled", tables / "all.rsk")[0] == 0
-    done = fit("other.csv", "none", "--target", "nothing")
-    assert (done.returncode, done.stderr.count("riskmin:")) == (2, 1), done.stderr
-    assert "there is no column 'nothing'" in done.stderr
+    completed = fit("other.csv", "none", "--target", "nothing")
+    assert (completed.returncode, completed.stderr.count("riskmin:")) == (2, 1), completed.stderr
+    assert "there is no column 'nothing'" in completed.stderr

@@ -108,12 +108,12 @@ def agree(ours, scaler, inner, X):
     assert np.allclose(ours.scale_, scaler.scale_, rtol=1e-12)
     assert np.allclose(ours.coef_ * ours.scale_, inner.coef_, atol=2e-3 * (1 + abs(inner.coef_).max()))
     name = "decision_function" if hasattr(ours, "decision_function") else "predict"
-    z, at = getattr(ours, name)(X), getattr(inner, name)(scaler.transform(X))
+    z, z_inner = getattr(ours, name)(X), getattr(inner, name)(scaler.transform(X))
     if name == "decision_function" and (
         z.ndim == 2 or ours.task == "ranking"
     ):  # these scores are only compared
-        z, at = z - z.mean(axis=-1, keepdims=True), at - at.mean(axis=-1, keepdims=True)
-    assert np.allclose(z, at, atol=2e-3 * (1 + abs(at).max()))
+        z, z_inner = z - z.mean(axis=-1, keepdims=True), z_inner - z_inner.mean(axis=-1, keepdims=True)
+    assert np.allclose(z, z_inner, atol=2e-3 * (1 + abs(z_inner).max()))
 
 
 # ---------------------------------------------------------------- the problem of a pipeline
@@ -264,11 +264,11 @@ def test_searches_standardize_each_fold(search, single, y):
     wide, folds = np.c_[X, np.ones(N)], KFold(3, shuffle=True, random_state=0)
     wide[0, -1] = 50.0  # constant except in one fold
     params = {k: v for k, v in single.get_params().items() if k in ("loss", "regularizer")}
-    found = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-8, **params).fit(wide, y)
-    for k, alpha in enumerate(found.alphas_):
+    fitted = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-8, **params).fit(wide, y)
+    for k, alpha in enumerate(fitted.alphas_):
         chained = make_pipeline(StandardScaler(), clone(single).set_params(alpha=alpha, tol=1e-8))
-        assert np.allclose(found.scores_[:, k], cross_val_score(chained, wide, y, cv=folds), atol=1e-4)
-    assert np.array_equal(found.scale_, found.best_estimator_.scale_)
+        assert np.allclose(fitted.scores_[:, k], cross_val_score(chained, wide, y, cv=folds), atol=1e-4)
+    assert np.array_equal(fitted.scale_, fitted.best_estimator_.scale_)
     grid = search(n_alphas=3, cv=folds, standardize=True, **params).fit(wide, y).alphas_
     scaled = search(n_alphas=3, cv=folds, **params).fit(StandardScaler().fit_transform(wide), y).alphas_
     assert np.allclose(grid, scaled, rtol=1e-6)
@@ -278,24 +278,24 @@ def test_searches_standardize_each_fold(search, single, y):
 @pytest.mark.parametrize("case", CASES)
 def test_remote_rows(case):
     model, y, more = CASES[case]
-    here = standardizing(model).fit(X, y, **more)
-    there = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
-    assert np.allclose(there.scale_, here.scale_, rtol=1e-13)
-    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
-    assert there.lower_bound_ <= here.objective_ * (1 + 1e-12)
+    local = standardizing(model).fit(X, y, **more)
+    remote = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
+    assert np.allclose(remote.scale_, local.scale_, rtol=1e-13)
+    assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
+    assert remote.lower_bound_ <= local.objective_ * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("reg", ["qnorm", "entropy", "l1"])
 def test_remote_rows_with_other_regularizers(reg):
     model = LinearClassifier("logistic", alpha=1e-2, regularizer=reg)
-    here, there = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
-    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    local, remote = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
+    assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
 
 
 def test_processes():
     model = LinearClassifier(alpha=1e-2, standardize=True, class_weight="balanced")
-    there = clone(model).fit(spread(X, Processes(n_workers=2)), HIGH, SOME)
-    assert np.allclose(there.scale_, clone(model).fit(X, HIGH, SOME).scale_, rtol=1e-13)
+    remote = clone(model).fit(spread(X, Processes(n_workers=2)), HIGH, SOME)
+    assert np.allclose(remote.scale_, clone(model).fit(X, HIGH, SOME).scale_, rtol=1e-13)
 
 
 # ---------------------------------------------------------------- files and proofs
@@ -396,12 +396,12 @@ def test_paths_and_searches_standardize(table, tmp_path, run):
     code, out, _ = run(
         "path", table, "--standardize", "--reg", "l1", "--loss", "logistic", "--n-lams", 3, "--json"
     )
-    found = json.loads(out)
-    assert (code, found["standardized"]) == (0, True)
+    output = json.loads(out)
+    assert (code, output["standardized"]) == (0, True)
     _, inner = pipeline(
-        LinearClassifier("logistic", alpha=found["path"][1]["lam"], regularizer="l1"), X, HIGH, {}
+        LinearClassifier("logistic", alpha=output["path"][1]["lam"], regularizer="l1"), X, HIGH, {}
     )
-    assert found["path"][1]["objective"] == pytest.approx(inner.objective_, rel=2e-3)
+    assert output["path"][1]["objective"] == pytest.approx(inner.objective_, rel=2e-3)
     code, out, _ = run("path", table, "--standardize", "--n-lams", 2, "-o", tmp_path / "page.html")
     assert (code, "divided by their standard deviations" in out) == (0, True)
     assert "standardized" in (tmp_path / "page.html").read_text()
@@ -430,40 +430,40 @@ def test_moments(form, weights):
     rows = np.where(RNG.random((200, 6)) < 0.5, RNG.normal(size=(200, 6)) + 3, 0.0)
     rows[:, 0], rows[:, 1] = 7.0, 0.0
     c = RNG.integers(0, 3, 200).astype(float)
-    given = form(rows)
-    numbers = given.toarray() if sp.issparse(given) else np.asarray(given, dtype=float)
+    matrix = form(rows)
+    numbers = matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix, dtype=float)
     others = RNG.random(200)
     used = {"own": c, "equal": (c > 0).astype(float), "others": others}[weights]
     argument = {"own": True, "equal": False, "others": others}[weights]
     n_shards = 1 if form is sp.csc_array else 3
-    found = of_columns(given, argument, c, n_shards)
+    moments = of_columns(matrix, argument, c, n_shards)
     mean = np.average(numbers, axis=0, weights=used)
     variance = np.average((numbers - mean) ** 2, axis=0, weights=used)
     live = numbers[used > 0]
-    assert np.allclose(found.mean, mean, rtol=1e-12)
-    assert np.allclose(found.variance, variance, rtol=1e-11, atol=1e-26)
-    assert np.array_equal(found.minimum, live.min(0))
-    assert np.array_equal(found.maximum, live.max(0))
-    assert found.constant.tolist() == [True, True, False, False, False, False]
-    assert found.scale[:2].tolist() == [1.0, 1.0]
+    assert np.allclose(moments.mean, mean, rtol=1e-12)
+    assert np.allclose(moments.variance, variance, rtol=1e-11, atol=1e-26)
+    assert np.array_equal(moments.minimum, live.min(0))
+    assert np.array_equal(moments.maximum, live.max(0))
+    assert moments.constant.tolist() == [True, True, False, False, False, False]
+    assert moments.scale[:2].tolist() == [1.0, 1.0]
 
 
 def test_moments_are_accurate():
     noise = RNG.normal(size=(5000, 3))
     rows = noise * [1.0, 1e-3, 1e6] + [1e9, 1e5, 0.0]
-    found = of_columns(rows, n_shards=4)
+    moments = of_columns(rows, n_shards=4)
     exact = np.std((rows - [1e9, 1e5, 0.0]).astype(np.longdouble), axis=0).astype(float)
-    assert np.allclose(found.deviation, exact, rtol=1e-9)
+    assert np.allclose(moments.deviation, exact, rtol=1e-9)
     wobble = np.full((50, 1), 0.1) * (1 + np.finfo(float).eps * RNG.integers(0, 2, (50, 1)))
-    assert found.constant.tolist() == [False] * 3
+    assert moments.constant.tolist() == [False] * 3
     assert of_columns(wobble).constant.tolist() == [True]
 
 
 def test_duplicate_entries_are_summed():
     twice = sp.csr_array((np.ones(4), [0, 0, 1, 1], [0, 2, 3, 4]), shape=(3, 2))
-    found = of_columns(twice)
-    assert np.allclose(found.mean, twice.toarray().mean(0))
-    assert np.allclose(found.deviation, twice.toarray().std(0))
+    moments = of_columns(twice)
+    assert np.allclose(moments.mean, twice.toarray().mean(0))
+    assert np.allclose(moments.deviation, twice.toarray().std(0))
 
 
 # ---------------------------------------------------------------- rescaled regularizers
@@ -478,8 +478,8 @@ def test_rescaled_weights(reg):
     assert outer.value(v) == pytest.approx(reg.value(sizes * v))
     assert outer.conjugate(u) == pytest.approx(reg.conjugate(u / sizes))
     assert outer.value(v) + outer.conjugate(u) >= u @ v - 1e-12
-    at = outer.conjugate_grad(u) if not isinstance(reg, L1) else np.zeros(3)
-    assert outer.value(at) + outer.conjugate(u) == pytest.approx(u @ at)
+    minimizer = outer.conjugate_grad(u) if not isinstance(reg, L1) else np.zeros(3)
+    assert outer.value(minimizer) + outer.conjugate(u) == pytest.approx(u @ minimizer)
     assert outer.prox(v, 0.0) == pytest.approx(v)
     assert outer.scaled(1 / sizes) is reg
     with pytest.raises(UnsupportedProblem, match="the proximal points of Rescaled"):

@@ -129,8 +129,8 @@ def test_predictions_and_marginals_agree_with_enumeration(fitted, constraints):
     model.__dict__.update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
     forbidden = {tuple(None if a is None else "ABC".index(a) for a in pair) for pair in constraints or []}
     X = sentences(8, seed=1)[0]
-    said, chances = model.predict(X), model.predict_marginals(X)
-    for x, labels, rows in zip(X, said, chances, strict=True):
+    predicted, chances = model.predict(X), model.predict_marginals(X)
+    for x, labels, rows in zip(X, predicted, chances, strict=True):
         ways = [
             y
             for y in itertools.product(range(3), repeat=len(x))
@@ -234,9 +234,9 @@ def test_constraints_are_never_violated(seed, lengths):
     bioes = [*BIO, "E-NP", "E-VP", "S-NP", "S-VP"]
     for classes, scheme, follows in ((BIO, "bio", follows_bio), (bioes, "bioes", follows_bioes)):
         model, rng = random_tagger(classes, scheme, seed)
-        said = model.predict([rng.normal(size=(length, 4)) for length in lengths])
-        assert all(follows(labels) for labels in said)
-        assert [len(labels) for labels in said] == lengths
+        predicted = model.predict([rng.normal(size=(length, 4)) for length in lengths])
+        assert all(follows(labels) for labels in predicted)
+        assert [len(labels) for labels in predicted] == lengths
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ def test_matrices_give_the_same_model(fitted):
     for matrix in (M, M.toarray(), csr_matrix(M)):
         model = ChainTagger("crf", alpha=1e-2).fit(matrix, flat, lengths=lengths)
         assert model.objective_ == pytest.approx(fitted.objective_, rel=1e-9)
-        said = model.predict(matrix, lengths=lengths)
-        assert isinstance(said, np.ndarray)
-        assert said.tolist() == [label for labels in fitted.predict(X) for label in labels]
+        predicted = model.predict(matrix, lengths=lengths)
+        assert isinstance(predicted, np.ndarray)
+        assert predicted.tolist() == [label for labels in fitted.predict(X) for label in labels]
         assert model.predict_marginals(matrix, lengths=lengths).shape == (len(flat), 3)
         assert model.score(matrix, flat, lengths=lengths) == fitted.score(X, y)
     rows = np.split(M.toarray(), np.cumsum(lengths)[:-1])
@@ -428,7 +428,7 @@ def test_files_keep_the_model(fitted, tmp_path):
 
 # ---------------------------------------------------------------- chunks
 @pytest.mark.parametrize(
-    ("labels", "found"),
+    ("labels", "expected"),
     [
         ("O I-NP I-NP O", [(1, 3, "NP")]),
         ("I-NP B-NP I-NP", [(0, 1, "NP"), (1, 3, "NP")]),
@@ -440,16 +440,16 @@ def test_files_keep_the_model(fitted, tmp_path):
         ("", []),
     ],
 )
-def test_chunks_agree_with_conlleval(labels, found):
-    assert chunks(labels.split()) == found
+def test_chunks_agree_with_conlleval(labels, expected):
+    assert chunks(labels.split()) == expected
 
 
 def test_chunks_are_counted_by_type():
     true = [["B-NP", "I-NP", "O", "B-VP"], ["B-NP", "B-NP"]]
-    said = [["B-NP", "I-NP", "I-NP", "B-VP"], ["B-NP", "I-NP"]]
+    predicted = [["B-NP", "I-NP", "I-NP", "B-VP"], ["B-NP", "I-NP"]]
     # predicted: NP(0-3), VP(3), NP(0-2); only VP is correct
-    assert chunk_counts(true, said) == {"NP": ChunkCount(3, 2, 0), "VP": ChunkCount(1, 1, 1)}
-    assert chunk_f1(true, said) == 2 * 1 / (4 + 3)
+    assert chunk_counts(true, predicted) == {"NP": ChunkCount(3, 2, 0), "VP": ChunkCount(1, 1, 1)}
+    assert chunk_f1(true, predicted) == 2 * 1 / (4 + 3)
     assert chunk_f1(true, true) == 1
     assert chunk_f1([["O"]], [["O"]]) == 0
     count = ChunkCount(4, 3, 1)
@@ -458,7 +458,7 @@ def test_chunks_are_counted_by_type():
 
 
 @pytest.mark.parametrize(
-    ("true", "said", "message"),
+    ("true", "predicted", "message"),
     [
         ([["O"]], [], "y_true has 1 sequences and y_pred 0"),
         ([["O"]], [["O", "O"]], "sequence 0 has 1 true labels and 2 predicted"),
@@ -466,9 +466,9 @@ def test_chunks_are_counted_by_type():
         (["O"], ["O"], "must come in sequences"),
     ],
 )
-def test_labels_without_chunks_are_refused(true, said, message):
+def test_labels_without_chunks_are_refused(true, predicted, message):
     with pytest.raises(ValueError, match=message):
-        chunk_f1(true, said)
+        chunk_f1(true, predicted)
 
 
 # ---------------------------------------------------------------- files of sentences
@@ -559,10 +559,10 @@ def test_command_with_a_tagger(tmp_path, corpus, run):
     assert [len(row) for row in rows] == [5] * 8 + [0] + [5] * 2
     assert all(sum(row) == pytest.approx(1) for row in rows if row)
     code, out, _ = run("evaluate", model, corpus, "--json")
-    found = json.loads(out)
-    assert found["accuracy"] == 1
-    assert found["chunks"]["all"]["F1"] == 1
-    assert found["chunks"]["NP"] == {
+    metrics = json.loads(out)
+    assert metrics["accuracy"] == 1
+    assert metrics["chunks"]["all"]["F1"] == 1
+    assert metrics["chunks"]["NP"] == {
         "precision": 1,
         "recall": 1,
         "F1": 1,

@@ -12,23 +12,23 @@ STRIKES = [full, over_quota, broken, out_of_memory]
 
 def points(operation):
     """All failures of the calls of an operation, as settings of `Faults`."""
-    found = []
+    failures = []
     for strike in STRIKES:
         allocations = strike is out_of_memory
         with operation.folder() as folder, Faults(allocations=allocations).installed() as faults:
             operation.act(folder)
         for k in range(1, len(faults.calls) + 1):
-            found.append({"at": k, "strike": strike, "allocations": allocations})
+            failures.append({"at": k, "strike": strike, "allocations": allocations})
             if strike is full:  # the disk stays full, starting before or after the call
-                found += [
+                failures += [
                     {"at": k, "strike": strike, "lasting": True, "after": after} for after in (False, True)
                 ]
-    return found
+    return failures
 
 
-def sample(found, n, seed):
+def sample(points, n, seed):
     """A reproducible random sample of the points."""
-    return random.Random(seed).sample(found, min(n, len(found)))
+    return random.Random(seed).sample(points, min(n, len(points)))
 
 
 def fail(operation, settings):
@@ -38,15 +38,15 @@ def fail(operation, settings):
         try:
             with faults.installed():
                 operation.act(folder)
-        except (ValueError, OSError, MemoryError, Refused) as found:
-            error = found
+        except (ValueError, OSError, MemoryError, Refused) as caught:
+            error = caught
         operation.check(folder, done=error is None, tidy=faults.struck not in REMOVING)
         if error is not None and faults.strike is not out_of_memory:
-            said(error, operation)
+            check_message(error, operation)
     return faults.struck
 
 
-def said(error, operation):
+def check_message(error, operation):
     """Check that the error is one sentence that names the path."""
     text = str(error).strip()
     assert "\n" not in text
@@ -57,16 +57,16 @@ def said(error, operation):
 # ---------------------------------------------------------------- checkpoints
 def checkpoint_points(family, folder):
     """All calls of a run that writes a checkpoint after every iteration."""
-    found = []
+    failures = []
     for strike in (full, broken, out_of_memory):
         allocations = strike is out_of_memory
         path = folder / f"count {strike.__name__}"
         with Faults(allocations=allocations).installed() as faults:
             family.run(path)
-        found += [
+        failures += [
             {"at": k + 1, "strike": strike, "allocations": allocations} for k in range(len(faults.calls))
         ]
-    return found
+    return failures
 
 
 def fail_checkpoint(family, settings, folder):

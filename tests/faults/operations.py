@@ -156,13 +156,13 @@ class Operation:
             Whether leftover files are an error.
         """
         before, after = self.states
-        found = self.seen(folder)
-        for name, content in found.items():
+        contents = self.seen(folder)
+        for name, content in contents.items():
             assert content in (before[name], after[name]), (
                 f"{name} is neither old nor new: {str(content)[:99]!r}"
             )
         if done:
-            assert found == after
+            assert contents == after
         if tidy:
             assert self.names(folder) <= self.known
         self.act(folder)

@@ -83,10 +83,10 @@ class Faults:
             self.strike(name)
             if taken:
                 return taken
-        found = f(*args, **settings)
+        result = f(*args, **settings)
         if now and self.after:
             self.strike(name)
-        return found
+        return result
 
     @contextmanager
     def installed(self):
@@ -113,10 +113,10 @@ class _Os:
         self.faults = faults
 
     def __getattr__(self, name):
-        found = getattr(os, name)
+        attribute = getattr(os, name)
         if name not in COUNTED:
-            return found
-        return lambda *args, **settings: self.faults.call(name, found, *args, **settings)
+            return attribute
+        return lambda *args, **settings: self.faults.call(name, attribute, *args, **settings)
 
 
 def _raw(faults):
@@ -154,9 +154,9 @@ class Disk(Faults):
         if name == "write":
             self.unsynced.add(self.opened[f.__self__.fileno()])
         undo = self._undo(name, *args[:2])
-        found = super().call(name, f, *args, **settings)
+        result = super().call(name, f, *args, **settings)
         if name == "open":
-            self.opened[found] = Path(args[0])
+            self.opened[result] = Path(args[0])
         if name == "fsync":
             path = self.opened[args[0]]
             self.unsynced.discard(path)
@@ -164,7 +164,7 @@ class Disk(Faults):
         if undo is not None:
             self.undo.append((Path(args[0]).parent, undo))
             self._renamed(name, *args[:2])
-        return found
+        return result
 
     def _undo(self, name, one, other=None):
         """A function that undoes a change of names; None if nothing changed."""
@@ -172,13 +172,13 @@ class Disk(Faults):
             return lambda: self.exchange(one, other)
         if name in ("rename", "replace"):
             one, other = Path(one), Path(other)
-            kept = self._keep(other) if other.is_file() else None
-            return lambda: (other.rename(one), kept and shutil.move(kept, other))
+            backup = self._keep(other) if other.is_file() else None
+            return lambda: (other.rename(one), backup and shutil.move(backup, other))
         if name == "open" and not Path(one).exists():
             return lambda: Path(one).unlink(missing_ok=True)
         if name == "unlink" and Path(one).is_file():
-            kept = self._keep(Path(one))
-            return lambda: shutil.move(kept, one)
+            backup = self._keep(Path(one))
+            return lambda: shutil.move(backup, one)
         if name == "mkdir":
             return lambda: shutil.rmtree(one)
         return Path(one).mkdir if name == "rmdir" and Path(one).is_dir() else None

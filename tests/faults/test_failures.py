@@ -22,9 +22,9 @@ def each(names):
 @each(OPERATIONS)
 def test_failing_calls(name):
     operation = OPERATIONS[name]
-    found = points(operation)
-    assert len(found) > 20
-    for settings in sample(found, 5, seed=1):
+    failures = points(operation)
+    assert len(failures) > 20
+    for settings in sample(failures, 5, seed=1):
         assert fail(operation, settings) is not None
 
 
@@ -33,7 +33,7 @@ def test_every_failing_call_of_a_replacement():
     """All calls of the operation that replaces existing data."""
     operation = OPERATIONS["convert --force npz"]
     struck = [
-        fail(operation, found) for found in points(operation) if found["strike"] is full and len(found) == 3
+        fail(operation, point) for point in points(operation) if point["strike"] is full and len(point) == 3
     ]
     assert {"mkdir", "open", "write", "fsync", "exchange", "unlink", "rmdir"} <= set(struck)
 
@@ -41,9 +41,9 @@ def test_every_failing_call_of_a_replacement():
 @each(FAMILIES)
 def test_failing_calls_of_checkpoints(name, tmp_path):
     family = FAMILIES[name]
-    found = checkpoint_points(family, tmp_path)
-    assert len(found) > 30
-    for k, settings in enumerate(sample(found, 2, seed=2)):
+    failures = checkpoint_points(family, tmp_path)
+    assert len(failures) > 30
+    for k, settings in enumerate(sample(failures, 2, seed=2)):
         fail_checkpoint(family, settings, tmp_path / str(k))
 
 

@@ -20,14 +20,14 @@ def kill(kills, *kinds):
     """Run kills of these kinds in a separate single-threaded process; returns how many signals were sent."""
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     options = [option for kind in kinds for option in ("--kind", kind)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "faults.kills", "--kills", str(kills), "--seed", "3", *options],
         capture_output=True, text=True, check=False, timeout=120,
         env=os.environ | {"PYTHONPATH": modules, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return json.loads(done.stdout.splitlines()[-1])["struck, and all intact or resumed"]
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr == ""
+    return json.loads(completed.stdout.splitlines()[-1])["struck, and all intact or resumed"]
 
 
 def test_kills():
@@ -56,9 +56,9 @@ def test_lost_content_is_detected():
         "for k in range(40): kills.kill_operation('text', signal.SIGKILL, random.Random(k))\n"
     )
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
         env=os.environ | {"PYTHONPATH": modules},
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "out.txt is neither old nor new" in done.stderr
+    assert completed.returncode == 1
+    assert "out.txt is neither old nor new" in completed.stderr

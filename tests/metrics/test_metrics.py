@@ -26,10 +26,10 @@ lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, ma
 
 def over_orders(y, z, measure):
     """The mean of a measure of ordered grades over all orders consistent with the scores."""
-    found = [
+    values = [
         measure(y[list(p)]) for p in permutations(range(len(y))) if all(z[a] >= z[b] for a, b in pairwise(p))
     ]
-    return np.mean(found)
+    return np.mean(values)
 
 
 def dcg(y, k):
@@ -57,8 +57,8 @@ def test_precision_and_recall_break_even():
     rng = np.random.default_rng(0)
     y = rng.random(200) < 0.3
     z = rng.standard_normal(200) + y
-    said = z > np.sort(z)[-y.sum() - 1]
-    assert prbep_score(y, z) == precision_score(y, said) == recall_score(y, said)
+    predicted = z > np.sort(z)[-y.sum() - 1]
+    assert prbep_score(y, z) == precision_score(y, predicted) == recall_score(y, predicted)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [-1.0, 1.0], [False, True], ["no", "yes"], [3, 7]])

