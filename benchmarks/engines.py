@@ -54,7 +54,7 @@ def measure(executor, floats, rounds):
     return times
 
 
-def told(executor, floats, rounds):
+def latencies(executor, floats, rounds):
     """Minimum and median seconds, for one float and for `floats` floats."""
     seconds = [measure(executor, size, rounds) for size in (1, floats)]
     return [f(times) for times in seconds for f in (min, np.median)]
@@ -81,7 +81,7 @@ def rank(ordered, floats, rounds):
     from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd(ordered=ordered)
-    seconds = told(settings(shards()), floats, rounds)
+    seconds = latencies(settings(shards()), floats, rounds)
     if settings.rank == 0:
         print(json.dumps(seconds))
 
@@ -103,7 +103,7 @@ def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
     ):
         for ordered in orders:
             executor = DaskExecutor(client, ordered=ordered)(shards(workers))
-            yield f"`DaskExecutor(ordered={ordered})`", told(executor, floats, rounds)
+            yield f"`DaskExecutor(ordered={ordered})`", latencies(executor, floats, rounds)
             executor.close()
 
 
@@ -117,7 +117,7 @@ def rows(only, floats, rounds):
     for name, settings in local.items():
         if name in only:
             executor = settings(shards())
-            yield f"`{type(executor).__name__}`", told(executor, floats, rounds)
+            yield f"`{type(executor).__name__}`", latencies(executor, floats, rounds)
             del executor
     if "mpi" in only:
         yield from on_mpi(floats, rounds)

@@ -245,7 +245,7 @@ def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None =
     return -999, "no end"
 
 
-def failure_of(code: int, stderr: str) -> str | None:
+def judged(code: int, stderr: str) -> str | None:
     """The kind of failure of a command, or None."""
     if code == -999:
         return "no end"
@@ -291,7 +291,7 @@ def main() -> int:
         for k in range(options.n):
             args, code, stderr = case(options.seed + k, Path(top))
             codes[code] += 1
-            failure = failure_of(code, stderr)
+            failure = judged(code, stderr)
             if failure is None:
                 continue
             wrong[failure] += 1

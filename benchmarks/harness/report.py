@@ -53,7 +53,7 @@ def _times(times, clock):
 
 
 # ---------------------------------------------------------------- one line per cell
-def mine(cell):
+def our_run(cell):
     """The run of riskmin to compare: that of the default, else the first that proves the tightest level."""
     names = [name for name, result in cell["solvers"].items() if result["kind"] == "ours"]
     if not names or "auto" in names:
@@ -84,7 +84,7 @@ def best_peer(cell, level, clock):
 
 def compact_line(cell, clock):
     """Certified times of riskmin, the best peer per level, and the ratio of times."""
-    name = mine(cell)
+    name = our_run(cell)
     parts = [cell["data"] + ("\\*" if cell["known"] > UNKNOWN else ""), cell["task"], f"{cell['lam']:g}"]
     certified = cell["solvers"][name]["certified"] if name else dict.fromkeys(SHOWN)
     times_of_ours = {level: at(certified[level], clock) for level in SHOWN}

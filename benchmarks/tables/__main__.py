@@ -36,7 +36,7 @@ from benchmarks.tables.table import Table, in_other_units
 
 def record(table: Table, loss: str, args: argparse.Namespace) -> dict[str, Any]:
     """The full record of one fit."""
-    found: dict[str, Any] = {
+    record_of_fit: dict[str, Any] = {
         "table": table.name,
         "shape": list(table.X.shape),
         "classes": table.n_classes,
@@ -44,29 +44,29 @@ def record(table: Table, loss: str, args: argparse.Namespace) -> dict[str, Any]:
         "kind": kind(table, loss),
         "at_zero": at_zero(table, loss),
     }
-    found |= fit(table, loss, args.max_seconds) or {}
+    record_of_fit |= fit(table, loss, args.max_seconds) or {}
     if args.solvers:
-        found["solvers"] = by_solvers(table, loss, args.max_seconds / 4)
+        record_of_fit["solvers"] = by_solvers(table, loss, args.max_seconds / 4)
     if args.peers:
-        found["peers"] = by_peers(table, loss, args.max_seconds, estimator(table, loss).alpha)
-    return finish(found)
+        record_of_fit["peers"] = by_peers(table, loss, args.max_seconds, estimator(table, loss).alpha)
+    return finish(record_of_fit)
 
 
 def problems(args: argparse.Namespace) -> Iterator[tuple[Table, str]]:
     """The requested tables and losses."""
-    again = None
+    failed = None
     if args.failed:
         fits = json.loads(args.failed.read_text())["fits"]
-        again = {(one["table"], one["loss"]) for one in fits if troubles(one)}
-    found: Any = tables(args.data)
+        failed = {(one["table"], one["loss"]) for one in fits if troubles(one)}
+    chosen: Any = tables(args.data)
     if args.table:
-        found = (one for one in found if one.name in args.table)
+        chosen = (one for one in chosen if one.name in args.table)
     if args.sample:
-        found = sample(found, args.sample, args.seed)
-    for drawn in found:
+        chosen = sample(chosen, args.sample, args.seed)
+    for drawn in chosen:
         table = in_other_units(drawn, args.seed) if args.units else drawn
         for loss in losses(table, args.lists):
-            if (not args.loss or loss in args.loss) and (again is None or (table.name, loss) in again):
+            if (not args.loss or loss in args.loss) and (failed is None or (table.name, loss) in failed):
                 yield table, loss
 
 

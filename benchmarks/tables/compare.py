@@ -18,8 +18,8 @@ SVC_ROWS = 5000
 
 def by_solvers(table: Table, loss: str, max_seconds: float) -> dict[str, Any]:
     """The fits of all applicable solvers of riskmin."""
-    found = {name: fit(table, loss, max_seconds, name) for name in SOLVER_NAMES}
-    return {name: one for name, one in found.items() if one is not None}
+    results = {name: fit(table, loss, max_seconds, name) for name in SOLVER_NAMES}
+    return {name: one for name, one in results.items() if one is not None}
 
 
 def peer(table: Table, loss: str, alpha: float) -> Any:
@@ -46,11 +46,11 @@ def by_peers(table: Table, loss: str, max_seconds: float, alpha: float) -> dict[
         return {}
     start, name = time.process_time(), type(model).__name__
     try:
-        with warnings.catch_warnings(record=True) as said, no_longer_than(10 * max_seconds + 10):
+        with warnings.catch_warnings(record=True) as caught, no_longer_than(10 * max_seconds + 10):
             warnings.simplefilter("always")
             model.fit(table.X, table.y)
         cpu = time.process_time() - start
         value = objective(table, loss, model.coef_, model.intercept_, alpha)
-        return {name: {"value": value, "cpu": cpu, "warned": sorted({w.category.__name__ for w in said})}}
+        return {name: {"value": value, "cpu": cpu, "warned": sorted({w.category.__name__ for w in caught})}}
     except Exception as error:
         return {name: {"error": f"{type(error).__name__}: {error}"[:300], "cpu": time.process_time() - start}}

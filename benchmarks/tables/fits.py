@@ -45,8 +45,8 @@ def kind(table: Table, loss: str) -> str:
 
 
 def estimator(table: Table, loss: str, **settings: Any) -> Any:
-    made = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
-    return made(loss, **settings)
+    kind_of_estimator = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
+    return kind_of_estimator(loss, **settings)
 
 
 # ---------------------------------------------------------------- independent computation of J
@@ -62,24 +62,24 @@ def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
 
 def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float) -> float:
     """J of given weights, of any solver."""
-    made, y = loss_and_labels(table, loss)
+    loss_object, y = loss_and_labels(table, loss)
     c = np.full(len(y), 1 / len(y))
     z = table.X @ coef.T + b if table.n_classes > 2 else table.X @ np.ravel(coef) + b
-    return float(made.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
+    return float(loss_object.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
 
 
 def at_zero(table: Table, loss: str) -> float:
     """J at w = 0 and the best intercepts."""
-    made, y = loss_and_labels(table, loss)
+    loss_object, y = loss_and_labels(table, loss)
     if table.n_classes > 2:
         p = np.bincount(y) / len(y)
         return _constant_hinge(p) if loss == "hinge" else float(-p @ np.log(p))
     c, ones = np.full(len(y), 1 / len(y)), np.ones(len(y))
-    if not made.separable:
-        return float(made.value_grad(0.0 * ones, y, c)[0])
+    if not loss_object.separable:
+        return float(loss_object.value_grad(0.0 * ones, y, c)[0])
 
     def look(b: float) -> tuple[float, float]:
-        value, slopes = made.value_grad(b * ones, y, c)
+        value, slopes = loss_object.value_grad(b * ones, y, c)
         return float(value), float(np.sum(slopes))
 
     return _least(look)
@@ -154,8 +154,8 @@ def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) 
     except UnsupportedProblem:
         return None
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        return {"status": "error", "error": said[:300], "cpu": time.process_time() - start}
+        message = f"{type(error).__name__}: {error}"
+        return {"status": "error", "error": message[:300], "cpu": time.process_time() - start}
     cpu, result = time.process_time() - start, model.result_
     allowed = max(model.tol * model.objective_, SMALL_GAP * at_zero(table, loss))
     b = model.intercept_ + getattr(model, "threshold_", 0.0)

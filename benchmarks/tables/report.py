@@ -46,14 +46,14 @@ def troubles(fit: Fit) -> list[str]:
     """Descriptions of the failures of a fit."""
     if fit["status"] == "error":
         return [fit["error"]]
-    said = []
+    failures = []
     if not fit["certified"]:
         tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
-        said = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
+        failures = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
     more = fit["value"] / fit["at_zero"] - 1 if fit["at_zero"] else 0.0
-    told = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
-    told |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
-    return said + [words for key, words in told.items() if fit.get(key)]
+    descriptions = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
+    descriptions |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
+    return failures + [words for key, words in descriptions.items() if fit.get(key)]
 
 
 def line(fit: Fit) -> str:
@@ -65,8 +65,8 @@ def line(fit: Fit) -> str:
     return f"{head}; {numbers}, {fit['n_iter']} steps, {fit['cpu']:.2f} s, {fit['solver'].split(':')[0]}"
 
 
-def share(part: int, whole: int) -> str:
-    return f"{part} ({100 * part / max(whole, 1):.1f}%)"
+def share(part: int, total: int) -> str:
+    return f"{part} ({100 * part / max(total, 1):.1f}%)"
 
 
 def row(name: str, fits: list[Fit]) -> str:

@@ -50,11 +50,11 @@ class Table:
         """A key that does not depend on the order of rows and columns or on the names of classes."""
         if self.task == "classes":
             number = np.unique(self.y, return_inverse=True)[1]
-            told = [*np.bincount(number), *np.bincount(number, self.X.sum(axis=1))]
+            label_sums = [*np.bincount(number), *np.bincount(number, self.X.sum(axis=1))]
         else:
-            told = [self.y.sum()]
+            label_sums = [self.y.sum()]
         sums = (f"{s:.6g}" for s in np.sort(self.X.sum(axis=0)))
-        return (*self.X.shape, *sums, *(f"{t:.6g}" for t in np.sort(told)))
+        return (*self.X.shape, *sums, *(f"{t:.6g}" for t in np.sort(label_sums)))
 
 
 def in_other_units(table: Table, seed: int) -> Table:
@@ -94,12 +94,12 @@ def is_number(column: pd.Series) -> bool:
 def cleaned(frame: pd.DataFrame) -> pd.DataFrame:
     """Numeric and categorical columns only, without dates and columns with many missing entries."""
     columns = {str(name): numeric(frame.iloc[:, j]) for j, name in enumerate(frame.columns)}
-    kept = {
+    columns_kept = {
         name: column
         for name, column in columns.items()
         if not is_date(column) and column.isna().mean() <= MISSING
     }
-    return pd.DataFrame(kept, index=frame.index)
+    return pd.DataFrame(columns_kept, index=frame.index)
 
 
 def encoded(features: pd.DataFrame) -> np.ndarray:
@@ -119,8 +119,8 @@ def table(name: str, frame: pd.DataFrame, target: str, task: str | None = None) 
     """The table of a clean frame with one column as target; None if there is nothing to fit."""
     if target not in frame:
         return None
-    whole = frame.dropna()
-    return arrays(name, encoded(whole.drop(columns=target)), whole[target], task)
+    complete = frame.dropna()
+    return arrays(name, encoded(complete.drop(columns=target)), complete[target], task)
 
 
 def arrays(name: str, X: np.ndarray, y: Any, task: str | None = None) -> Table | None:

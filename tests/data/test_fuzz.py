@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import commands, mutate, seeds
-from fuzz.targets import TARGETS, examples, expected_error
+from fuzz.targets import TARGETS, examples, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ def test_mutated_arrays_in_archives(seed, tmp_path):
     rng = random.Random(seed)
     path = tmp_path / "d.npz"
     path.write_bytes(mutate.odd_npz(rng, rng.choice(seeds.npz_arrays())))
-    expected_error(lambda: load(path, require_labels=False, max_memory=16))
+    settled(lambda: load(path, require_labels=False, max_memory=16))
 
 
 @EACH
@@ -62,8 +62,8 @@ def test_mutated_stores(seed, tmp_path):
     path.mkdir(exist_ok=True)
     for name, blob in mutate.odd_store(rng, rng.choice(seeds.stores())).items():
         (path / name).write_bytes(blob)
-    expected_error(lambda: check(path))
-    expected_error(lambda: load(path, verify=False).X.sum())
+    settled(lambda: check(path))
+    settled(lambda: load(path, verify=False).X.sum())
 
 
 @settings(EACH, max_examples=80)
@@ -74,10 +74,10 @@ def test_mutated_models_predict_or_are_refused(seed, tmp_path):
     arrays, meta = rng.choice(list(seeds.models().values()))
     path.write_bytes(mutate.odd_model(rng, arrays, meta))
     found = []
-    expected_error(lambda: found.append(load_model(path)))
+    settled(lambda: found.append(load_model(path)))
     for model in found:
         rows = [[("He", "P"), ("sits", "V")]] if model.task == "tagging" else seeds.X
-        expected_error(lambda model=model, rows=rows: model.predict(rows))
+        settled(lambda model=model, rows=rows: model.predict(rows))
 
 
 @EACH
@@ -87,8 +87,8 @@ def test_damaged_compressed_files(seed, tmp_path):
     blob, suffix = seeds.compressed(rng, rng.choice([seeds.CSV, seeds.SVMLIGHT, seeds.CONLL]), damage=True)
     path = tmp_path / f"d.csv{suffix}"
     path.write_bytes(blob)
-    expected_error(lambda: load(path))
-    expected_error(lambda: load_conll(path))
+    settled(lambda: load(path))
+    settled(lambda: load_conll(path))
 
 
 def test_mutations_are_reproducible():
@@ -101,12 +101,12 @@ def test_unexpected_errors_are_raised():
     def fail(error):
         raise error
 
-    assert expected_error(lambda: None) is None
-    assert expected_error(lambda: fail(ValueError("why"))) == "why"
+    assert settled(lambda: None) is None
+    assert settled(lambda: fail(ValueError("why"))) == "why"
     with pytest.raises(KeyError):
-        expected_error(lambda: fail(KeyError("x")))
+        settled(lambda: fail(KeyError("x")))
     with pytest.raises(AssertionError, match="printable"):
-        expected_error(lambda: fail(ValueError("two\nlines")))
+        settled(lambda: fail(ValueError("two\nlines")))
 
 
 @pytest.mark.parametrize(
@@ -118,17 +118,17 @@ def test_unexpected_errors_are_raised():
     ],
 )  # fmt: skip
 def test_failures_of_commands(code, text, failure):
-    assert commands.failure_of(code, text) == failure
+    assert commands.judged(code, text) == failure
 
 
 def test_signals_of_commands_are_reported(tmp_path):
     assert commands.run([], tmp_path / "log", lambda args: os.kill(os.getpid(), signal.SIGKILL))[0] == -9
     code, text = commands.run([], tmp_path / "log", lambda args: {}[args[0]])
-    assert commands.failure_of(code, text) == "traceback"
+    assert commands.judged(code, text) == "traceback"
 
 
 @pytest.mark.slow
 def test_fuzzed_commands_end_as_documented(tmp_path):
     for seed in range(60):
         args, code, text = commands.case(seed, tmp_path)
-        assert commands.failure_of(code, text) is None, (args, code, text)
+        assert commands.judged(code, text) is None, (args, code, text)

@@ -123,7 +123,7 @@ def same(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def says_the_same(case, model, elsewhere, wrap=np.asarray):
+def check_same_predictions(case, model, elsewhere, wrap=np.asarray):
     """Check that predictions and scores of remote rows equal those of local rows."""
     _, y, more = CASES[case]
     lengths = {k: v for k, v in more.items() if k == "lengths"}
@@ -152,7 +152,7 @@ def test_remote_rows_give_certified_models(case):
     assert remote.n_samples_fit_ == local.n_samples_fit_
     assert remote.n_features_in_ == P
     assert remote.weighted_ == local.weighted_
-    says_the_same(case, remote, spread(X, Away()))
+    check_same_predictions(case, remote, spread(X, Away()))
 
 
 @pytest.mark.parametrize("case", ["counted", "grades", "hierarchy"])
@@ -264,7 +264,7 @@ def test_dask_arrays_give_bitwise_equal_models(client):
         model = fit(case, rows, wrap, tol=0.1)  # a hundred times smaller tol takes twice the rounds
         assert same(model, fit(case, spread(X, Away()), tol=0.1)), case
         if case in ("classes", "novelty", "ranking", "tagging"):
-            says_the_same(case, model, rows, wrap)
+            check_same_predictions(case, model, rows, wrap)
 
 
 @pytest.mark.slow
