@@ -75,7 +75,7 @@ def refuted(completed, *words):
         assert word in err
 
 
-def changed_model(path, **changes):
+def altered(path, **changes):
     """The model with changed attributes and a valid checksum."""
     model = load_model(path)
     for name, value in changes.items():
@@ -130,17 +130,17 @@ def test_changed_thresholds_of_scores_are_refuted(loss, two, tmp_path, run):
     """J does not detect the change: most of these losses do not depend on an intercept."""
     model = fitted(run, two, loss, tmp_path / "m")
     assert run_json(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
-    moved = changed_model(tmp_path / "m", intercept_=model.intercept_ + 0.1)
+    moved = altered(tmp_path / "m", intercept_=model.intercept_ + 0.1)
     refuted(run("certify", moved, two))
-    moved = changed_model(
+    moved = altered(
         tmp_path / "m", intercept_=model.intercept_ + 0.1, threshold_=model.threshold_ - 0.1
     )  # J is unchanged
     refuted(run("certify", moved, two), "cuts its scores at", "best cut at")
-    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), two))
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), two))
     bare = fitted(run, two, loss, tmp_path / "m", "--no-intercept")
     assert bare.intercept_ == 0
     assert run("certify", tmp_path / "m", two)[0] == 0
-    refuted(run("certify", changed_model(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
 
 
 def test_evaluation_on_few_rows_or_one_class(two, tmp_path, run):
@@ -220,10 +220,10 @@ def test_models_of_ordered_categorical_columns(tmp_path, run):
 
 def test_changed_thresholds_are_refuted(graded, tmp_path, run):
     model = fitted(run, graded, "ordinal", tmp_path / "m")
-    moved = changed_model(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
+    moved = altered(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
     refuted(run("certify", moved, graded), "cuts its scores at", "best cut at")
-    refuted(run("certify", changed_model(tmp_path / "m", intercept_=0.5), graded))
-    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=0.5), graded))
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
 
 
 # ---------------------------------------------------------------- rankings
@@ -247,8 +247,8 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     if loss == "ndcg:k=3":
         assert metrics["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
     assert run_json(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
-    refuted(run("certify", changed_model(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
-    refuted(run("certify", changed_model(tmp_path / "m", intercept_=0.5), ranked), "intercept")
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=0.5), ranked), "intercept")
 
 
 def test_grades_fitted_as_numbers_are_certified(graded, ranked, tmp_path, run):
@@ -260,9 +260,7 @@ def test_grades_fitted_as_numbers_are_certified(graded, ranked, tmp_path, run):
     save_model(model, tmp_path / "m")
     assert run_json(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
     assert "mean loss" in run_json(run, "evaluate", tmp_path / "m", graded)[1]
-    refuted(
-        run("certify", changed_model(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts"
-    )
+    refuted(run("certify", altered(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts")
 
 
 def test_other_queries_are_refuted(ranked, tmp_path, run):
