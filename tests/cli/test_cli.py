@@ -783,7 +783,6 @@ def test_closed_pipe_is_not_an_error(model, tmp_path):
     process.wait(timeout=60)
 
 
-<<<<<<< HEAD
 def test_each_of_several_files_is_read_once(tmp_path, monkeypatch):
     X, y = two_classes()
     paths = [write_csv(tmp_path / f"{k}.csv", X[k::2], y[k::2]) for k in range(2)]
@@ -794,12 +793,8 @@ def test_each_of_several_files_is_read_once(tmp_path, monkeypatch):
     assert sorted(map(str, files_read)) == sorted(map(str, paths))
 
 
-def test_help_is_quick_to_start():
-    """It loads neither scikit-learn nor Numba nor rich."""
-=======
 def test_help_imports_little():
     """The help does not import scikit-learn, Numba or rich."""
->>>>>>> y2
     code = "import sys, riskmin.cli; print([m for m in ('sklearn', 'numba', 'rich') if m in sys.modules])"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert completed.stdout == "[]\n"

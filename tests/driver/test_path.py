@@ -88,13 +88,8 @@ def test_results_agree_with_cold_starts(reg, intercept):
     ],
     ids=repr,
 )
-<<<<<<< HEAD
-def test_what_is_known_saves_calls(loss, reg, solver):
-    assert type(solver).warm_start is not Solver.warm_start
-=======
 def test_warm_starts_save_calls(loss, reg, solver):
-    assert isinstance(solver, WarmStartable)
->>>>>>> y2
+    assert type(solver).warm_start is not Solver.warm_start
     risk = risk_of(loss, n=400)
     lams = np.geomspace(1, 1e-6, 13)
     warm = path(risk, reg, lams, solver=solver)
