@@ -84,7 +84,7 @@ print(f"| validate_data alone | | {least(lambda: validate_data(BaseEstimator(), 
 FIRST = """
 import time, warnings, numba, riskmin, riskmin.estimators
 import numpy as np, scipy.sparse as sp
-from riskmin._numba import linear
+from riskmin._numba import products
 from riskmin import *
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)

@@ -22,8 +22,8 @@ rng = np.random.default_rng(5)
 X = rng.standard_normal((300, 9))
 y = X[:, 0] + rng.standard_normal(300) > 0
 {}
-from riskmin._numba.compile_cache import Kept
-print(Kept.made)
+from riskmin._numba.compile_cache import KernelCache
+print(KernelCache.n_compiled)
 """
 
 
