@@ -89,6 +89,10 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
     cost : "tree distance", "zero one" or (k, k) array
         :math:`\Delta` of the hinge: the number of edges between two labels, 1 for any mistake, or a matrix in
         the order of `classes_`.
+    fit_intercept : bool
+        Whether to fit the intercept b; if False, b = 0.
+    class_weight : dict, "balanced" or None
+        Factors for the row weights of each label; "balanced" gives all labels the same total weight.
 
     Attributes
     ----------

@@ -41,6 +41,8 @@ class KernelMachine(CertifiedEstimator):
         Constant of the polynomial kernel.
     solver : None, str or solver
         None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
+    fit_intercept : bool
+        Whether to fit the intercept b; if False, b = 0.
     cache_size : float
         Size of the cache of kernel matrix rows, in MB (2**20 bytes).
     warm_start : bool
@@ -92,6 +94,8 @@ class KernelClassifier(BinaryMixin, KernelMachine):
         by `Bundle`.
     alpha : float
         Regularization strength. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
+    class_weight : dict, "balanced" or None
+        Factors for the row weights of each class; "balanced" gives both classes the same total weight.
 
     Attributes
     ----------

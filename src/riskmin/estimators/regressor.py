@@ -67,6 +67,8 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
         Lasso's with "l1".
+    fit_intercept : bool
+        Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
         A file to which the run is saved periodically, and from which it resumes; separate problems write
         one file per output, with its index after the name.

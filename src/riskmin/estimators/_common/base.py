@@ -91,10 +91,6 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     ----------
     alpha : float
         Regularization strength.
-    fit_intercept : bool
-        Whether to fit the intercept b; if False, b = 0.
-    class_weight : dict, "balanced" or None
-        Factors for the row weights of each class; "balanced" gives all classes the same total weight.
     solver : None, str or solver
         None and "auto" choose by the problem; or a name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or an
         object such as ``riskmin.Bundle(keep=50)``.
