@@ -1,18 +1,15 @@
-"""The protocols: the interfaces of matrices, linear maps, executors, risks and solvers.
+"""The protocols: the interfaces of matrices, linear maps, executors and risks.
 
-Losses and regularizers have abstract bases, `riskmin.losses.base.Loss` and
-`riskmin.regularizers.base.Regularizer`.
+Losses, regularizers and solvers have abstract bases: `riskmin.losses.base.Loss`,
+`riskmin.regularizers.base.Regularizer` and `riskmin.core.Solver`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from riskmin.core.records import Array, Cut, Iterate
-
-if TYPE_CHECKING:
-    from riskmin.problem.objective import Objective
+from riskmin.core.records import Array, Cut
 
 
 # ---------------------------------------------------------------- data and linear maps
@@ -51,7 +48,7 @@ class LinearMap(Protocol):
 
 # ---------------------------------------------------------------- execution
 class Executor(Protocol):
-    """Holds the shards, in this process or elsewhere, and runs top-level functions on them."""
+    """Holds the shards, local or remote, and runs top-level functions on them."""
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], in shard order."""
@@ -149,31 +146,3 @@ class HasCursor(Protocol):
     """A risk that offers cursors: points with cached scores."""
 
     def cursor(self, w: Array) -> Cursor: ...
-
-
-# ---------------------------------------------------------------- solvers
-class Solver(Protocol):
-    """An algorithm with its settings. It does not test for convergence; it ends only if it cannot proceed."""
-
-    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield iterates without end; the driver decides when to stop."""
-        ...
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A solver that can continue from the saved state of one of its iterates."""
-
-    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]: ...
-
-
-@runtime_checkable
-class WarmStartable(Protocol):
-    """A solver that can reuse a run on the same risk with another lam or regularizer."""
-
-    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Yield iterates as `iterates` does, from the state of an iterate of the objective `before`.
-
-        Cuts bound R, which is the same, so they stay valid.
-        """
-        ...

@@ -17,7 +17,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Hessian, LinearMap, NDArray, UnsupportedProblem
-from riskmin.core.adapt import adapted
+from riskmin.core.registry import adapted
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.losses.conjugate import Conjugate, IntervalConjugate
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
-from riskmin.core.adapt import adapted
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
+from riskmin.core.registry import adapted
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
 DOMAIN_TOLERANCE = 1e-12
