@@ -26,6 +26,8 @@ from riskmin.driver.loop import minimize as minimize
 from riskmin.driver.path import lam_grid as lam_grid
 from riskmin.driver.path import lam_max as lam_max
 from riskmin.driver.path import path as path
+from riskmin.executors import Backend as Backend
+from riskmin.executors import Executor as Executor
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
@@ -180,6 +182,7 @@ __all__ = [
     "AcceleratedGradient",
     "Adaptive",
     "Auto",
+    "Backend",
     "Bmrm",
     "Box",
     "Bundle",
@@ -199,6 +202,7 @@ __all__ = [
     "Entropy",
     "EpsilonInsensitive",
     "Equality",
+    "Executor",
     "ExpectedRankUtility",
     "Exponential",
     "FBeta",

@@ -1,6 +1,5 @@
 """Limits that act inside of a step: time and Ctrl-C, whatever a step is doing, and the same bits without."""
 
-import contextlib
 import math
 import os
 import signal
@@ -66,6 +65,8 @@ from riskmin.core.deadline import (
     interruptible_call,
     interruptible_matmul,
 )
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.coordination import Coordination
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 SOON = 0.6
@@ -452,24 +453,19 @@ def test_what_is_found_when_time_is_over_is_saved(tmp_path):
     assert result.lower <= again.value <= result.value * (1 + 1e-12)  # computed from scratch this time
 
 
-class Ranks(Serial):
+class SeveralProcesses(Coordination):
+    single_process = False
+
+
+class Ranks(SerialExecutor):
     """An executor of several programs, as far as the driver can tell."""
 
-    def __call__(self, shards):
-        return Ranks(shards)
-
-    def broadcast_from_root(self, f):
-        return f()
-
-    on_root = broadcast_from_root
-
-    def synchronized(self):
-        return contextlib.nullcontext()
+    coordination = SeveralProcesses()
 
 
 def test_ranks_leave_no_step_by_a_clock_of_their_own():
     """Each has one, so that one of them would leave a step which the others are still in."""
-    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks())
+    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks)
     result = minimize(Objective(risk, L2(), 1e-6), Bundle(), tol=1e-12, max_seconds=0.01)
     assert result.status == "max_seconds"
     assert "cuts" in result.trace[0]  # a step of the solver's, which took longer
@@ -478,7 +474,7 @@ def test_ranks_leave_no_step_by_a_clock_of_their_own():
 
 # ---------------------------------------------------------------- executors
 def test_threads_stop_when_time_is_over():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
         passed(0.2).call(executor.map, spin)
@@ -488,7 +484,7 @@ def test_threads_stop_when_time_is_over():
 
 def test_threads_stop_when_one_of_them_fails():
     """And none is at work on a shard any more when the error arrives."""
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(ValueError, match="no such shard"):
         executor.map(spin, -60.0)
@@ -497,7 +493,7 @@ def test_threads_stop_when_one_of_them_fails():
 
 
 def test_threads_stop_at_ctrl_c():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
@@ -507,7 +503,7 @@ def test_threads_stop_at_ctrl_c():
 
 
 def test_processes_stop_when_time_is_over():
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     assert executor.map(spin, 0.01) == [1, 2, 3]
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -519,7 +515,7 @@ def test_processes_stop_when_time_is_over():
 
 def test_processes_that_look_at_no_clock_are_not_waited_for():
     """What they owe is taken before the next call."""
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     executor.map(size)
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -537,7 +533,7 @@ def test_threads_see_a_signal_that_another_thread_got():
         from helpers import spin
         from riskmin import Threads
         from test_deadline import shards
-        executor = Threads(shards(), n_workers=3)
+        executor = Threads(n_workers=3).place(shards())
         threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
         started = time.perf_counter()
         try:

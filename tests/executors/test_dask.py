@@ -69,7 +69,7 @@ def client():
 @pytest.fixture(scope="module")
 def held(client):
     """Five shards on them, for all tests that leave them well."""
-    return DaskExecutor(client)(shards())
+    return DaskExecutor(client).place(shards())
 
 
 # ---------------------------------------------------------------- settings
@@ -115,7 +115,7 @@ def test_a_client_is_connected_once_and_serves_copies(client):
 @slow
 def test_no_client_is_said_so():
     with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
-        DaskExecutor()(shards())
+        DaskExecutor().place(shards())
 
 
 @slow
@@ -397,7 +397,7 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(held):
 
 @slow
 def test_shards_that_were_closed_are_said_to_be(client):
-    there = DaskExecutor(client)(shards())
+    there = DaskExecutor(client).place(shards())
     there.close()
     with pytest.raises(RuntimeError, match="were closed: make the risk anew"):
         there.map(size)
@@ -422,16 +422,16 @@ def test_a_worker_of_another_version_is_named(client):
     client.run(set_version, "0.0.9", workers=[victim])
     try:
         with pytest.raises(RuntimeError, match=f"{victim} has riskmin 0.0.9, but the client has {VERSION}"):
-            DaskExecutor(client)(shards())
+            DaskExecutor(client).place(shards())
     finally:
         client.run(set_version, VERSION, workers=[victim])
     client.run(hide, True, workers=[victim])
     try:
         with pytest.raises(RuntimeError, match=f"{victim} cannot run riskmin .*: install it there"):
-            DaskExecutor(client)(shards())
+            DaskExecutor(client).place(shards())
     finally:
         client.run(hide, False, workers=[victim])
-    assert DaskExecutor(client)(shards()).map(size) == [1, 2, 3, 4, 5]
+    assert DaskExecutor(client).place(shards()).map(size) == [1, 2, 3, 4, 5]
 
 
 # ---------------------------------------------------------------- nothing is left behind
@@ -525,7 +525,7 @@ def test_a_cluster_with_tls_takes_its_own_clients_only(tmp_path, temporary):
     with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
         for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
             with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
-                DaskExecutor(address)(shards())
+                DaskExecutor(address).place(shards())
         X, y = data()
         there = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
         here = linear_risk(X, y, Hinge(), n_shards=3)

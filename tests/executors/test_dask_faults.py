@@ -189,7 +189,7 @@ def test_what_is_kept_is_made_again_elsewhere(forks):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [(2, 3), (4, 3), (5, 3)])
         assert executor.apply(handles, np.sum) == [6, 12, 15]
-        there = executor(
+        there = executor.place(
             [
                 LazyShard(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
                 for handle, n in zip(handles, (2, 4, 5), strict=True)

@@ -29,11 +29,12 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import ShardCache, ShardStateLost
+from riskmin.executors.base import SerialExecutor
 
 N, P = 60, 4
 
 
-class Forgetful(Serial):
+class Forgetful(SerialExecutor):
     """Before every fifth call or so, a shard is another one with the same rows; or in the middle of it."""
 
     def __init__(self, shards=(), share=0.3):
@@ -42,6 +43,8 @@ class Forgetful(Serial):
 
     def __call__(self, shards):
         return Forgetful(shards, self.share)
+
+    with_shards = __call__
 
     def map(self, f, *args, each=()):
         if self.rng.random() < self.share:
@@ -122,7 +125,7 @@ def test_a_shard_that_forgot_its_model_gets_it_again(loss, solver):
     assert max(calm.lower, stormy.lower) <= min(calm.value, stormy.value) * (1 + 1e-12)
 
 
-class Amnesiac(Serial):
+class Amnesiac(SerialExecutor):
     """All shards forget, all the time."""
 
     def __call__(self, shards):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mpi_jobs import job, mpiexec
-from riskmin import L2, Hinge, Objective, ProfiledIntercept, Serial, Spmd, linear_risk, minimize
-from riskmin.executors.coordination import SingleProcess, coordination_of
+from riskmin import L2, Hinge, Objective, ProfiledIntercept, Spmd, linear_risk, minimize
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.coordination import Coordination, coordination_of
 from riskmin.executors.mpi.collective import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
 from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Message
 from riskmin.problem.intercept.adaptive import Adaptive
@@ -72,18 +73,18 @@ def test_marks_tell_numbers_apart():
 
 # ---------------------------------------------------------------- who decides
 def test_whose_company_a_risk_is_in():
-    class Ranks(Serial):
-        broadcast_from_root = on_root = synchronized = None
+    class Ranks(SerialExecutor):
+        coordination = Coordination()
 
     X, y = np.eye(2), np.array([1.0, -1.0])
     ours = linear_risk(X, y, Hinge())
-    assert isinstance(coordination_of(ours), SingleProcess)
-    assert isinstance(coordination_of(lambda w: w), SingleProcess)
+    assert coordination_of(ours).single_process
+    assert coordination_of(lambda w: w).single_process
     held = Ranks()
     risk = type(ours)(ours.loss, ours.linear_map, held, 2)
-    assert coordination_of(risk) is held
-    assert coordination_of(ProfiledIntercept(risk)) is held
-    assert coordination_of(Adaptive(risk, 0.5)) is held
+    assert coordination_of(risk) is held.coordination
+    assert coordination_of(ProfiledIntercept(risk)) is held.coordination
+    assert coordination_of(Adaptive(risk, 0.5)) is held.coordination
 
 
 def test_the_clock_of_another_decides(monkeypatch):
@@ -91,7 +92,7 @@ def test_the_clock_of_another_decides(monkeypatch):
 
     said = []
 
-    class Ranks(SingleProcess):
+    class Ranks(Coordination):
         def broadcast_from_root(self, f):
             found = f()
             said.append(type(found).__name__)
