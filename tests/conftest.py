@@ -1,4 +1,4 @@
-"""The tests' own modules on the path, also for processes that tests start; Ctrl-C; the command."""
+"""Put the tests' modules on the path, restore SIGINT, and define the `run` fixture."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# A shell starts jobs in the background with SIGINT ignored, and tests of interruption would wait in vain.
+# A shell starts background jobs with SIGINT ignored; tests of interruption would then wait forever.
 if (
     threading.current_thread() is threading.main_thread()
     and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -19,7 +19,7 @@ if (
 
 @pytest.fixture
 def run(capsys):
-    """Run the command in this process: its exit code, stdout and stderr."""
+    """Run the command in this process; return its exit code, stdout and stderr."""
     from riskmin.cli import main
 
     def call(*args):

@@ -1,7 +1,7 @@
-"""Schedulers and workers of Dask as processes that can be killed, forked from one that has imported all.
+"""Dask schedulers and workers as processes that can be killed, forked from one process with all imports done.
 
-Run as a script, it is that process: it reads "scheduler" or "worker ADDRESS" from its input, a line each, and
-answers with the id and the address of a new process. `Forks` is its other end.
+Run as a script, this module is that parent process: it reads lines "scheduler" or "worker ADDRESS" from
+stdin and answers each with the id and the address of a new process. `Forks` is the client.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ HERE = Path(__file__)
 
 
 class Forks:
-    """Real processes, a few hundredths of a second each, all killed at the end."""
+    """Client of the forking process. A fork takes a few hundredths of a second; all are killed at the end."""
 
     def __enter__(self):
         quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": str(HERE.parent)}
@@ -34,9 +34,9 @@ class Forks:
         self.process.wait(20)
         self.process.stdout.close()
 
-    def start(self, *what):
-        """The process id and the address of a new scheduler or worker."""
-        print(*what, file=self.process.stdin, flush=True)
+    def start(self, *command):
+        """Start a scheduler or worker; return its process id and address."""
+        print(*command, file=self.process.stdin, flush=True)
         pid, address = self.process.stdout.readline().split()
         return int(pid), address
 
@@ -48,7 +48,7 @@ class Forks:
 
 
 class SlowHinge(Hinge):
-    """A hinge that takes its time, so that there is some to be killed in."""
+    """A hinge with slow evaluations, so that a process can be killed during one."""
 
     def value_grad(self, z, y, c):
         time.sleep(0.003)
@@ -71,7 +71,7 @@ def serve(kind, address, pipe):
 
 
 def warm_up():
-    """Import what processes need, and have the kernels loaded."""
+    """Import the modules that the processes need, and load the compiled kernels."""
     import distributed  # noqa: F401
     import numpy as np
 
@@ -84,7 +84,7 @@ def warm_up():
 
 def main():
     warm_up()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children are reaped by the kernel
     children = []
     for line in sys.stdin:
         kind, _, address = line.strip().partition(" ")

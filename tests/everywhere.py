@@ -48,7 +48,7 @@ def ranking(executor, together=True):
     grades = np.digitize(z, [0.0, 1.0]).astype(float)
     qid = np.arange(len(z)) // 12 if together else np.arange(len(z)) % 20
     risk = linear_risk(X, grades, Ndcg(), qid=qid, executor=executor, n_shards=SHARDS)
-    return Objective(risk, L2(), 0.3)  # a cluster has few rounds a second
+    return Objective(risk, L2(), 0.3)  # a cluster runs few rounds per second
 
 
 def chains(executor):
@@ -76,7 +76,7 @@ TWO_ROUNDS = {
 
 
 class Elsewhere(Executor):
-    """An executor that hides where its shards are, and counts what comes back from them and goes there."""
+    """An executor that hides where its shards are, and counts the bytes sent to and received from them."""
 
     def __init__(self, executor=Serial, held=None):
         self.executor, self.held = executor, held
@@ -86,38 +86,38 @@ class Elsewhere(Executor):
         return Elsewhere(self.executor, as_backend(self.executor).place(shards))
 
     def map(self, f, *args, each=()):
-        found = self.held.map(f, *args, each=each)
-        self._count(self.mapped, found, each)
-        return found
+        results = self.held.map(f, *args, each=each)
+        self._count(self.mapped, results, each)
+        return results
 
     def sum(self, f, *args, each=()):
-        found = self.held.sum(f, *args, each=each)
-        self._count(self.summed, [found], each)
-        return found
+        total = self.held.sum(f, *args, each=each)
+        self._count(self.summed, [total], each)
+        return total
 
-    def _count(self, where, found, each):
+    def _count(self, counts, results, each):
         self.calls += 1
-        where.append(size(found))
+        counts.append(size(results))
         self.sent.append(size(each))
 
     def clear(self):
         self.__init__(self.executor, self.held)
 
 
-def size(things):
-    """The bytes of the arrays in there."""
-    if isinstance(things, np.ndarray):
-        return things.nbytes
-    return sum(map(size, things)) if isinstance(things, (list, tuple)) else 0
+def size(values):
+    """Total bytes of the arrays in nested lists and tuples."""
+    if isinstance(values, np.ndarray):
+        return values.nbytes
+    return sum(map(size, values)) if isinstance(values, (list, tuple)) else 0
 
 
 def default(name):
-    """The solver of rows that are elsewhere."""
+    """The solver that Auto chooses for remote rows."""
     return Auto().choose(PROBLEMS[name](Elsewhere()), TOL)[0]
 
 
 def solve(name, executor, solver=None):
-    """All that must be the same, in one array: w, the value, its bound, and the trace of both."""
+    """Everything that must be bit-equal, in one array: w, the value, the lower bound, and their traces."""
     result = minimize(PROBLEMS[name](executor), solver or default(name), tol=TOL)
     assert result.status == "converged", (name, executor, result)
     trace = [row[key] for row in result.trace for key in ("value", "lower")]
@@ -125,7 +125,7 @@ def solve(name, executor, solver=None):
 
 
 def keeps(executor, p=50_000):
-    """Whether a sum that was long enough for shared memory stays what it is when the next is taken."""
+    """Whether a sum large enough for shared memory keeps its values when the next sum is computed."""
     X = np.ones((SHARDS, p))
     risk = linear_risk(X, [1.0, -1.0, 1.0, 1.0], Hinge(), executor=executor, n_shards=SHARDS)
     first = risk(np.zeros(p))[1]
@@ -135,14 +135,14 @@ def keeps(executor, p=50_000):
 
 
 def main(file):
-    """All problems on the ranks of this job; rank 0 writes what it found."""
+    """Solve all problems on the ranks of this job; rank 0 writes the results."""
     from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd()
-    found = {name: solve(name, settings) for name in PROBLEMS}
-    kept = keeps(settings)
+    results = {name: solve(name, settings) for name in PROBLEMS}
+    sum_is_kept = keeps(settings)
     if settings.rank == 0:
-        np.savez(file, keeps=kept, **found)
+        np.savez(file, keeps=sum_is_kept, **results)
 
 
 if __name__ == "__main__":

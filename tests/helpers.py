@@ -1,4 +1,4 @@
-"""What several test modules share: losses, small problems, and functions that run on shards."""
+"""Shared by several test modules: losses, small problems, and functions that run on shards."""
 
 import os
 import time
@@ -41,12 +41,12 @@ ALL_LOSSES = [
     Huber(delta=0.05),
     Huber(delta=10.0),
 ]
-"""Every loss that is a sum over rows with one score each by name, and each with awkward parameters."""
+"""Every registered separable loss with a single score per row, and some with extreme parameters."""
 
 K = 3
-"""How many classes, targets or labels of tokens there are, where there are many."""
+"""The number of classes, targets or token labels of multi-output problems."""
 COST = ((0.0, 2.0, 1.0), (0.5, 0.0, 3.0), (1.0, 0.0, 0.0))
-"""Not symmetric, and one mistake is free."""
+"""An asymmetric cost matrix with one mistake that costs nothing."""
 MANY_LOSSES = [
     *(loss for loss in LOSSES.values() if hasattr(loss, "linear_map")),
     MulticlassHinge(COST),
@@ -54,7 +54,7 @@ MANY_LOSSES = [
     MultivariateSquared([[2.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 3.0]]),  # of rank two
     ChainMaxMargin(rescaled=True),
 ]
-"""Every loss of many scores a row by name, those of sequences too, and each with awkward parameters."""
+"""Every registered multi-output loss, sequence losses included, and some with extreme parameters."""
 
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
@@ -65,11 +65,11 @@ LIST_LOSSES = [
     Ordinal(costs=[[], [1.0], [0.0, 2.0]]),
 ]
 LIST_LOSSES.sort(key=repr)
-"""Every loss that is none, with settings for the eight rows that all labellings and rankings are tried on."""
+"""Every non-decomposable loss, set up for the eight rows whose labellings and rankings are enumerated."""
 
 
 def labels(loss, z, rng):
-    """Labels that suit the loss, around the scores z, and never of a single class."""
+    """Labels valid for the loss, near the scores z, of at least two classes."""
     if loss.task == "classification":
         y = np.where(z + 0.5 * rng.standard_normal(len(z)) > 0, 1.0, -1.0)
         y[:2] = 1.0, -1.0
@@ -86,7 +86,7 @@ def labels(loss, z, rng):
 
 
 def problem(loss, n=30, p=4, seed=0):
-    """X, y, and sample weights some of which are zero: one a row, or a sequence."""
+    """X, y and sample weights (one per row or per sequence), some of them zero."""
     if not loss.separable:
         return _list_problem(loss, p, seed)
     rng = np.random.default_rng(seed)
@@ -99,21 +99,21 @@ def problem(loss, n=30, p=4, seed=0):
 
 
 def lengths(n):
-    """Those of sequences of n tokens together."""
-    found = []
-    while sum(found) < n:
-        found.append(min([3, 1, 2][len(found) % 3], n - sum(found)))
-    return found
+    """Lengths of sequences with n tokens in total."""
+    result = []
+    while sum(result) < n:
+        result.append(min([3, 1, 2][len(result) % 3], n - sum(result)))
+    return result
 
 
 def risk_of(loss, X, y, weights=None, **settings):
-    """The risk on a `problem`, with the queries or the lengths of the sequences that the loss wants."""
+    """The risk on a `problem`, with the query ids or sequence lengths that the loss requires."""
     extra = {"ranking": {"qid": QUERIES}, "tagging": {"lengths": lengths(len(y))}}.get(loss.task, {})
     return linear_risk(X, y, loss, sample_weight=weights, **extra, **settings)
 
 
 def _list_problem(loss, p, seed):
-    """Eight rows: two classes, three grades, or two queries with rows of different grades."""
+    """Eight rows of two classes, three grades, or two queries with rows of different grades."""
     rng = np.random.default_rng(seed)
     X, weights = rng.standard_normal((8, p)), rng.uniform(0.5, 2.0, 8)
     y = np.array([1.0, -1.0, -1.0, 1.0, -1.0, -1.0, 1.0, -1.0])
@@ -127,15 +127,15 @@ QUERIES = np.array(["b", "b", "b", "a", "a", "a", "b", "a"])
 
 
 def optimum(loss, X, y, weights, lam, intercept):
-    """The least J by cvxpy and Clarabel, each loss written anew. NaN where the solver gives up."""
+    """The minimum of J by cvxpy and Clarabel, each loss by its own formula. NaN if the solver fails."""
     import cvxpy as cp
 
     from reference import losses
 
     c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
     w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
-    each = losses(loss, X @ w + b, y)
-    program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + c @ each))
+    row_losses = losses(loss, X @ w + b, y)
+    program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + c @ row_losses))
     accurate = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
     try:
         program.solve(solver=cp.CLARABEL, **accurate)
@@ -144,13 +144,13 @@ def optimum(loss, X, y, weights, lam, intercept):
     return float(program.value) if program.status in ("optimal", "optimal_inaccurate") else np.nan
 
 
-# ---------------------------------------------------------------- what runs on a shard
+# ---------------------------------------------------------------- functions that run on a shard
 def size(shard, *args):
     return shard.X.shape[0]
 
 
-def fail(shard, at):
-    if shard.X.shape[0] == at or at < 0:
+def fail(shard, n_rows):
+    if shard.X.shape[0] == n_rows or n_rows < 0:
         raise ValueError("on purpose")
     return shard.X.shape[0]
 
@@ -173,7 +173,7 @@ def pids(shard):
 
 
 class Needy(Exception):
-    """An error that pickles, but cannot be made again from its message alone."""
+    """An error that can be pickled but cannot be reconstructed from its message alone."""
 
     def __init__(self, what, where):
         super().__init__(f"{what} is missing at {where}")
@@ -200,7 +200,7 @@ def unsendable(shard):
 
 
 class Trap:
-    """Pickles well, and fails when it is unpickled in another process."""
+    """An object that can be pickled but fails to unpickle in another process."""
 
     def __init__(self, home):
         self.home = home
@@ -215,13 +215,13 @@ WITHIN_TOL = dict.fromkeys(
     [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")],
     "both fits are within tol of the optimum, and not closer to each other",
 )
-"""These checks of scikit-learn, of three classes, ask for predictions equal to 1e-7. Fits to weights and to
-repeated rows are that close where J is smooth and well conditioned, but not where a smoothed hinge bends.
+"""These checks of scikit-learn, on three classes, ask for predictions equal to 1e-7. Fits with weights and
+with repeated rows agree that closely where J is smooth and well conditioned, but not for a smoothed hinge.
 """
 
 
 def spin(shard, seconds=60.0):
-    """Take long, with looks at the clock; for a negative number, fail at the first shard instead."""
+    """Run for `seconds` with checks of the deadline; if negative, fail on the shard with one row instead."""
     from riskmin.core.deadline import check
 
     if seconds < 0 and len(shard.y) == 1:
@@ -234,8 +234,8 @@ def spin(shard, seconds=60.0):
 
 
 def blas_thread_counts(*_):
-    """How many threads each library of linear algebra has here, once those of SciPy are there too."""
+    """The number of threads of each BLAS library in this process, after SciPy's has been loaded too."""
     import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_info
 
-    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
+    return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]

@@ -1,6 +1,6 @@
-"""Checks that every rank of an MPI job runs: `mpiexec -n 2 python tests/mpi_checks.py [name ...]`.
+"""Checks that every rank of an MPI job runs: `mpiexec -n 2 python tests/mpi_checks.py FOLDER [name ...]`.
 
-Each check runs at all ranks. Rank 0 says how each of them ended, at all ranks.
+Each check runs on all ranks. Rank 0 prints the outcome of each check on every rank.
 """
 
 import copy
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from mpi4py import MPI as MPI  # early: a rank that ends before MPI knows of it lets the others wait
+from mpi4py import MPI as MPI  # early: if a rank exits before MPI is initialized, the others wait forever
 
 import riskmin
 from riskmin import (
@@ -52,14 +52,14 @@ def check(f):
 
 
 def raises(error, words, f, *args, **settings):
-    """Whether f raises that at this rank."""
-    found = None
+    """Assert that f raises `error` with `words` in its message on this rank."""
+    caught = None
     try:
         f(*args, **settings)
     except error as raised:
-        found = raised
-    assert found is not None, f"rank {ranks.rank} raises no {error.__name__} with {words!r}"
-    assert words in str(found), found
+        caught = raised
+    assert caught is not None, f"rank {ranks.rank} raises no {error.__name__} with {words!r}"
+    assert words in str(caught), caught
 
 
 def table(n=240, p=7, seed=0):
@@ -69,7 +69,7 @@ def table(n=240, p=7, seed=0):
 
 
 def problem(loss, reg, executor, X=None, **settings):
-    """An objective on 5 shards, by an executor."""
+    """An objective on 5 shards of the given executor."""
     rows, y = table()
     if isinstance(loss, Ndcg):
         y = np.clip(np.round(rows[:, 0] + 1), 0, 3)
@@ -98,7 +98,7 @@ PROBLEMS = {
 }
 
 
-# ---------------------------------------------------------------- the same bits
+# ---------------------------------------------------------------- bit-equal results
 @check
 def contract():
     check_executor(Spmd())
@@ -108,36 +108,44 @@ def contract():
 @check
 def fits_have_the_bits_of_one_process():
     for name, (loss, reg, settings) in PROBLEMS.items():
-        there = minimize(problem(loss, reg, ranks, **settings), tol=1e-6)
-        assert there.status == "converged", name
+        distributed = minimize(problem(loss, reg, ranks, **settings), tol=1e-6)
+        assert distributed.status == "converged", name
         solver = riskmin.Auto().choose(problem(loss, reg, ranks, **settings), 1e-6)[0]
-        here = minimize(problem(loss, reg, Elsewhere, **settings), solver, tol=1e-6)
-        same_bits(there, here, name)
-        for at, w in enumerate(ranks.communicator.exchange("compare", 0, lambda r=there: r.w)):
-            assert np.array_equal(w, there.w), f"{name}: rank {at} has another w"
+        local = minimize(problem(loss, reg, RemoteSerial, **settings), solver, tol=1e-6)
+        same_bits(distributed, local, name)
+        for rank, w in enumerate(ranks.communicator.exchange("compare", 0, lambda r=distributed: r.w)):
+            assert np.array_equal(w, distributed.w), f"{name}: rank {rank} has another w"
 
 
-class Elsewhere(SerialExecutor):
-    """One process, whose rows solvers may not visit, as they cannot where ranks have them."""
+class RemoteSerial(SerialExecutor):
+    """A single process whose rows solvers cannot read, as with rows stored by other ranks."""
 
     is_local = False
 
 
-def same_bits(there, here, name):
-    assert np.array_equal(there.w, here.w), f"{name}: w differs by {np.abs(there.w - here.w).max()}"
-    assert (there.value, there.lower, there.n_iter) == (here.value, here.lower, here.n_iter), name
+def same_bits(distributed, local, name):
+    assert np.array_equal(distributed.w, local.w), (
+        f"{name}: w differs by {np.abs(distributed.w - local.w).max()}"
+    )
+    assert (distributed.value, distributed.lower, distributed.n_iter) == (
+        local.value,
+        local.lower,
+        local.n_iter,
+    ), name
 
 
 @check
-def a_long_path_has_them_too():
+def a_path_has_the_bits_of_one_process():
     lams = [0.1, 0.01, 0.001]
-    there, here = (path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, Elsewhere))
+    distributed, local = (
+        path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, RemoteSerial)
+    )
     for k, lam in enumerate(lams):
-        same_bits(there[k], here[k], f"lam={lam}")
+        same_bits(distributed[k], local[k], f"lam={lam}")
 
 
 def long_reply(shard, w):
-    """More numbers than go with a letter, of two kinds, and some that are added up exactly."""
+    """A reply too long for one message, with two dtypes and integers."""
     x = shard.c[0] * w
     return float(x[0]), x, 3, np.outer(x[:40], x[:40]), np.float32(x[:7])
 
@@ -148,19 +156,21 @@ def long_sums_have_them():
     for n, p in [(1, 50), (1, 5000), (2, 1500), (7, 5000), (9, 2001)]:
         shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), rng.random(2), {}) for _ in range(n)]
         w = rng.standard_normal(p)
-        want = SerialExecutor(shards).sum(long_reply, w)
-        got, fast = (Spmd(ordered=o).place(shards).sum(long_reply, w) for o in (True, False))
-        again = Spmd(ordered=True).place(shards).sum(long_reply, w)  # memory is used again, but not what is in use
-        for x, y, z, u in zip(want, got, fast, again, strict=True):
+        expected = SerialExecutor(shards).sum(long_reply, w)
+        ordered, fast = (Spmd(ordered=o).place(shards).sum(long_reply, w) for o in (True, False))
+        again = (
+            Spmd(ordered=True).place(shards).sum(long_reply, w)
+        )  # buffers are reused, but not those in use
+        for x, y, z, u in zip(expected, ordered, fast, again, strict=True):
             assert np.array_equal(x, y), (n, p)
             assert np.array_equal(x, u), (n, p)
             np.testing.assert_allclose(z, x, rtol=1e-6 if np.asarray(x).dtype == np.float32 else 1e-12)
-        for theirs in ranks.communicator.exchange("compare", 0, lambda f=fast: f[1]):
-            assert np.array_equal(theirs, fast[1])  # all ranks have the same bits, in order or not
+        for other_sum in ranks.communicator.exchange("compare", 0, lambda f=fast: f[1]):
+            assert np.array_equal(other_sum, fast[1])  # all ranks have the same bits, in order or not
 
 
 @check
-def unordered_sums_are_as_good():
+def unordered_sums_agree_up_to_rounding():
     fast = Spmd(ordered=False)
     for name, (loss, reg, settings) in PROBLEMS.items():
         w = np.random.default_rng(2).standard_normal(problem(loss, reg, Serial, **settings).risk.dim)
@@ -173,39 +183,41 @@ def unordered_sums_are_as_good():
 
 @check
 def replies_of_any_length_and_kind_arrive():
-    held = ranks.place(
+    executor = ranks.place(
         [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(5)]
     )
     for n in (0, 1, 50, 60, 500, 100_000):
-        found = held.map(lambda s, n: (np.full(n, s.X.shape[0]), "x" * n, None), n)
-        for k, (a, text, nothing) in enumerate(found):
+        replies = executor.map(lambda s, n: (np.full(n, s.X.shape[0]), "x" * n, None), n)
+        for k, (a, text, none) in enumerate(replies):
             assert np.array_equal(a, np.full(n, k + 1))
-            assert (text, nothing) == ("x" * n, None)
-    kept = [held.map(lambda s, t: np.full(5000, s.X.shape[0] + t), t) for t in range(30)]
-    for t, row in enumerate(kept):
+            assert (text, none) == ("x" * n, None)
+    rounds = [executor.map(lambda s, t: np.full(5000, s.X.shape[0] + t), t) for t in range(30)]
+    for t, row in enumerate(rounds):
         assert [a[0] for a in row] == [k + 1 + t for k in range(5)]
         assert all((a == a[0]).all() for a in row)
 
 
-# ---------------------------------------------------------------- rows that ranks have
+# ---------------------------------------------------------------- rows stored by ranks
 @check
 def rows_of_each_rank():
     X, y = table()
     ends = np.linspace(0, len(y), ranks.size + 1).astype(int) + 0
     ends[1:-1] += 3
-    at = slice(ends[ranks.rank], ends[ranks.rank + 1])
+    own_rows = slice(ends[ranks.rank], ends[ranks.rank + 1])
     for kind in (np.asarray, sp.csr_array, np.ndarray.tolist):
-        spread = ranks.partition(kind(X[at]))
-        assert spread.shape == X.shape
-        labels = ranks.gather_labels(y[at])
+        partitioned = ranks.partition(kind(X[own_rows]))
+        assert partitioned.shape == X.shape
+        labels = ranks.gather_labels(y[own_rows])
         assert np.array_equal(labels, y)
         assert ranks.gather_labels(None) is None
-        there = minimize(Objective(linear_risk(spread, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6)
+        distributed = minimize(
+            Objective(linear_risk(partitioned, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6
+        )
         parts = [
             InMemoryPartition(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)
         ]
-        alone = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=Elsewhere)
-        same_bits(there, minimize(Objective(alone, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
+        single = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=RemoteSerial)
+        same_bits(distributed, minimize(Objective(single, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
     names = ranks.gather_labels(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
     assert names.tolist()[:2] == ["a", "a"]
 
@@ -213,17 +225,17 @@ def rows_of_each_rank():
 @check
 def a_rank_may_have_no_rows():
     X, y = table(50)
-    mine = X if ranks.rank == 1 else X[:0]
-    spread = ranks.partition(mine)
+    own_rows = X if ranks.rank == 1 else X[:0]
+    partitioned = ranks.partition(own_rows)
     labels = ranks.gather_labels(y if ranks.rank == 1 else y[:0])
-    there = linear_risk(spread, labels, Logistic())(np.ones(7))
-    here = linear_risk(X, y, Logistic())(np.ones(7))
-    assert there[0] == here[0]
-    assert np.array_equal(there[1], here[1])
+    distributed = linear_risk(partitioned, labels, Logistic())(np.ones(7))
+    local = linear_risk(X, y, Logistic())(np.ones(7))
+    assert distributed[0] == local[0]
+    assert np.array_equal(distributed[1], local[1])
 
 
 @check
-def rows_that_do_not_fit():
+def rows_with_errors_are_refused():
     X, y = table(20)
     words = f"X of rank 1 has 6 columns, but X of rank 0 has {7}"
     raises(ValueError, words, ranks.partition, X if ranks.rank != 1 else X[:, :6])
@@ -246,14 +258,14 @@ def parts_are_read_by_their_ranks_only():
     parts = [Part(X[k : k + 10], str(k)) for k in range(0, 60, 10)]
     risk = linear_risk(PartitionedMatrix(parts), y, Hinge(), executor=ranks)
     risk(np.zeros(7))
-    theirs = ranks.communicator.exchange("compare", 0, lambda: read)
-    assert [name for names in theirs for name in names] == [str(k) for k in range(0, 60, 10)]
+    names_by_rank = ranks.communicator.exchange("compare", 0, lambda: read)
+    assert [name for names in names_by_rank for name in names] == [str(k) for k in range(0, 60, 10)]
     assert risk.rows is None
 
 
 @check
 def stored_rows_are_read_by_all():
-    """Cut as they would be in one process, so that not a bit depends on the number of ranks."""
+    """Rows are split as in one process, so that the bits do not depend on the number of ranks."""
     from riskmin.data import load_partitioned, save
 
     rng = np.random.default_rng(3)
@@ -261,11 +273,11 @@ def stored_rows_are_read_by_all():
     file = Path(FOLDER) / "rows.rsk"
     ranks.on_root(lambda: save(file, [(X, y)]))
     data = load_partitioned(file, executor=ranks)
-    there = linear_risk(data.X, data.y, Logistic())
-    assert len(there.executor.owner) == 2
-    assert len(there.executor.shards) < 2
-    here = linear_risk(X, y, Logistic())
-    (v, g), (value, grad) = (risk(np.linspace(-1, 1, 40)) for risk in (there, here))
+    distributed = linear_risk(data.X, data.y, Logistic())
+    assert len(distributed.executor.owner) == 2
+    assert len(distributed.executor.shards) < 2
+    local = linear_risk(X, y, Logistic())
+    (v, g), (value, grad) = (risk(np.linspace(-1, 1, 40)) for risk in (distributed, local))
     assert v == value
     assert np.array_equal(g, grad)
 
@@ -278,7 +290,9 @@ class Awkward(Exception):
 
 @check
 def errors_at_one_rank_reach_all():
-    held = ranks.place([Shard(as_matrix(np.ones((k + 1, 2))), np.ones(1), np.ones(1), {}) for k in range(5)])
+    executor = ranks.place(
+        [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(1), np.ones(1), {}) for k in range(5)]
+    )
 
     def fail(shard, n):
         if shard.X.shape[0] == n:
@@ -286,16 +300,16 @@ def errors_at_one_rank_reach_all():
         return (1.0,)
 
     for n in range(1, 6):
-        raises(ZeroDivisionError, f"at {n}", held.map, fail, n)
-        raises(ZeroDivisionError, f"at {n}", held.sum, fail, n)
-    raises(ZeroDivisionError, "at 1", held.map, lambda s: fail(s, s.X.shape[0]))  # the first of several
+        raises(ZeroDivisionError, f"at {n}", executor.map, fail, n)
+        raises(ZeroDivisionError, f"at {n}", executor.sum, fail, n)
+    raises(ZeroDivisionError, "at 1", executor.map, lambda s: fail(s, s.X.shape[0]))  # the first error
 
     def awkward(shard):
         raise Awkward("one", "two")
 
-    raises(RuntimeError if ranks.rank else (Awkward, RuntimeError), "one and two", held.map, awkward)
-    raises(Exception, "", held.map, lambda s: lambda: None)  # cannot be sent
-    assert held.sum(fail, 9) == (5.0,)
+    raises(RuntimeError if ranks.rank else (Awkward, RuntimeError), "one and two", executor.map, awkward)
+    raises(Exception, "", executor.map, lambda s: lambda: None)  # the result cannot be pickled
+    assert executor.sum(fail, 9) == (5.0,)
 
 
 @check
@@ -346,12 +360,12 @@ def ranks_that_differ_are_told():
         Hinge(),
         executor=ranks,
     )
-    for at in range(2):  # one is in the middle of a fit, and the others are elsewhere: none is left waiting
-        fit, aside = problem(Hinge(), L2(), Spmd()), Spmd()
-        if ranks.rank == at:
+    for odd_rank in range(2):  # one rank is in a fit, the others are not: none is left waiting
+        fit, second = problem(Hinge(), L2(), Spmd()), Spmd()
+        if ranks.rank == odd_rank:
             raises(RuntimeError, "came to", minimize, fit)
         else:
-            raises(RuntimeError, "came to", aside.gather_labels, np.ones(2))
+            raises(RuntimeError, "came to", second.gather_labels, np.ones(2))
 
 
 @check
@@ -374,7 +388,7 @@ def other_versions():
 # ---------------------------------------------------------------- decisions
 @check
 def time_limits_agree():
-    """One rank is slow, and one has a clock that is ahead."""
+    """One rank is slow, and one has a later time limit."""
 
     def slow(it, row):
         time.sleep(0.002 * ranks.rank)
@@ -390,9 +404,9 @@ def time_limits_agree():
 @check
 def callbacks_agree():
     obj = problem(Hinge(), L2(), ranks)
-    for at in range(ranks.size):
-        result = minimize(obj, Bundle(), tol=1e-12, callback=lambda it, row, at=at: ranks.rank == at)
-        assert result.status == ("converged" if at else "interrupted")
+    for rank in range(ranks.size):
+        result = minimize(obj, Bundle(), tol=1e-12, callback=lambda it, row, rank=rank: ranks.rank == rank)
+        assert result.status == ("converged" if rank else "interrupted")
 
 
 @check
@@ -413,22 +427,22 @@ def checkpoints_are_written_once_and_read_by_all():
     folder = Path(FOLDER) / "runs"
     ranks.on_root(folder.mkdir)
     obj, file = problem(Hinge(), L2(), ranks), folder / "run"
-    whole = minimize(obj, Bundle(), tol=1e-6)
+    uninterrupted = minimize(obj, Bundle(), tol=1e-6)
     first = minimize(obj, Bundle(), tol=1e-6, max_iter=4, checkpoint=Checkpoint(file, every=0.0))
     assert first.status == "max_iter"
     assert ranks.broadcast_from_root(lambda: len(list(folder.iterdir()))) == 1
-    # from another number of ranks: one
-    alone = problem(Hinge(), L2(), Serial)
+    # resume with another number of ranks: one
+    single = problem(Hinge(), L2(), Serial)
     copies = folder / f"copy-{ranks.rank}"
     copies.write_bytes(file.read_bytes())
-    here = minimize(alone, Bundle(), tol=1e-6, checkpoint=copies)
-    there = minimize(obj, Bundle(), tol=1e-6, checkpoint=file)
-    assert there.status == "converged"
-    assert there.trace[:4] == first.trace
-    same_bits(there, here, "resumed")
-    assert abs(there.value - whole.value) <= 1e-6 * whole.value
-    gone = folder / "no" / "run"
-    raises(riskmin.FileError, "is no folder", minimize, obj, checkpoint=gone)
+    resumed = minimize(single, Bundle(), tol=1e-6, checkpoint=copies)
+    distributed = minimize(obj, Bundle(), tol=1e-6, checkpoint=file)
+    assert distributed.status == "converged"
+    assert distributed.trace[:4] == first.trace
+    same_bits(distributed, resumed, "resumed")
+    assert abs(distributed.value - uninterrupted.value) <= 1e-6 * uninterrupted.value
+    missing = folder / "no" / "run"
+    raises(riskmin.FileError, "is not a writable folder", minimize, obj, checkpoint=missing)
     raises(
         riskmin.FileError, "belongs to another", minimize, problem(Logistic(), L2(), ranks), checkpoint=file
     )
@@ -439,9 +453,9 @@ def checkpoints_are_written_once_and_read_by_all():
 def settings_can_be_copied():
     assert repr(copy.deepcopy(Spmd(ordered=False))) == "Spmd(ordered=False)"
     assert pickle.loads(pickle.dumps(Spmd(ordered=False))).ordered is False
-    held = problem(Hinge(), L2(), ranks).risk.executor
-    raises(TypeError, "cannot be pickled", pickle.dumps, held)
-    raises(TypeError, "cannot be pickled", copy.deepcopy, held)
+    executor = problem(Hinge(), L2(), ranks).risk.executor
+    raises(TypeError, "cannot be pickled", pickle.dumps, executor)
+    raises(TypeError, "cannot be pickled", copy.deepcopy, executor)
 
 
 @check
@@ -453,41 +467,43 @@ def other_communicators():
 
 
 @check
-def estimators_take_it():
+def estimators_accept_the_executor():
     from sklearn.base import clone
 
     X, y = table()
-    at = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
+    own_rows = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
     model = clone(riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6))
-    model.fit(ranks.partition(X[at]), ranks.gather_labels(y[at]))
-    alone = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
-    np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3)
-    for theirs in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
-        assert np.array_equal(theirs, model.coef_)
+    model.fit(ranks.partition(X[own_rows]), ranks.gather_labels(y[own_rows]))
+    single = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
+    np.testing.assert_allclose(model.coef_, single.coef_, rtol=1e-3)
+    for coef in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
+        assert np.array_equal(coef, model.coef_)
 
 
 @check
-def others_can_be_silenced():
+def output_of_other_ranks_is_suppressed():
     with ranks.root_output_only():
         print("once is enough")
         print("once is enough", file=sys.stderr)
 
 
 def main(names):
-    """Run the checks by these names, or all; rank 0 says how they ended."""
+    """Run the checks with these names, or all; rank 0 prints the outcomes."""
     bad = 0
     for name in names or CHECKS:
-        said = ""
+        error = ""
         start = time.perf_counter()
         try:
             CHECKS[name]()
         except Exception:
-            said = traceback.format_exc()
-        told = ranks.ranks.allgather(said)
-        bad += any(told)
+            error = traceback.format_exc()
+        errors = ranks.ranks.allgather(error)
+        bad += any(errors)
         if ranks.rank == 0:
-            print("failed" if any(told) else "passed", name, f"{time.perf_counter() - start:.2f}", flush=True)
-            for k, text in enumerate(told):
+            print(
+                "failed" if any(errors) else "passed", name, f"{time.perf_counter() - start:.2f}", flush=True
+            )
+            for k, text in enumerate(errors):
                 print("".join(f"    rank {k}: {line}\n" for line in text.splitlines()), end="", flush=True)
     return min(bad, 1)
 

@@ -1,7 +1,7 @@
-"""A fit that the tests of faults kill at any moment, and take up again from its checkpoint.
+"""A fit that fault tests kill at any moment and resume from its checkpoint.
 
-`mpiexec -n 2 python mpi_fit.py FILE` is one by ranks. `python mpi_fit.py` forks one for each line
-"EXECUTOR FILE" that it reads: what has been imported need not be again.
+`mpiexec -n 2 python mpi_fit.py FILE` runs one fit on ranks. `python mpi_fit.py` forks one fit for each line
+"EXECUTOR FILE" of stdin, so that modules are imported only once.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 import time
 
 if len(sys.argv) > 1:
-    from mpi4py import MPI as MPI  # first: a rank that ends before MPI knows of it lets the others wait
+    from mpi4py import MPI as MPI  # first: if a rank exits before MPI is initialized, the others wait forever
 
 import numpy as np
 
@@ -35,7 +35,7 @@ PAUSE = 0.005
 
 
 class Rows:
-    """A matrix by NumPy alone: to import what compiles the others takes as long as the fit."""
+    """A matrix in plain NumPy: importing the compiled ones takes as long as the fit."""
 
     block_rows = 100
 
@@ -50,7 +50,7 @@ class Rows:
 
 
 def objective(executor):
-    """Four shards of 400 rows, and a strength that takes some hundred steps."""
+    """Four shards of 100 rows each, with a regularization strength that needs some hundred steps."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 40))
     y = np.where(X[:, 0] + rng.standard_normal(400) > 0, 1.0, -1.0)
@@ -60,12 +60,12 @@ def objective(executor):
 
 
 def fit(executor, file):
-    """Say when it began, take time over each step, and say how it ended."""
-    said = []
+    """Print when the fit starts, pause at each step, and print the result."""
+    started = []
 
     def callback(it, row):
-        if not said:
-            said.append(print(f"<go {os.getpid()}>", flush=True))
+        if not started:
+            started.append(print(f"<go {os.getpid()}>", flush=True))
         time.sleep(PAUSE)
 
     obj = objective(executor)
@@ -76,7 +76,7 @@ def fit(executor, file):
 
 
 def serve():
-    """Fork a fit for each line, and say when it is over."""
+    """Fork a fit for each line, and print its exit code."""
     executors = {"serial": Serial(), "threads": Threads(n_workers=2), "processes": Processes(n_workers=2)}
     for line in sys.stdin:
         kind, file = line.split()

@@ -1,4 +1,4 @@
-"""MPI jobs as tests start them: by the mpiexec that belongs to this Python, or the system's."""
+"""MPI jobs for tests, started by the mpiexec of this Python environment or of the system."""
 
 import contextlib
 import os
@@ -13,26 +13,26 @@ BESIDE = Path(sys.executable).parent
 
 
 def mpiexec():
-    """The command, or None."""
+    """The path of mpiexec, or None."""
     return shutil.which("mpiexec", path=f"{BESIDE}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
 def environment():
-    """Threads that do not fight for the cores, and more ranks than these, where Open MPI asks for leave."""
+    """One BLAS thread per rank, and Open MPI's permission to run more ranks than cores."""
     more = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-    leave = {
+    oversubscribe = {
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **more, **leave, "PYTHONPATH": modules}
+    return {**os.environ, **more, **oversubscribe, "PYTHONPATH": modules}
 
 
 @contextlib.contextmanager
 def job(n, script, *args):
-    """A job of n ranks, as a process of its own group: whatever happens, none of it is left behind.
+    """A job of n ranks in its own process group, which is ended in any case.
 
-    An error that one rank alone meets ends all of them, by mpi4py's own runner.
+    mpi4py's runner aborts all ranks if one of them raises.
     """
     command = [mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", str(HERE / script), *map(str, args)]
     process = subprocess.Popen(
@@ -48,7 +48,7 @@ def job(n, script, *args):
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)  # on which mpiexec ends the ranks
+                os.killpg(process.pid, signal.SIGTERM)  # mpiexec then ends the ranks
         try:
             process.communicate(timeout=10)
         except subprocess.TimeoutExpired:

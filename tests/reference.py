@@ -1,4 +1,4 @@
-"""The least J by cvxpy and Clarabel: every loss and every regularizer, written anew."""
+"""The minimum of J by cvxpy and Clarabel, with independent formulas of all losses and regularizers."""
 
 import contextlib
 import itertools
@@ -51,10 +51,10 @@ def _power(t, p):
     return t if p == 1 else cp.power(t, p) / p
 
 
-def _envelope(lack, mu):
-    """The hinge, of which a part of the margin's lack may be paid as a square."""
-    part = cp.Variable(lack.shape[0])
-    return cp.pos(lack - part) + cp.square(part) / (2 * mu)
+def _envelope(deficit, mu):
+    """The smoothed hinge: part of the margin deficit is penalized quadratically."""
+    part = cp.Variable(deficit.shape[0])
+    return cp.pos(deficit - part) + cp.square(part) / (2 * mu)
 
 
 def losses(loss, z, y):
@@ -87,30 +87,30 @@ def _pairs(loss, z, y, c):
 
 
 def _discrepancy(loss, y, other):
-    """Delta(y', y); None for the labellings that the loss leaves out."""
-    hits, positives, said = np.sum((y > 0) & (other > 0)), np.sum(y > 0), np.sum(other > 0)
+    """Delta(y', y); None for labellings outside the set over which the loss maximizes."""
+    hits, positives, predicted = np.sum((y > 0) & (other > 0)), np.sum(y > 0), np.sum(other > 0)
     if isinstance(loss, FBeta):
-        return 1 - (1 + loss.beta**2) * hits / (loss.beta**2 * positives + said)
+        return 1 - (1 + loss.beta**2) * hits / (loss.beta**2 * positives + predicted)
     if isinstance(loss, Prbep):
-        return 1 - hits / positives if said == positives else None
-    if said != loss.k:
+        return 1 - hits / positives if predicted == positives else None
+    if predicted != loss.k:
         return 0.0 if np.all(y == other) else None
     return 1 - hits / (positives if isinstance(loss, RecallAtK) else loss.k)
 
 
 def _labellings(loss, z, y, c):
-    """The maximum over all labellings, one by one; but each of the worst slopes once."""
-    n, found = len(y), {}
+    """The maximum over all labellings, enumerated."""
+    n, deltas = len(y), {}
     for labels in itertools.product([-1.0, 1.0], repeat=n):
         other = np.array(labels)
         delta = _discrepancy(loss, y, other)
         if delta is not None:
-            found[tuple((other - y) / n)] = delta
-    return cp.max(np.array(list(found.values())) + np.array(list(found)) @ z)
+            deltas[tuple((other - y) / n)] = delta
+    return cp.max(np.array(list(deltas.values())) + np.array(list(deltas)) @ z)
 
 
 def _utility(loss, grades):
-    """What a ranking with these grades, the first one on top, is worth."""
+    """The utility of a ranking with these grades, best position first."""
     i = np.arange(len(grades))
     if isinstance(loss, Ndcg):
         return float(np.sum(((2.0**grades - 1) / np.log2(i + 2))[: loss.k]))
@@ -120,15 +120,15 @@ def _utility(loss, grades):
 
 
 def _rankings(loss, z, y, queries):
-    """The mean over queries of the maximum over all rankings, one by one."""
-    each = []
+    """The mean over queries of the maximum over all rankings, enumerated."""
+    per_query = []
     for query in np.unique(queries):
         rows = np.flatnonzero(queries == query)
         grades, one = y[rows], z[rows]
         grades = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
         i, j = np.nonzero(grades[:, None] > grades)
         if isinstance(loss, PairwiseHinge):
-            each.append(cp.sum(cp.pos(1 - one[i] + one[j])) / len(i))
+            per_query.append(cp.sum(cp.pos(1 - one[i] + one[j])) / len(i))
             continue
         best, losses, slopes = _utility(loss, -np.sort(-grades)), [], []
         for ranking in itertools.permutations(range(len(rows))):
@@ -138,8 +138,8 @@ def _rankings(loss, z, y, queries):
             np.add.at(slope, i[wrong], -1 / len(i))
             losses.append(1 - _utility(loss, grades[list(ranking)]) / best)
             slopes.append(slope)
-        each.append(cp.max(np.array(losses) + np.array(slopes) @ one))
-    return sum(each) / len(each)
+        per_query.append(cp.max(np.array(losses) + np.array(slopes) @ one))
+    return sum(per_query) / len(per_query)
 
 
 def risk(loss, z, y, c, queries=None):
@@ -157,10 +157,10 @@ def risk(loss, z, y, c, queries=None):
 
 
 def _break_even(z, y):
-    """The dual of the linear program over shares of wrong rows, with the price of the balance."""
+    """The dual of the linear program over fractions of wrong rows; `price` is the balance's multiplier."""
     n, positive, price = len(y), (y > 0).astype(float), cp.Variable()
-    each = positive / positive.sum() - 2 / n * cp.multiply(y, z) - price * y
-    return cp.sum(cp.pos(each))
+    excess = positive / positive.sum() - 2 / n * cp.multiply(y, z) - price * y
+    return cp.sum(cp.pos(excess))
 
 
 def many(loss, Z, y):
@@ -170,19 +170,19 @@ def many(loss, Z, y):
         values, vectors = np.linalg.eigh(np.eye(k) if loss.M is None else loss.M)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         return cp.sum(cp.square((Z - y) @ root), axis=1) / 2
-    own = np.eye(k)[y.astype(int)]
-    right = cp.sum(cp.multiply(own, Z), axis=1)
+    one_hot = np.eye(k)[y.astype(int)]
+    true_score = cp.sum(cp.multiply(one_hot, Z), axis=1)
     if isinstance(loss, Softmax):
-        return cp.log_sum_exp(Z, axis=1) - right
-    ahead = Z - cp.reshape(right, (n, 1), order="C") @ np.ones((1, k))
+        return cp.log_sum_exp(Z, axis=1) - true_score
+    lead = Z - cp.reshape(true_score, (n, 1), order="C") @ np.ones((1, k))
     if isinstance(loss, MulticlassSquaredHinge):
-        return cp.sum(cp.multiply(1 - own, cp.square(cp.pos(1 + ahead))), axis=1) / 2
+        return cp.sum(cp.multiply(1 - one_hot, cp.square(cp.pos(1 + lead))), axis=1) / 2
     cost = (1 - np.eye(k) if loss.cost is None else loss.cost)[y.astype(int)]
-    return cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead, axis=1)
+    return cp.max(cp.multiply(cost, 1 + lead) if loss.rescaled else cost + lead, axis=1)
 
 
 def chain_scores(X, paths, k):
-    """A row a label sequence: the coefficients of the parts of w in its score."""
+    """The coefficients of w in the score of each label sequence, one row per sequence."""
     n, p = X.shape
     W, T, ends = (np.zeros((len(paths), *shape)) for shape in ((p, k), (k, k), (2, k)))
     for i, path in enumerate(paths):
@@ -196,18 +196,18 @@ def chain_scores(X, paths, k):
 
 
 def chains(loss, X, y, k, lengths):
-    """The loss of each sequence as a function of w, by all of its label sequences one by one."""
+    """The losses of all sequences as a function of w, by enumeration of their label sequences."""
     ends = np.cumsum(lengths)
 
     def one(w, i, j):
         paths = list(itertools.product(range(k), repeat=j - i))
-        right = tuple(y[i:j].astype(int))
+        labels = tuple(y[i:j].astype(int))
         A = chain_scores(X[i:j], paths, k)
-        ahead = (A - A[paths.index(right)]) @ w
+        lead = (A - A[paths.index(labels)]) @ w
         if isinstance(loss, ChainCrf):
-            return cp.log_sum_exp(ahead)
-        cost = np.array([sum(a != b for a, b in zip(path, right, strict=True)) for path in paths])
-        return cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead)
+            return cp.log_sum_exp(lead)
+        cost = np.array([sum(a != b for a, b in zip(path, labels, strict=True)) for path in paths])
+        return cp.max(cp.multiply(cost, 1 + lead) if loss.rescaled else cost + lead)
 
     return lambda w: cp.hstack([one(w, j - n, j) for n, j in zip(lengths, ends, strict=True)])
 
@@ -219,7 +219,7 @@ def _dense(K, p):
 
 
 def omega(reg, w):
-    """The regularizer, and what it asks of w."""
+    """The regularizer and its constraints on w."""
     p = w.shape[0]
 
     def by_feature(setting):
@@ -247,7 +247,7 @@ def omega(reg, w):
 
 
 def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
-    """What is to be minimized."""
+    """The cvxpy problem of the objective."""
     p, k = X.shape[1], int(np.max(y)) + 1 if y.ndim == 1 else y.shape[1]
     if isinstance(loss, ChainCrf | ChainMaxMargin):
         w = cp.Variable(p * k + k * k + 2 * k)
@@ -264,15 +264,15 @@ def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
 
 
 def optimum(loss, reg, X, y, weights, lam, intercept, queries=None, lengths=None):
-    """The least lam Omega(w) + R(w), to 1e-8 or better. NaN where the solver gives up, or is not sure."""
+    """The minimum of lam Omega(w) + R(w), to 1e-8 or better. NaN if the solver fails or is inaccurate."""
     n = len(X) if lengths is None else len(lengths)
     c = np.full(n, 1 / n) if weights is None else weights / weights.sum()
-    found = program(loss, reg, X, y, c, lam, intercept, queries, lengths)
+    problem = program(loss, reg, X, y, c, lam, intercept, queries, lengths)
     for tol in (1e-11, 1e-9):
         accurate = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
         with warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
-            warnings.simplefilter("ignore")  # cvxpy's own
-            found.solve(solver=cp.CLARABEL, **accurate)
-            if found.status == "optimal":
-                return float(found.value)
+            warnings.simplefilter("ignore")  # warnings of cvxpy
+            problem.solve(solver=cp.CLARABEL, **accurate)
+            if problem.status == "optimal":
+                return float(problem.value)
     return np.nan

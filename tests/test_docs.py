@@ -33,33 +33,33 @@ def read(name):
 
 
 def table(text, first):
-    """The rows of the Markdown table whose first column has that title."""
+    """The rows of the Markdown table whose first column has this title."""
     lines = text[text.index(f"| {first} |") :].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
 # ---------------------------------------------------------------- tables
 def readme_losses():
-    """Per class in the table of losses: the loss with its defaults, its names, is it smooth, the choice."""
+    """For each class in the table of losses: its default instance, names, smoothness and solvers."""
     rows = table(read("README.md"), "loss")
-    found = {}
+    documented = {}
     for call, names, _, smooth, picks in rows:
         if match := re.fullmatch(r"`(\w+)(\(.*\))`", call):
             loss = eval(call.strip("`"), vars(riskmin))
-            found[match[1]] = loss, re.findall(r"`(\w+)`", names), smooth, re.findall(r"`(\w+)`", picks)
-    return found
+            documented[match[1]] = loss, re.findall(r"`(\w+)`", names), smooth, re.findall(r"`(\w+)`", picks)
+    return documented
 
 
 def test_readme_lists_every_loss():
-    found = readme_losses()
-    assert sorted(found) == sorted({type(loss).__name__ for loss in LOSSES.values()})
-    assert f"{len(found)} losses in all" in read("README.md")
-    names = [name for _, names, _, _ in found.values() for name in names]
+    documented = readme_losses()
+    assert sorted(documented) == sorted({type(loss).__name__ for loss in LOSSES.values()})
+    assert f"{len(documented)} losses in all" in read("README.md")
+    names = [name for _, names, _, _ in documented.values() for name in names]
     assert sorted(names) == sorted(LOSSES)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_readme_says_of_each_loss_what_it_is(name):
+def test_readme_describes_each_loss_correctly(name):
     loss = LOSSES[name]
     default, names, smooth, picks = readme_losses()[type(loss).__name__]
     assert LOSSES[names[0]] == default
@@ -96,8 +96,8 @@ def test_architecture_lists_every_room_in_order():
     assert listed == ast.literal_eval(rooms)
 
 
-def test_the_map_shows_the_way_of_a_fit(monkeypatch):
-    """Its rooms are those of the architecture, and a fit calls the numbered ones in the order shown."""
+def test_the_map_shows_the_order_of_a_fit(monkeypatch):
+    """The map has the rooms of the architecture page, and a fit calls the numbered ones in order."""
     monkeypatch.syspath_prepend(ROOT)
     from docs import rooms
 
@@ -142,7 +142,7 @@ def test_every_decision_is_in_the_index():
 
 
 @pytest.mark.parametrize("name", ["rooms", "cuts", "convergence", "roc_a9a", "prbep_c11"])
-def test_pictures_are_sound(name):
+def test_pictures_are_valid_svg(name):
     text = read(f"docs/img/{name}.svg")
     assert ET.fromstring(text).tag.endswith("svg")
     assert "nan" not in text
@@ -152,11 +152,11 @@ def test_pictures_are_sound(name):
 # ---------------------------------------------------------------- code
 def blocks(page, language):
     """The code blocks of a page."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", read(page), re.MULTILINE | re.DOTALL)
-    return [textwrap.dedent(text) for _, text in found]
+    matches = re.findall(rf"^( *)```{language}\n(.*?)^\1```", read(page), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for _, text in matches]
 
 
-def test_the_loss_of_contributing_meets_the_contract():
+def test_the_loss_in_contributing_meets_the_contract():
     (source,) = blocks("CONTRIBUTING.md", "python")
     head = """
 import math
@@ -173,7 +173,7 @@ Array = Any
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The data files that the commands of the documentation name."""
+    """The data files named by the commands in the documentation."""
     from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
     from riskmin.data import save_svmlight
@@ -242,9 +242,11 @@ def test_commands_run(page, files, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this system")
-def test_make_bench_asks_for_its_data():
-    alone = {"PATH": os.environ["PATH"]}  # no settings of an outer make
-    done = subprocess.run(["make", "bench"], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=60)
+def test_make_bench_requires_its_data():
+    environment = {"PATH": os.environ["PATH"]}  # without the settings of an outer make
+    done = subprocess.run(
+        ["make", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""The layout: imports point downwards, libraries stay where they belong, files and functions stay small."""
+"""The layout: imports point downwards, libraries stay in their rooms, files and functions are short."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ import riskmin
 
 ROOT = Path(riskmin.__file__).parent
 
-# In the order of the data: a room may import the rooms before it, and its own files in any order.
+# In the order of the data: a room may import the rooms before it and any of its own files.
 ROOMS = [
     "core",
     "_numba",
@@ -39,8 +39,8 @@ ROOMS = [
 # `DualGaussSeidel` still dispatches to the gradient steps of paper E.
 FAMILY_EXCEPTIONS = {("dual", "reference")}
 
-# Where the libraries belong that are heavy or optional.
-# The command takes its measures and the demonstration's data from scikit-learn.
+# The rooms that may import each heavy or optional library.
+# The command takes metrics and the data of the demonstration from scikit-learn.
 HOMES = {
     "numba": {"_numba"},
     "sklearn": {"estimators", "cli"},
@@ -87,7 +87,7 @@ each_module = pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_
 
 
 def room(path):
-    """The room of a file."""
+    """The room of a file: its first folder."""
     return path.relative_to(ROOT).parts[0]
 
 
@@ -104,7 +104,7 @@ def is_type_checking(node):
 
 
 def imports(tree):
-    """Every (module, name or None) that the code imports when it runs, in functions too."""
+    """Every (module, name or None) that the code imports at run time, also inside functions."""
     for node in ast.iter_child_nodes(tree):
         if is_type_checking(node):
             continue
@@ -118,14 +118,14 @@ def imports(tree):
 
 
 def public_homes():
-    """The room of each name that `riskmin` itself offers."""
+    """The room of each name that `riskmin` exports."""
     nodes = ast.walk(parse(ROOT / "__init__.py"))
     froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module.startswith("riskmin.")]
     return {alias.asname or alias.name: node.module.split(".")[1] for node in froms for alias in node.names}
 
 
 def own_imports(tree):
-    """The rooms that the code imports. The version is the package's, and below everything."""
+    """The rooms that the code imports. `__version__` belongs to the package and is below all rooms."""
     names = []
     for module, name in imports(tree):
         parts = module.split(".")
@@ -155,30 +155,30 @@ def test_every_file_is_in_a_room():
 
 @each_module
 def test_imports_point_downwards(path):
-    here = room(path)
-    allowed = {here, *ROOMS[: ROOMS.index(here)]}
+    own_room = room(path)
+    allowed = {own_room, *ROOMS[: ROOMS.index(own_room)]}
     assert set(own_imports(parse(path))) <= allowed
 
 
 def test_solver_families_do_not_import_each_other():
-    """What several families need is in `solvers/base.py`."""
+    """Code that several families need is in `solvers/base.py`."""
     edges = set()
     for path in (ROOT / "solvers").rglob("*.py"):
-        here = family(".".join(["riskmin", *path.relative_to(ROOT).with_suffix("").parts]))
+        source = family(".".join(["riskmin", *path.relative_to(ROOT).with_suffix("").parts]))
         targets = {family(module) for module, _ in imports(parse(path))}
-        edges |= {(here, there) for there in targets if here and there and here != there}
+        edges |= {(source, target) for target in targets if source and target and source != target}
     assert edges <= FAMILY_EXCEPTIONS
 
 
 @each_module
 def test_libraries_stay_where_they_belong(path):
     used = {module.split(".")[0] for module, _ in imports(parse(path))}
-    astray = {name for name in used & HOMES.keys() if room(path) not in HOMES[name]}
-    assert not astray
+    misplaced = {name for name in used & HOMES.keys() if room(path) not in HOMES[name]}
+    assert not misplaced
 
 
 def test_every_library_is_declared():
-    """As a dependency or in an extra: what comes with another library today may not tomorrow."""
+    """Each library is declared as a dependency or in an extra, not only installed as another's dependency."""
     project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [name for names in project["optional-dependencies"].values() for name in names]
     declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
@@ -193,7 +193,7 @@ def test_import_of_the_package_is_light():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_rooms_of_imports_are_found():
+def test_own_imports_finds_the_rooms():
     source = """
 import riskmin
 from riskmin import __version__, problem
@@ -215,7 +215,7 @@ def test_modules_are_short(path):
 
 
 def test_packages_are_small():
-    """At most 12 files each; three files that share a prefix would be a package of their own."""
+    """At most 12 files per package, and at most two files with the same prefix."""
     for folder in {path.parent for path in MODULES}:
         names = [path.stem for path in folder.glob("*.py")]
         prefixes = Counter(name.lstrip("_").split("_")[0] for name in names if name != "__init__")
@@ -224,7 +224,7 @@ def test_packages_are_small():
 
 
 def test_class_names_are_unique():
-    """One class name, one class, private ones among them."""
+    """No two classes share a name, private classes included."""
     classes = [
         node.name.lstrip("_")
         for path in MODULES
@@ -236,7 +236,7 @@ def test_class_names_are_unique():
 
 @each_module
 def test_functions_are_short(path):
-    """Docstrings not counted: a public function may say more than it does."""
+    """Docstrings are not counted."""
     for node in ast.walk(parse(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -245,13 +245,13 @@ def test_functions_are_short(path):
 
 
 @each_module
-def test_nothing_is_left_to_do(path):
+def test_no_open_tasks_are_marked(path):
     text = path.read_text(encoding="utf-8")
     assert not [mark for mark in ("TO" + "DO", "FIX" + "ME", "X" * 3 + ":") if mark in text]
 
 
 # ---------------------------------------------------------------- what users see
-# Its workers are spawned, and would run the docstring's module anew.
+# The workers of Processes are spawned and would run the module of the docstring again.
 NO_EXAMPLE = {"Processes"}
 
 
@@ -259,17 +259,17 @@ def public():
     return {name: getattr(riskmin, name) for name in riskmin.__all__}
 
 
-@pytest.mark.parametrize("name", sorted(n for n, thing in public().items() if callable(thing)))
+@pytest.mark.parametrize("name", sorted(n for n, item in public().items() if callable(item)))
 def test_public_names_are_documented(name):
-    thing = public()[name]
-    text = inspect.getdoc(thing) or ""
+    item = public()[name]
+    text = inspect.getdoc(item) or ""
     assert len(text) > 20
-    if not (isinstance(thing, type) and issubclass(thing, Exception)):
+    if not (isinstance(item, type) and issubclass(item, Exception)):
         assert (">>>" in text) == (name not in NO_EXAMPLE)
 
 
 def test_a_star_imports_exactly_what_is_public():
-    """Everything that is imported by name, at once or when asked for, and nothing else."""
+    """Every public name, eager or lazy, and nothing else."""
     scope = {}
     exec("from riskmin import *", scope)
     assert scope.keys() - {"__builtins__"} == set(riskmin.__all__)
@@ -277,7 +277,7 @@ def test_a_star_imports_exactly_what_is_public():
     assert set(riskmin.__all__) <= set(dir(riskmin))
 
 
-def test_lazy_names_have_their_home():
+def test_lazy_names_have_their_rooms():
     homes = public_homes()
     assert {name: module.split(".")[1] for name, (module, _) in riskmin._LAZY.items()} == {
         name: homes[name] for name in riskmin._LAZY
@@ -286,9 +286,53 @@ def test_lazy_names_have_their_home():
         _ = riskmin.Hinges
 
 
-def test_the_names_of_deeper_modules_are_the_same_things():
+def test_public_aliases_are_the_same_objects():
     from riskmin.data import load
     from riskmin.testing import check_loss
 
     assert riskmin.load_data is load
     assert riskmin.check_loss is check_loss
+
+
+# Paraphrases of terms of the field: Hessian, evaluation, remote, nonsmooth, memory, message, coordination.
+PARAPHRASES = re.compile(
+    r"\b(bends?|bent|looks?|elsewhere|kinks?|crowd(s|ed)?|letters?|company|slips?|soft(ened)?|said|told|says)\b",
+    re.I,
+)
+
+
+@each_module
+def test_words_are_those_of_the_field(path):
+    if path.name != "former_names.py":  # it translates the words of files that were saved before
+        found = PARAPHRASES.search(path.read_text(encoding="utf-8"))
+        assert not found, f"{found[0]!r}: docs/glossary.md has the term"
+
+
+def documented_parameters(node):
+    """The names in the section "Parameters" of a numpydoc docstring."""
+    text = ast.get_docstring(node) or ""
+    section = re.search(r"\nParameters\n-+\n(.*?)(\n\n[A-Z][A-Za-z ]+\n-+\n|\Z)", text, re.S)
+    lines = section[1].splitlines() if section else []
+    heads = [line.partition(" : ")[0] for line in lines if line and not line.startswith(" ")]
+    return {name.strip(" *") for head in heads for name in head.split(",")}
+
+
+def test_documented_parameters_exist():
+    nodes = [node for path in MODULES for node in ast.walk(parse(path))]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+    def parameters(node):
+        """Arguments; of a class those of its methods, its fields, and all of its bases."""
+        names = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+        if isinstance(node, ast.ClassDef):
+            fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+            names |= {target.id for target in fields if isinstance(target, ast.Name)}
+            bases = [
+                classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes
+            ]
+            names = names.union(*map(parameters, bases))
+        return names
+
+    documented = [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    wrong = {node.name: sorted(documented_parameters(node) - parameters(node)) for node in documented}
+    assert not {name: parameters for name, parameters in wrong.items() if parameters}

@@ -1,8 +1,8 @@
-"""One small problem a family of kernels: `make boundscheck` runs them with every index checked.
+"""One small problem per family of kernels: `make boundscheck` runs them with every index checked.
 
-Compiled code reads and writes wherever an index points. Here each module of kernels runs on shapes that are
-awkward (one row, one column, empty rows, blocks that do not divide), so that an index beyond an array would
-be an IndexError under NUMBA_BOUNDSCHECK=1.
+Compiled code does not check array bounds. Each module of kernels runs on unusual shapes (one row, one column,
+empty rows, blocks that do not divide the rows), so that an index out of bounds
+raises IndexError under NUMBA_BOUNDSCHECK=1.
 """
 
 import importlib
@@ -29,13 +29,13 @@ X[3] = 0.0
 Y = np.where(X[:, 0] + 0.3 * rng.standard_normal(N) > 0, 1.0, -1.0)
 GRADES = (np.arange(N) % 3).astype(float)
 QID = np.arange(N) // 7
-WITHOUT = {"compiled", "prefetch", "exponential", "chain_atoms", "conjugates"}
-"""Modules that hold no kernels, or those that others have compiled into their own."""
+WITHOUT_KERNELS = {"compiled", "prefetch", "exponential", "chain_atoms", "conjugates"}
+"""Modules without kernels, or whose kernels are inlined into those of other modules."""
 
 
 def solve(risk, reg=None, solver=None, lam=0.01):
-    found = minimize(Objective(risk, reg or L2(), lam), solver, max_iter=20)
-    assert found.lower <= found.value
+    result = minimize(Objective(risk, reg or L2(), lam), solver, max_iter=20)
+    assert result.lower <= result.value
 
 
 def matrices():
@@ -76,7 +76,7 @@ def classes():
         solve(linear_risk(A, GRADES, "multiclass_hinge", fit_intercept=True), solver="semismooth_newton")
 
 
-def lists():
+def nondecomposable():
     for loss in ("roc_area", "f1", "prbep", "ordinal"):
         solve(linear_risk(X, GRADES if loss == "ordinal" else Y, loss))
     for loss in ("ndcg", "pairwise_hinge", "expected_rank_utility", "mrr"):
@@ -106,18 +106,18 @@ def feature_spaces():
 def projections():
     from riskmin.numerics.projections import project
 
-    one = np.ones(9)
-    project(rng.standard_normal(9), one, -one, one, total=1.0)
+    ones = np.ones(9)
+    project(rng.standard_normal(9), ones, -ones, ones, total=1.0)
     solve(linear_risk(X, Y, "hinge", fit_intercept=True), solver="dual_accelerated")
 
 
-def long_lists():
+def sorting():
     z = rng.standard_normal(5000).round(2)
-    found = stable_argsort(z)
-    np.testing.assert_array_equal(found, np.argsort(z, kind="stable"))
+    order = stable_argsort(z)
+    np.testing.assert_array_equal(order, np.argsort(z, kind="stable"))
     for side in ("left", "right"):
         np.testing.assert_array_equal(
-            ranks_in_sorted(z[found], z[found], side), np.searchsorted(z[found], z[found], side)
+            ranks_in_sorted(z[order], z[order], side), np.searchsorted(z[order], z[order], side)
         )
 
 
@@ -141,11 +141,11 @@ FAMILIES = [
     duals,
     columns,
     classes,
-    lists,
+    nondecomposable,
     chains,
     feature_spaces,
     projections,
-    long_lists,
+    sorting,
     subsets,
     text,
 ]
@@ -166,9 +166,11 @@ def test_bounds_are_checked():
 
 
 def compiled(module):
-    """The kernels of a module, and whether each has run here."""
-    found = {name: one for name, one in vars(module).items() if hasattr(one, "signatures")}
-    return {name: one for name, one in found.items() if one.py_func.__module__ == module.__name__}
+    """The kernels defined in a module, by name."""
+    dispatchers = {name: kernel for name, kernel in vars(module).items() if hasattr(kernel, "signatures")}
+    return {
+        name: kernel for name, kernel in dispatchers.items() if kernel.py_func.__module__ == module.__name__
+    }
 
 
 @pytest.mark.slow
@@ -178,7 +180,7 @@ def test_every_module_of_kernels_has_run():
     idle = []
     for info in pkgutil.iter_modules(riskmin._numba.__path__):
         kernels = compiled(importlib.import_module(f"riskmin._numba.{info.name}"))
-        inner = {name for name, one in kernels.items() if one.signatures}
-        if info.name not in WITHOUT and not inner:
+        compiled_names = {name for name, kernel in kernels.items() if kernel.signatures}
+        if info.name not in WITHOUT_KERNELS and not compiled_names:
             idle.append((info.name, sorted(kernels)))
     assert not idle

@@ -1,4 +1,4 @@
-"""Compiled code is kept where it can be, read where it is, and done without where it cannot be kept."""
+"""Compiled code is cached where possible, read from existing caches, and compiled anew without a cache."""
 
 import ctypes
 import os
@@ -35,8 +35,8 @@ print(result.status, sum(hits.values()), sum(misses.values()))
 """
 
 
-def bound_by_modes():
-    """Root may write anywhere by one of its capabilities, which this takes away from the process."""
+def drop_root_override():
+    """Remove the capability by which root ignores file modes."""
     if os.geteuid() == 0 and ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0):
         raise OSError("the capability cannot be dropped")
 
@@ -48,7 +48,7 @@ def lock(root, unlock=False):
 
 @pytest.fixture
 def image(tmp_path):
-    """A copy of the package and a home, both to be read only."""
+    """A copy of the package and a home folder, both read-only."""
     shutil.copytree(PACKAGE, tmp_path / "site" / "riskmin", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "home").mkdir()
     lock(tmp_path)
@@ -57,11 +57,13 @@ def image(tmp_path):
 
 
 def fit(image, *locked, **env):
-    """The status of a fit, how often compiled code was found, how often not; and what was said."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    kept |= {"HOME": str(image / "home"), "PYTHONPATH": str(image / "site")} | env
+    """Run a fit; return its status, the cache hits and misses, and stderr."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment |= {"HOME": str(image / "home"), "PYTHONPATH": str(image / "site")} | env
     command = [sys.executable, "-c", FIT, str(image), *map(str, locked)]
-    done = subprocess.run(command, env=kept, capture_output=True, text=True, preexec_fn=bound_by_modes)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, preexec_fn=drop_root_override
+    )
     assert done.returncode == 0, done.stderr
     status, hits, misses = done.stdout.split()
     return status, int(hits), int(misses), done.stderr
@@ -70,36 +72,36 @@ def fit(image, *locked, **env):
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="modes that bind root, too")
 
 
-def test_without_a_folder_kernels_are_compiled_in_each_process_and_it_is_said_once(image):
-    status, hits, misses, said = fit(image)
+def test_without_a_cache_folder_each_process_compiles_and_warns_once(image):
+    status, hits, misses, stderr = fit(image)
     assert (status, hits, misses) == ("converged", 0, 1)
-    assert said.count(NO_CACHE_FOLDER_WARNING) == said.count("Warning") == 1
+    assert stderr.count(NO_CACHE_FOLDER_WARNING) == stderr.count("Warning") == 1
 
 
-def test_a_warning_that_is_an_error_is_one(image):
-    kept = {"PYTHONWARNINGS": "error"}
+def test_the_warning_can_be_an_error(image):
+    environment = {"PYTHONWARNINGS": "error"}
     with pytest.raises(AssertionError, match="NUMBA_CACHE_DIR"):
-        fit(image, **kept)
+        fit(image, **environment)
 
 
-def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp_path_factory):
+def test_a_read_only_cache_is_read(image, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     assert fit(image, NUMBA_CACHE_DIR=str(cache)) == ("converged", 0, 1, "")
     lock(cache)
     try:
         assert fit(image, cache, NUMBA_CACHE_DIR=str(cache)) == ("converged", 1, 0, "")
-        for path in cache.rglob("products.dense_pullback*"):  # one that was not compiled when it was filled
+        for path in cache.rglob("products.dense_pullback*"):  # one not compiled before
             path.parent.chmod(0o755)
             path.unlink()
             path.parent.chmod(0o555)
-        status, hits, misses, said = fit(image, cache, NUMBA_CACHE_DIR=str(cache))
-        assert (status, hits, misses, said.count(NO_CACHE_FOLDER_WARNING)) == ("converged", 1, 0, 1)
+        status, hits, misses, stderr = fit(image, cache, NUMBA_CACHE_DIR=str(cache))
+        assert (status, hits, misses, stderr.count(NO_CACHE_FOLDER_WARNING)) == ("converged", 1, 0, 1)
     finally:
         lock(cache, unlock=True)
 
 
-def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
-    """Numba's own stamp is of the one file."""
+def test_kernels_are_recompiled_when_a_called_module_changes(tmp_path, monkeypatch):
+    """Numba's own index checks only the file of the kernel itself."""
     kernels = shutil.copytree(PACKAGE / "_numba", tmp_path / "_numba")
     monkeypatch.setattr(compile_cache, "KERNEL_FOLDER", kernels)
     _source_digest.cache_clear()
@@ -113,7 +115,7 @@ def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch)
     _source_digest.cache_clear()
 
 
-def test_the_folder_is_known(tmp_path, monkeypatch):
+def test_the_cache_folder_is_reported(tmp_path, monkeypatch):
     import numba
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))

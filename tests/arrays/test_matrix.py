@@ -23,15 +23,15 @@ N, P = 23, 7
 
 
 def torch():
-    """PyTorch, where it is installed: it is never a dependency."""
+    """PyTorch if installed; it is never a dependency."""
     return pytest.importorskip("torch")
 
 
-def numbers(dtype=np.float64):
+def entries(dtype=np.float64):
     rng = np.random.default_rng(0)
     X = np.where(rng.random((N, P)) < 0.4, 4 * rng.standard_normal((N, P)), 0.0)
     X[5] = X[17:19] = 0.0  # empty rows
-    X[:, 3] = 0.0  # and a column
+    X[:, 3] = 0.0  # and an empty column
     return X.astype(dtype)
 
 
@@ -42,14 +42,14 @@ def wide_index(X):
 
 def unsorted(X):
     for i in range(X.shape[0]):
-        at = slice(X.indptr[i], X.indptr[i + 1])
-        X.indices[at], X.data[at] = X.indices[at][::-1].copy(), X.data[at][::-1].copy()
+        row = slice(X.indptr[i], X.indptr[i + 1])
+        X.indices[row], X.data[row] = X.indices[row][::-1].copy(), X.data[row][::-1].copy()
     X.has_sorted_indices = False
     return X
 
 
 def with_duplicates(X):
-    """Each number in two parts, and explicit zeros besides."""
+    """Each entry split into two, with explicit zeros."""
     indices = np.repeat(X.indices, 3)
     data = np.stack([0.25 * X.data, 0.75 * X.data, 0 * X.data], axis=1).ravel()
     return type(X)((data, indices, 3 * X.indptr), shape=X.shape)
@@ -62,45 +62,45 @@ def window(X):
 
 
 FORMATS = {
-    "C order": (lambda: numbers(), Dense),
-    "C order, float32": (lambda: numbers(np.float32), Dense),
-    "Fortran order": (lambda: np.asfortranarray(numbers()), DenseFortran),
-    "Fortran order, float32": (lambda: np.asfortranarray(numbers(np.float32)), DenseFortran),
-    "strided view": (lambda: window(numbers()), Dense),
-    "reversed view": (lambda: numbers()[::-1, ::-1], Dense),
-    "int": (lambda: numbers(np.int64), Dense),
-    "bool": (lambda: numbers() != 0, Dense),
-    "read only": (lambda: (x := numbers(), x.setflags(write=False))[0], Dense),
-    "CSR": (lambda: sp.csr_array(numbers()), Csr),
-    "CSR matrix": (lambda: sp.csr_matrix(numbers()), Csr),
-    "CSR, int64 indices": (lambda: wide_index(sp.csr_array(numbers())), Csr),
-    "CSR, float32": (lambda: sp.csr_array(numbers(np.float32)), Csr),
-    "CSR, int8": (lambda: sp.csr_array(numbers(np.int8)), Csr),
-    "CSR, unsorted": (lambda: unsorted(sp.csr_array(numbers())), Csr),
-    "CSR, duplicates": (lambda: with_duplicates(sp.csr_array(numbers())), Csr),
+    "C order": (lambda: entries(), Dense),
+    "C order, float32": (lambda: entries(np.float32), Dense),
+    "Fortran order": (lambda: np.asfortranarray(entries()), DenseFortran),
+    "Fortran order, float32": (lambda: np.asfortranarray(entries(np.float32)), DenseFortran),
+    "strided view": (lambda: window(entries()), Dense),
+    "reversed view": (lambda: entries()[::-1, ::-1], Dense),
+    "int": (lambda: entries(np.int64), Dense),
+    "bool": (lambda: entries() != 0, Dense),
+    "read only": (lambda: (x := entries(), x.setflags(write=False))[0], Dense),
+    "CSR": (lambda: sp.csr_array(entries()), Csr),
+    "CSR matrix": (lambda: sp.csr_matrix(entries()), Csr),
+    "CSR, int64 indices": (lambda: wide_index(sp.csr_array(entries())), Csr),
+    "CSR, float32": (lambda: sp.csr_array(entries(np.float32)), Csr),
+    "CSR, int8": (lambda: sp.csr_array(entries(np.int8)), Csr),
+    "CSR, unsorted": (lambda: unsorted(sp.csr_array(entries())), Csr),
+    "CSR, duplicates": (lambda: with_duplicates(sp.csr_array(entries())), Csr),
     "CSR, empty": (lambda: sp.csr_array((N, P)), Csr),
-    "CSC": (lambda: sp.csc_array(numbers()), Csc),
-    "CSC, int64 indices": (lambda: wide_index(sp.csc_array(numbers())), Csc),
-    "CSC, float32": (lambda: sp.csc_array(numbers(np.float32)), Csc),
-    "CSC, duplicates": (lambda: with_duplicates(sp.csc_array(numbers())), Csc),
-    "COO": (lambda: sp.coo_array(numbers()), Csr),
-    "LIL": (lambda: sp.lil_array(numbers()), Csr),
-    "torch": (lambda: torch().as_tensor(numbers()), ForeignArray),
-    "torch, float32": (lambda: torch().as_tensor(numbers(np.float32)), ForeignArray),
+    "CSC": (lambda: sp.csc_array(entries()), Csc),
+    "CSC, int64 indices": (lambda: wide_index(sp.csc_array(entries())), Csc),
+    "CSC, float32": (lambda: sp.csc_array(entries(np.float32)), Csc),
+    "CSC, duplicates": (lambda: with_duplicates(sp.csc_array(entries())), Csc),
+    "COO": (lambda: sp.coo_array(entries()), Csr),
+    "LIL": (lambda: sp.lil_array(entries()), Csr),
+    "torch": (lambda: torch().as_tensor(entries()), ForeignArray),
+    "torch, float32": (lambda: torch().as_tensor(entries(np.float32)), ForeignArray),
 }
 each_format = pytest.mark.parametrize("name", FORMATS)
 
 
-def plain(X):
+def to_dense(X):
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
 def products(M, w, dz, start, stop):
-    """Scores and pullback as NumPy arrays; the pullback must add to what is there."""
-    torchy = isinstance(M, ForeignArray)
+    """Scores and pullback as NumPy arrays; the pullback must add to `out`."""
+    is_torch = isinstance(M, ForeignArray)
     z = M.scores(w, start, stop)
     out = np.ones(M.shape[1])
-    M.pullback(torch().as_tensor(dz, dtype=M.X.dtype) if torchy else dz, start, stop, out)
+    M.pullback(torch().as_tensor(dz, dtype=M.X.dtype) if is_torch else dz, start, stop, out)
     return np.asarray(z, dtype=np.float64), out - 1
 
 
@@ -108,11 +108,11 @@ def products(M, w, dz, start, stop):
 def test_products_of_every_block(name):
     make, kind = FORMATS[name]
     X = make()
-    M, D = as_matrix(X), plain(X)
+    M, D = as_matrix(X), to_dense(X)
     assert type(M) is kind
     assert M.shape == D.shape
     rng = np.random.default_rng(1)
-    tol = 1e-5 if name == "torch, float32" else 1e-13  # float32 data are added up in float64, but by torch
+    tol = 1e-5 if name == "torch, float32" else 1e-13  # float32 data are summed in float64, except by torch
     for start in range(N + 1):
         for stop in range(start, N + 1):
             w, dz = (
@@ -125,18 +125,18 @@ def test_products_of_every_block(name):
 
 
 @each_format
-def test_blocks_of_every_size_give_one_risk(name):
+def test_blocks_of_every_size_give_the_same_risk(name):
     X = FORMATS[name][0]()
     rng = np.random.default_rng(2)
     w, y = rng.standard_normal(P), np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
-    m = 1 - y * (plain(X) @ w)
-    value, grad = np.mean(np.maximum(m, 0)), -plain(X).T @ (y * (m > 0)) / N
+    m = 1 - y * (to_dense(X) @ w)
+    value, grad = np.mean(np.maximum(m, 0)), -to_dense(X).T @ (y * (m > 0)) / N
     tol = 1e-5 if name == "torch, float32" else 1e-12
     for rows in range(1, N + 2):
         risk = linear_risk(X, y, Hinge())
         shard = risk.executor.shards[0]
         if not isinstance(shard.X, (Csc, ForeignArray)):
-            shard.X.__dict__["block_rows"] = rows  # in place of the cached one
+            shard.X.__dict__["block_rows"] = rows  # replaces the cached property
             assert shard.X.block_rows == rows
         v, g = risk(w)
         assert v == pytest.approx(value, rel=tol)
@@ -167,19 +167,19 @@ def test_the_data_are_not_copied(name):
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_wide_data_get_a_transpose(index):
-    X = sp.csr_array(numbers())
+    X = sp.csr_array(entries())
     X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
     W = with_transpose(as_matrix(X))
     rng = np.random.default_rng(3)
     for start, stop in [(0, N), (0, 1), (3, 11), (7, 7), (N - 1, N)]:
         w, dz = rng.standard_normal(P), rng.standard_normal(stop - start)
         z, g = products(W, w, dz, start, stop)
-        np.testing.assert_allclose(z, numbers()[start:stop] @ w, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(g, numbers()[start:stop].T @ dz, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(z, entries()[start:stop] @ w, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(g, entries()[start:stop].T @ dz, rtol=1e-13, atol=1e-13)
 
 
 def test_wide_data_give_the_same_risk(monkeypatch):
-    X, y = sp.csr_array(numbers()), np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
+    X, y = sp.csr_array(entries()), np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
     w = np.random.default_rng(4).standard_normal(P)
     value, grad = linear_risk(X, y, Hinge(), n_shards=3)(w)
     monkeypatch.setattr(riskmin.problem.linear_risk, "TRANSPOSE_FROM_COLUMNS", 1)
@@ -222,7 +222,7 @@ def test_rows_of_any_length_and_ranges_of_rows(longest):
             np.testing.assert_allclose(g, X[5:-2].T @ dz[5:-2], atol=1e-12)
 
 
-def test_float32_data_are_added_up_in_float64():
+def test_float32_data_are_summed_in_float64():
     n = 4000
     X = np.full((2, n), np.float32(0.1))
     w = np.ones(n)
@@ -231,7 +231,7 @@ def test_float32_data_are_added_up_in_float64():
         np.testing.assert_allclose(as_matrix(A).scores(w, 0, 2), exact, rtol=1e-13)
 
 
-def test_a_matrix_is_its_own_matrix_and_one_dimension_is_refused():
+def test_as_matrix_returns_a_matrix_as_it_is_and_refuses_one_dimension():
     M = as_matrix(np.eye(3))
     assert as_matrix(M) is M
     with pytest.raises(ValueError, match="two dimensions, rows and columns"):

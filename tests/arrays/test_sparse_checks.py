@@ -1,4 +1,4 @@
-"""Sparse arrays that do not fit each other, points of a wrong length, masks and dates: one sentence."""
+"""Inconsistent sparse arrays, points of the wrong length, masked arrays and dates are refused."""
 
 import re
 
@@ -19,14 +19,14 @@ Y = np.array([1.0, -1.0] * 3)
 
 
 def broken(kind):
-    """A matrix of each format with one thing wrong, made behind SciPy's back."""
+    """A matrix of each format with one inconsistency, which bypasses SciPy's checks."""
     base, _, how = kind.partition(" ")
     X = getattr(sp, f"{base}_array")(DENSE if base != "bsr" else sp.csr_array(DENSE))
     if how == "large":
         X.indices[-1] = 10**6
     elif how == "negative":
         X.indices[0] = -1
-    elif how == "wide":  # of 64 bits, and within range in the lower 32
+    elif how == "wide":  # int64 indices that are within range in the lower 32 bits
         X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
         X.indices[0] += 2**32
     elif how == "decreasing":
@@ -59,7 +59,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_that_do_not_fit_are_refused_everywhere(kind, tmp_path):
+def test_inconsistent_arrays_are_refused_everywhere(kind, tmp_path):
     X = broken(kind)
     fitted = LinearClassifier().fit(DENSE, Y)
     for use in (
@@ -77,7 +77,7 @@ def test_arrays_that_do_not_fit_are_refused_everywhere(kind, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"])
-def test_sound_matrices_of_every_format_are_taken(format):
+def test_valid_matrices_of_every_format_are_accepted(format):
     X = sp.csr_array(DENSE).asformat(format)
     np.testing.assert_array_equal(validated_sparse(X).toarray(), DENSE)
     assert (validated_sparse(X) is X) == (format in ("csr", "csc"))
@@ -86,14 +86,14 @@ def test_sound_matrices_of_every_format_are_taken(format):
 
 
 @pytest.mark.parametrize("dtype", ["int16", ">i4", ">i8", "uint32"])
-def test_indices_of_odd_dtypes_are_read_as_what_they_are(dtype):
+def test_indices_of_unusual_dtypes_are_read_correctly(dtype):
     X = sp.csr_array(DENSE)
     X.indices = X.indices.astype(dtype)
     w = rng.standard_normal(4)
     np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
 
 
-def test_spare_room_behind_the_last_row_is_not_read():
+def test_entries_behind_the_last_row_are_not_read():
     X = sp.csr_array(DENSE)
     X.indices = np.append(X.indices, 99).astype(np.int32)
     X.data = np.append(X.data, np.nan)
@@ -102,7 +102,7 @@ def test_spare_room_behind_the_last_row_is_not_read():
 
 
 @pytest.mark.parametrize("shape", [(2, MAX_ROWS_OR_COLUMNS + 1), (MAX_ROWS_OR_COLUMNS + 1, 2)])
-def test_more_columns_than_kernels_can_number_are_refused(shape):
+def test_more_columns_than_kernels_can_index_are_refused(shape):
     X = sp.coo_array((np.ones(1), ([1], [1])), shape=shape)
     for use in (lambda: as_matrix(X), lambda: LinearClassifier().fit(X, [0, 1])):
         with pytest.raises(ValueError, match="riskmin takes 4,294,967,296 at most"):
@@ -127,10 +127,10 @@ def risks():
 @pytest.mark.parametrize("number", range(10))
 def test_points_of_a_wrong_length_are_refused(number):
     risk = list(risks())[number]
-    right = np.zeros(risk.dim)
-    assert np.isfinite(risk(right)[0])
+    zeros = np.zeros(risk.dim)
+    assert np.isfinite(risk(zeros)[0])
     J = Objective(risk, L2(), 0.1)
-    for w in (right[:-1], np.append(right, 0.0), np.tile(right, 2), right[None, :], np.float64(0.0), [0.0]):
+    for w in (zeros[:-1], np.append(zeros, 0.0), np.tile(zeros, 2), zeros[None, :], np.float64(0.0), [0.0]):
         for use in (lambda w=w: risk(w), lambda w=w: J.value(w), lambda w=w: risk.cursor(w)):
             with pytest.raises(ValueError, match=re.escape(f"this risk takes an array of ({risk.dim},)")):
                 use()
@@ -165,20 +165,20 @@ def odd_tables():
 
 
 @pytest.mark.parametrize("name", ["dates", "times", "objects", "list", "frame", "only", "polars", "arrow"])
-def test_dates_are_no_numbers(name):
+def test_dates_are_not_accepted_as_features(name):
     X = odd_tables()[name]
     for model in (LinearClassifier(), LinearRegressor(), KernelRegressor()):
         with pytest.raises(ValueError, match=r"no numbers?: encode it[^\n]+$"):
             model.fit(X, Y)
 
 
-def test_dates_are_no_labels():
+def test_dates_are_not_accepted_as_labels():
     for model in (LinearClassifier(), LinearRegressor(), KernelRegressor()):
         with pytest.raises(ValueError, match=r"y holds datetime64\[D\], which is no number"):
             model.fit(DENSE, DAYS[:, 0])
 
 
-def test_masks_are_refused():
+def test_masked_arrays_are_refused():
     X, y = np.ma.array(DENSE, mask=DENSE == 0), np.ma.array(Y, mask=Y > 0)
     fitted = LinearClassifier().fit(DENSE, Y)
     for use in (
@@ -193,7 +193,7 @@ def test_masks_are_refused():
             use()
 
 
-def test_the_checks_leave_results_as_they_were():
+def test_the_checks_do_not_change_results():
     X = sp.csr_array(DENSE)
     J = Objective(linear_risk(X, Y, "hinge"), L2(), 0.1)
     assert minimize(J).value == minimize(Objective(linear_risk(as_matrix(X), Y, "hinge"), L2(), 0.1)).value

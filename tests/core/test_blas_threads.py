@@ -1,4 +1,4 @@
-"""Threads of the libraries of linear algebra: one during a fit, and what was set before is restored."""
+"""BLAS threads: one during a fit, and the previous setting is restored afterwards."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
 
 @pytest.fixture
 def two():
-    """As on a machine of two cores."""
+    """Two BLAS threads, as on a machine with two cores."""
     with threadpool_limits(2, user_api="blas"):
         if set(blas_thread_counts()) != {2}:
             pytest.skip("the libraries here have no more than one thread")
@@ -45,11 +45,11 @@ def two():
 
 
 def during(fit):
-    """What a fit has, by its callback."""
-    seen = []
-    fit(lambda it, row: seen.append(set(blas_thread_counts())))
-    assert seen
-    return seen[0] if seen.count(seen[0]) == len(seen) else seen
+    """The thread counts during a fit, seen by its callback."""
+    counts = []
+    fit(lambda it, row: counts.append(set(blas_thread_counts())))
+    assert counts
+    return counts[0] if counts.count(counts[0]) == len(counts) else counts
 
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=2)], ids=type)
@@ -60,14 +60,14 @@ def test_a_run_has_one_thread_and_restores_what_was_set(two, executor):
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
-def test_an_estimator_does_too(two, n_jobs):
+def test_an_estimator_has_one_thread_and_restores_what_was_set(two, n_jobs):
     model = LinearClassifier(n_jobs=n_jobs)
     assert during(lambda callback: model.set_params(callback=callback).fit(X, y)) == {1}
     assert set(blas_thread_counts()) == {2}
 
 
-def test_kernel_machines_and_risks_of_ones_own_are_left_alone(two):
-    """The products of the ones are large, and what the others do is not known."""
+def test_kernel_machines_and_user_risks_keep_their_threads(two):
+    """Kernel machines compute large products, and the work of a user's risk is unknown."""
     model = KernelClassifier()
     assert during(lambda callback: model.set_params(callback=callback).fit(X, y)) == {2}
 
@@ -80,7 +80,7 @@ def test_kernel_machines_and_risks_of_ones_own_are_left_alone(two):
     assert during(lambda callback: minimize(Objective(Risk(), L2(), 0.1), callback=callback)) == {2}
 
 
-def test_an_error_restores_them_too(two):
+def test_an_error_restores_the_threads(two):
     def fail(it, row):
         raise ZeroDivisionError
 
@@ -89,13 +89,13 @@ def test_an_error_restores_them_too(two):
     assert set(blas_thread_counts()) == {2}
 
 
-def test_a_smaller_number_stays_as_it_is():
+def test_a_smaller_limit_is_not_raised():
     with threadpool_limits(1, user_api="blas"), blas_threads.blas_thread_limit(4):
         assert set(blas_thread_counts()) == {1}
 
 
-def test_fits_side_by_side_restore_them_once(two):
-    """The first one to end is not the first one that began."""
+def test_concurrent_fits_restore_the_threads_once(two):
+    """The fit that ends first is not the one that began first."""
     inside, leave = threading.Event(), threading.Event()
 
     def other():
@@ -115,15 +115,15 @@ def test_fits_side_by_side_restore_them_once(two):
     assert set(blas_thread_counts()) == {2}
 
 
-def test_more_is_what_the_most_asked_for(two):
+def test_nested_limits_use_the_largest(two):
     with blas_threads.blas_thread_limit(1):
         with blas_threads.blas_thread_limit(2):
             assert set(blas_thread_counts()) == {2}
         assert set(blas_thread_counts()) == {1}
 
 
-def test_a_library_that_comes_in_the_middle_of_a_fit(two):
-    """SciPy has its own, which comes with its first use: here, by Newton's method."""
+def test_a_library_loaded_during_a_fit(two):
+    """SciPy loads its own BLAS library at its first use, here in Newton's method."""
     script = """
         import sys
         import numpy as np
@@ -147,82 +147,82 @@ def test_a_library_that_comes_in_the_middle_of_a_fit(two):
     assert done.stdout in (f"False True {{1}} {more}\n{{2}}\n" for more in (True, False))
 
 
-def test_worker_processes_have_one_each():
+def test_worker_processes_have_one_thread_each():
     shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(2)]
     workers = Processes(n_workers=2).place(shards)
-    workers.map(blas_thread_counts)  # SciPy's library comes with the first call
-    found = workers.map(blas_thread_counts)
+    workers.map(blas_thread_counts)  # SciPy's library is loaded by the first call
+    counts = workers.map(blas_thread_counts)
     workers.close()
-    assert found
-    assert all(numbers and set(numbers) == {1} for numbers in found)
+    assert counts
+    assert all(per_library and set(per_library) == {1} for per_library in counts)
 
 
-def test_the_number_of_workers_changes_no_bit(two):
-    """It would, if the libraries had as many threads: they add up ten thousand terms and more in parts."""
+def test_the_number_of_workers_does_not_change_the_bits(two):
+    """It would with as many BLAS threads as workers: BLAS splits sums of ten thousand terms and more."""
     Z = np.random.default_rng(0).standard_normal((30_000, 12))
     s = np.where(Z[:, 0] + np.random.default_rng(1).standard_normal(30_000) > 0, 1.0, -1.0)
     for loss in (Hinge(), Logistic()):
-        found = [
+        weights = [
             minimize(
                 Objective(linear_risk(Z, s, loss, fit_intercept=True, executor=e), L2(), 1e-6), tol=1e-6
             ).w
             for e in (Serial(), Threads(n_workers=2), Threads(n_workers=3))
         ]
-        assert np.array_equal(found[0], found[1])
-        assert np.array_equal(found[0], found[2])
+        assert np.array_equal(weights[0], weights[1])
+        assert np.array_equal(weights[0], weights[2])
 
 
-class Own:
-    """A library of which each thread has a number of its own."""
+class ThreadLocalLibrary:
+    """A library with a separate thread count for each thread."""
 
     filepath, threading_layer = "libopenblas_openmp.so", "openmp"
 
     def __init__(self):
-        self.here = threading.local()
+        self.local = threading.local()
 
     def get_num_threads(self):
-        return getattr(self.here, "number", 8)
+        return getattr(self.local, "number", 8)
 
     def set_num_threads(self, n):
-        self.here.number = n
+        self.local.number = n
 
 
-def test_libraries_that_have_a_number_a_thread(monkeypatch):
-    """The thread of the fit, and those of its workers, have one; another's stays as it is."""
-    library = Own()
+def test_libraries_with_one_count_per_thread(monkeypatch):
+    """The threads of the fit and of its workers have a count of one; those of other threads are unchanged."""
+    library = ThreadLocalLibrary()
     monkeypatch.setattr(blas_threads._libraries, "by_thread", [library])
-    executor, seen = Threads(n_workers=2), []
+    executor, counts = Threads(n_workers=2), []
 
-    class Looking(Hinge):
+    class RecordingHinge(Hinge):
         def value_grad(self, z, y, c):
-            seen.append((threading.current_thread().name, library.get_num_threads()))
+            counts.append((threading.current_thread().name, library.get_num_threads()))
             return super().value_grad(z, y, c)
 
-    risk = linear_risk(X, y, Looking(), executor=executor, n_shards=2)
+    risk = linear_risk(X, y, RecordingHinge(), executor=executor, n_shards=2)
     minimize(Objective(risk, L2(), 0.1), Bundle())
-    assert any(name.startswith("riskmin") for name, _ in seen)
-    assert {number for _, number in seen} == {1}
+    assert any(name.startswith("riskmin") for name, _ in counts)
+    assert {number for _, number in counts} == {1}
     assert library.get_num_threads() == 8
 
 
-# ---------------------------------------------------------------- factors
+# ---------------------------------------------------------------- factorizations
 @pytest.mark.parametrize("lower", [False, True])
-def test_factors_are_those_of_scipy(lower, monkeypatch):
+def test_cholesky_factors_equal_scipy(lower, monkeypatch):
     A = rng.standard_normal((70, 70))
     A = A @ A.T + np.eye(70)
-    here = scipy.linalg.cho_factor(A, lower=lower)[0]
-    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], here)
+    expected = scipy.linalg.cho_factor(A, lower=lower)[0]
+    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], expected)
     monkeypatch.setattr(blas_threads, "THREADED_CALL_OPERATIONS", 1)
-    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], here)
-    assert np.array_equal(blas_threads.cho_factor(np.asfortranarray(A), lower=lower)[0], here)
+    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], expected)
+    assert np.array_equal(blas_threads.cho_factor(np.asfortranarray(A), lower=lower)[0], expected)
     with pytest.raises(np.linalg.LinAlgError, match="order 1"):
         blas_threads.cho_factor(-A, lower=lower)
 
 
-def test_inverses_are_those_of_numpy(monkeypatch):
+def test_inverses_equal_numpy(monkeypatch):
     A = rng.standard_normal((4, 9, 9))
-    here = np.linalg.inv(A)
-    assert np.array_equal(blas_threads.inverse(A), here)
+    expected = np.linalg.inv(A)
+    assert np.array_equal(blas_threads.inverse(A), expected)
     monkeypatch.setattr(blas_threads, "THREADED_CALL_OPERATIONS", 1)
-    assert np.array_equal(blas_threads.inverse(A), here)
-    assert np.array_equal(blas_threads.inverse(A[0]), here[0])
+    assert np.array_equal(blas_threads.inverse(A), expected)
+    assert np.array_equal(blas_threads.inverse(A[0]), expected[0])

@@ -1,4 +1,4 @@
-"""Names and settings: what stands for a solver or a loss, and what is refused before anything runs."""
+"""Names and settings of solvers, and errors raised before anything runs."""
 
 import numpy as np
 import pytest
@@ -47,9 +47,9 @@ def test_every_solver_has_a_name():
     assert list(SOLVERS) == list(named)
 
 
-def test_a_solver_stands_for_itself():
-    mine = Bundle(keep=3)
-    assert get_solver(mine) is mine
+def test_a_solver_instance_is_returned_as_it_is():
+    solver = Bundle(keep=3)
+    assert get_solver(solver) is solver
     assert get_solver(None) == Auto()
 
 
@@ -63,7 +63,7 @@ def test_a_solver_stands_for_itself():
         (3, "solver=3 is neither a name"),
     ],
 )
-def test_what_is_no_solver_is_refused(solver, message):
+def test_invalid_solvers_are_refused(solver, message):
     with pytest.raises(ValueError, match=message) as caught:
         get_solver(solver)
     assert "\n" not in str(caught.value)

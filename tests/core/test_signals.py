@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP are treated as Ctrl-C by the command; the library saves, and ends as it would have."""
+"""The command treats SIGTERM and SIGHUP as Ctrl-C; the library saves before the signal takes effect."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ each_ending = pytest.mark.parametrize(
 # ---------------------------------------------------------------- handlers
 @each_ending
 def test_a_signal_is_an_interrupt_once(number):
-    """`timeout` sends it twice; and what handlers there were are there again."""
+    """`timeout` sends a signal twice. The previous handlers are restored."""
     before = signal.getsignal(number)
     with signals.as_interrupts():
         with pytest.raises(KeyboardInterrupt):
@@ -41,10 +41,10 @@ def test_a_signal_is_an_interrupt_once(number):
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_that_is_handled_or_ignored_stays_so(monkeypatch):
-    heard = []
+def test_handled_or_ignored_signals_are_unchanged(monkeypatch):
+    received = []
     before = (
-        signal.signal(signal.SIGTERM, lambda *args: heard.append(args[0])),
+        signal.signal(signal.SIGTERM, lambda *args: received.append(args[0])),
         signal.getsignal(signal.SIGHUP),
     )
     try:
@@ -57,26 +57,26 @@ def test_a_signal_that_is_handled_or_ignored_stays_so(monkeypatch):
             with block:
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGHUP)
-        assert heard == [signal.SIGTERM] * 3
+        assert received == [signal.SIGTERM] * 3
     finally:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGHUP, before[1])
 
 
-def test_other_threads_change_no_handler():
+def test_other_threads_do_not_change_handlers():
     def run():
         with signals.as_interrupts(), signals.deferred_termination(True), signals.ignore_interrupts():
-            found.append(signal.getsignal(signal.SIGTERM))
+            handlers.append(signal.getsignal(signal.SIGTERM))
 
-    found = []
+    handlers = []
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert found == [signal.SIG_DFL]
+    assert handlers == [signal.SIG_DFL]
 
 
-def test_what_is_written_at_the_end_is_written(monkeypatch):
-    """A signal comes too late; one who asks again after a second gets through."""
+def test_writing_at_the_end_is_not_interrupted(monkeypatch):
+    """A signal during it is ignored, unless it is repeated after REPEAT_SECONDS."""
     with signals.as_interrupts():
         with signals.ignore_interrupts():
             for number in (signal.SIGINT, *signals.TERMINATION_SIGNALS):
@@ -109,12 +109,12 @@ def test_exit_codes(tmp_path, run, monkeypatch):
 
 
 @each_ending
-def test_a_fit_is_saved(number, tmp_path, run, monkeypatch):
-    """The last checkpoint, and the model of the best point; a signal that comes again does not matter."""
+def test_an_interrupted_fit_is_saved(number, tmp_path, run, monkeypatch):
+    """The last checkpoint and the model of the best iterate are saved; a repeated signal does not matter."""
     rows = np.random.default_rng(0).standard_normal((60, 3))
     np.savez(tmp_path / "d.npz", X=rows, y=np.sign(rows[:, 0] + rows[:, 1] ** 2 - 1))
 
-    class Struck(Progress):
+    class Interrupted(Progress):
         def __call__(self, it, row):
             if row["iteration"] == 5:
                 with contextlib.suppress(KeyboardInterrupt):
@@ -124,7 +124,7 @@ def test_a_fit_is_saved(number, tmp_path, run, monkeypatch):
                 raise KeyboardInterrupt
             return super().__call__(it, row)
 
-    monkeypatch.setattr("riskmin.cli.commands.fit.Progress", Struck)
+    monkeypatch.setattr("riskmin.cli.commands.fit.Progress", Interrupted)
     options = ["--checkpoint", tmp_path / "c", "--solver", "bmrm", "--lam", "1e-6", "--tol", "1e-9"]
     code, out, err = run("fit", tmp_path / "d.npz", "-o", tmp_path / "m", *options)
     assert code == 3
@@ -153,7 +153,7 @@ COMMAND = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [[], ["--processes", "2"]], ids=str)
-def test_sigterm_to_the_group_saves_the_best_so_far(where, tmp_path, run):
+def test_sigterm_to_the_group_saves_the_best_iterate(where, tmp_path, run):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 10))
     np.savez(tmp_path / "d.npz", X=X, y=np.sign(X[:, 0] + rng.standard_normal(200)))
@@ -193,7 +193,7 @@ SCRIPT = """
 @pytest.mark.parametrize(
     ("how", "code"), [("plain", -signal.SIGTERM), pytest.param("exits", 7, marks=pytest.mark.slow)]
 )
-def test_the_library_saves_and_ends_as_it_would_have(how, code, tmp_path):
+def test_the_library_saves_and_the_signal_takes_effect(how, code, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), how, tmp_path / "c"],
         capture_output=True, text=True, check=False, timeout=60,
@@ -206,7 +206,7 @@ def test_the_library_saves_and_ends_as_it_would_have(how, code, tmp_path):
 # ---------------------------------------------------------------- workers
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system does not say who sent a signal")
-def test_workers_end_by_their_driver_only():
+def test_workers_are_ended_by_their_driver_only():
     risk = linear_risk(
         np.eye(4), np.array([1.0, -1, 1, -1]), Hinge(), executor=Processes(n_workers=1), n_shards=2
     )
@@ -214,10 +214,10 @@ def test_workers_end_by_their_driver_only():
     for number in (*signals.TERMINATION_SIGNALS, signal.SIGINT):
         subprocess.run(["kill", f"-{int(number)}", str(process.pid)], check=True)
     assert executor.map(helpers.size) == [2, 2]
-    began = time.monotonic()
+    start = time.monotonic()
     process.terminate()
     process.join(5)
     assert process.exitcode == -signal.SIGTERM
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - start < 2
     with pytest.raises(RuntimeError, match="a worker process ended with exit code -15"):
         executor.map(helpers.size)

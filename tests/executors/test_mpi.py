@@ -179,11 +179,11 @@ class TestJobs:
             from mpi_checks import Path, Shard, as_matrix, long_reply, ranks
 
             shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(4)]
-            held = ranks(shards)
+            placed = ranks.place(shards)
             print(Path("/proc/self/maps").read_text() if Path("/proc").exists() else "", flush=True)
             if ranks.rank == 1:
-                held.line.room.take = lambda n: np.empty(10**17)
-            held.sum(long_reply, np.ones(5000))
+                placed.communicator.buffer_pool.acquire = lambda n: np.empty(10**17)
+            placed.sum(long_reply, np.ones(5000))
             """)
         )
         with job(2, script) as process:

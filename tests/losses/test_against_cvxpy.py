@@ -1,4 +1,4 @@
-"""Every loss against cvxpy and Clarabel: the value is the optimum, and no bound is ever above it."""
+"""Every loss against cvxpy and Clarabel: the value is the optimum, and no lower bound exceeds it."""
 
 import warnings
 from functools import cache
@@ -26,12 +26,12 @@ from riskmin import (
 SOLVERS = [Auto(), Bundle()]
 
 
-def timed(loss):
-    """The perceptron's optimum is often 0, which no relative gap proves: that takes all iterations."""
+def slow_if_zero_optimum(loss):
+    """The perceptron's optimum is often 0, which no relative gap can prove: it runs all iterations."""
     return pytest.param(loss, marks=pytest.mark.slow) if loss == Hinge(margin=0.0) else loss
 
 
-each_loss = pytest.mark.parametrize("loss", [timed(loss) for loss in ALL_LOSSES], ids=repr)
+each_loss = pytest.mark.parametrize("loss", [slow_if_zero_optimum(loss) for loss in ALL_LOSSES], ids=repr)
 each_variant = pytest.mark.parametrize(
     ("intercept", "weighted"), [(False, False), (True, False), (False, True), (True, True)]
 )
@@ -41,7 +41,7 @@ each_variant = pytest.mark.parametrize(
 def reference(loss, seed, n, weighted, lam, intercept):
     X, y, weights = problem(loss, n=n, seed=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cvxpy's own
+        warnings.simplefilter("ignore")  # warnings of cvxpy
         return optimum(loss, X, y, weights if weighted else None, lam, intercept)
 
 
@@ -52,14 +52,14 @@ def check(loss, solver, *, lam, intercept, weighted, seed=0, n=30, tol=1e-7, **s
     risk = linear_risk(
         X, y, loss, sample_weight=weights if weighted else None, fit_intercept=intercept, **settings
     )
-    # from a point where nothing is solved yet: some of the losses are least at zero
+    # start away from zero, where some of the losses are minimal
     w0 = np.random.default_rng(seed).standard_normal(X.shape[1])
     result = minimize(Objective(risk, L2(), lam), solver, w0, tol=tol, max_iter=3000)
-    trust = 1e-9 + 1e-9 * best  # Clarabel's own accuracy
+    accuracy = 1e-9 + 1e-9 * best  # the accuracy of Clarabel
     for row in result.trace:
-        assert row["lower"] <= best + trust
-        assert row["value"] >= best - trust
-    assert result.value <= best * (1 + max(10 * tol, 1e-6)) + trust
+        assert row["lower"] <= best + accuracy
+        assert row["value"] >= best - accuracy
+    assert result.value <= best * (1 + max(10 * tol, 1e-6)) + accuracy
     if best > 1e-8:
         assert result.status == "converged"
     return result
@@ -85,14 +85,14 @@ def test_the_methods_of_the_papers(loss):
     check(loss, LineSearchBmrm(), lam=10.0, intercept=False, weighted=True, tol=1e-3)
 
 
-def test_a_bend_that_is_almost_a_kink():
-    """Secants alone creep towards it from one side, and the line search gave up."""
+def test_a_nearly_nonsmooth_loss():
+    """Secant steps alone approach the curved part from one side only, and the line search failed."""
     for weighted in (False, True):
         check(SmoothedHinge(mu=1e-3), Lbfgs(), lam=1e-4, intercept=False, weighted=weighted, seed=1, n=15)
 
 
-def test_the_references_are_right():
-    """Ridge regression has a closed form: neither side of the comparison is taken on trust."""
+def test_the_references_are_correct():
+    """Ridge regression has a closed form, which checks both sides of the comparison."""
     X, y, _ = problem(Squared())
     w = np.linalg.solve(X.T @ X / 30 + 0.01 * np.eye(4), X.T @ y / 30)
     value = np.mean((X @ w - y) ** 2) / 2 + 0.005 * w @ w
@@ -105,7 +105,7 @@ def test_the_references_are_right():
 @each_loss
 @each_variant
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
-def test_everything_with_everything(loss, intercept, weighted, solver):
+def test_all_combinations(loss, intercept, weighted, solver):
     for seed, n, lam in ((1, 15, 1e-4), (2, 60, 1e-3), (1, 15, 0.1), (2, 60, 10.0)):
         check(loss, solver, lam=lam, intercept=intercept, weighted=weighted, seed=seed, n=n)
     check(
@@ -119,6 +119,6 @@ def test_everything_with_everything(loss, intercept, weighted, solver):
 @pytest.mark.parametrize(
     ("solver", "tol"), [(Bmrm(), 1e-5), (Bmrm(floor=True), 1e-5), (LineSearchBmrm(), 1e-3)]
 )
-def test_the_methods_of_the_papers_with_everything(loss, intercept, weighted, solver, tol):
+def test_the_methods_of_the_papers_in_all_combinations(loss, intercept, weighted, solver, tol):
     for lam in (1.0, 10.0):
         check(loss, solver, lam=lam, intercept=intercept, weighted=weighted, seed=1, tol=tol)

@@ -1,4 +1,4 @@
-"""Losses of chains: brute force over all label sequences, stability, optima by cvxpy, certified runs."""
+"""Chain losses: brute force over all label sequences, stability, optima by cvxpy, certified runs."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ LENGTHS = [1, 3, 2, 6]
 
 
 def draw(rng, k=3, lengths=LENGTHS, scale=1.0):
-    """Scores, labels and weights of some sequences; one weighs nothing."""
-    n, number = sum(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    """Scores, labels and weights of some sequences; one has weight zero."""
+    n, sequence = sum(lengths), np.repeat(np.arange(len(lengths)), lengths)
     z = scale * rng.standard_normal((n + k + 2, k))
     weight = rng.random(len(lengths)) * (np.arange(len(lengths)) != 2)
-    return z, np.column_stack([rng.integers(0, k, n), 5 + 2 * number]).astype(float), weight[number]
+    return z, np.column_stack([rng.integers(0, k, n), 5 + 2 * sequence]).astype(float), weight[sequence]
 
 
 def sequences(z, y, c):
-    """Of each sequence: its tokens, its labels, and its weight."""
-    for number in np.unique(y[:, 1]):
-        at = np.flatnonzero(y[:, 1] == number)
-        yield at, y[at, 0].astype(int), c[at[0]]
+    """The tokens, labels and weight of each sequence."""
+    for sequence in np.unique(y[:, 1]):
+        tokens = np.flatnonzero(y[:, 1] == sequence)
+        yield tokens, y[tokens, 0].astype(int), c[tokens[0]]
 
 
-def counts(z, at, path):
-    """The slopes of the score of a path."""
+def counts(z, tokens, path):
+    """The gradient of the score of a path."""
     n = len(z) - z.shape[1] - 2
     slope = np.zeros_like(z)
-    slope[at, list(path)] = 1
+    slope[tokens, list(path)] = 1
     slope[-2, path[0]] = slope[-1, path[-1]] = 1
     for a, b in itertools.pairwise(path):
         slope[n + a, b] += 1
     return slope
 
 
-def every(z, at, y):
-    """All label sequences: their counts less those of y, their scores less that of y, their errors."""
+def enumerate_paths(z, tokens, y):
+    """All label sequences: their counts and scores minus those of y, and their errors."""
     paths = list(itertools.product(range(z.shape[1]), repeat=len(y)))
-    slopes = np.array([counts(z, at, path) for path in paths]) - counts(z, at, y)
+    slopes = np.array([counts(z, tokens, path) for path in paths]) - counts(z, tokens, y)
     return (
         slopes,
         np.tensordot(slopes, z),
@@ -74,10 +74,10 @@ def every(z, at, y):
 
 
 def brute(loss, z, y, c, mu=0.0):
-    """The value, the gradient, and the expected cost, from all label sequences."""
+    """The value, the gradient and the expected cost, by enumeration of all label sequences."""
     value, dz, cost = 0.0, np.zeros_like(z), 0.0
-    for at, labels, weight in sequences(z, y, c):
-        slopes, lead, errors = every(z, at, labels)
+    for tokens, labels, weight in sequences(z, y, c):
+        slopes, lead, errors = enumerate_paths(z, tokens, labels)
         if isinstance(loss, ChainMaxMargin) and not mu:
             worst = errors * (1 + lead) if loss.rescaled else errors + lead
             best = int(np.argmax(worst))
@@ -95,8 +95,8 @@ def brute(loss, z, y, c, mu=0.0):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("scale", [0.3, 1000.0])
-def test_losses_are_what_all_label_sequences_say(loss, scale):
-    """With narrow transitions, which are scaled, and with wide ones, which are taken in logarithms."""
+def test_losses_equal_brute_force(loss, scale):
+    """With small transitions, computed with scaling, and with large ones, computed in logarithms."""
     rng = np.random.default_rng(0)
     for k in (2, 3):
         z, y, c = draw(rng, k, scale=scale)
@@ -107,18 +107,18 @@ def test_losses_are_what_all_label_sequences_say(loss, scale):
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 2.0])
-def test_the_smoothed_margin_is_a_sum_over_all_label_sequences(mu):
+def test_the_smoothed_margin_loss_equals_brute_force(mu):
     z, y, c = draw(np.random.default_rng(1))
     loss = ChainMaxMargin()
-    value, dz, lift = loss.smoothed_value_grad(z, y, c, mu)
+    value, dz, offset = loss.smoothed_value_grad(z, y, c, mu)
     expected, slope, cost = brute(loss, z, y, c, mu)
     np.testing.assert_allclose([value, *dz.ravel()], [expected, *slope.ravel()], rtol=1e-10, atol=1e-12)
-    # the tangent, lifted, is the expectation of errors + s(y') - s(y), a cut of the loss
-    np.testing.assert_allclose(value + lift - np.sum(dz * z), cost, atol=1e-12)
-    assert lift >= 0
+    # the tangent plus the minorant offset is the expectation of errors + s(y') - s(y), a cut of the loss
+    np.testing.assert_allclose(value + offset - np.sum(dz * z), cost, atol=1e-12)
+    assert offset >= 0
 
 
-def test_gradients_of_the_random_field_are_marginals_less_counts():
+def test_gradients_of_the_crf_are_marginals_minus_counts():
     rng = np.random.default_rng(2)
     z, y, _ = draw(rng, 4)
     _, dz = ChainCrf().value_grad(z, y, np.ones(len(y)))
@@ -126,23 +126,25 @@ def test_gradients_of_the_random_field_are_marginals_less_counts():
     ends = np.cumsum(LENGTHS)
     p = marginals(z[:n], z[n : n + k], z[-2], z[-1], ends)
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-14)
-    own = np.zeros((n, k))
-    own[np.arange(n), y[:, 0].astype(int)] = 1
-    np.testing.assert_allclose(dz[:n], p - own, atol=1e-14)
+    observed = np.zeros((n, k))
+    observed[np.arange(n), y[:, 0].astype(int)] = 1
+    np.testing.assert_allclose(dz[:n], p - observed, atol=1e-14)
     firsts = np.append(0, ends[:-1])
-    np.testing.assert_allclose(dz[-2:], [(p - own)[firsts].sum(0), (p - own)[ends - 1].sum(0)], atol=1e-14)
-    # pairs: rows sum to what labels with a successor have, columns to what labels with a predecessor have
+    np.testing.assert_allclose(
+        dz[-2:], [(p - observed)[firsts].sum(0), (p - observed)[ends - 1].sum(0)], atol=1e-14
+    )
+    # pairs: row sums are over tokens with a successor, column sums over tokens with a predecessor
     inner = np.ones(n, bool)
     inner[ends - 1] = False
-    np.testing.assert_allclose(dz[n : n + k].sum(1), (p - own)[inner].sum(0), atol=1e-13)
+    np.testing.assert_allclose(dz[n : n + k].sum(1), (p - observed)[inner].sum(0), atol=1e-13)
     inner = np.ones(n, bool)
     inner[firsts] = False
-    np.testing.assert_allclose(dz[n : n + k].sum(0), (p - own)[inner].sum(0), atol=1e-13)
+    np.testing.assert_allclose(dz[n : n + k].sum(0), (p - observed)[inner].sum(0), atol=1e-13)
 
 
 @pytest.mark.parametrize("wide", [1.0, 1000.0])
-def test_ten_thousand_tokens_of_scores_of_a_thousand(wide):
-    """Cut in two at a token that knows its label, a chain falls apart: the two ways must agree."""
+def test_ten_thousand_tokens_with_scores_of_a_thousand(wide):
+    """Cut at a token with a certain label, a chain is two independent chains: both values must agree."""
     rng = np.random.default_rng(3)
     n, k = 10_000, 3
     E, T = rng.uniform(-1000, 1000, (n, k)), wide * rng.uniform(-0.1, 0.1, (k, k))
@@ -154,37 +156,37 @@ def test_ten_thousand_tokens_of_scores_of_a_thousand(wide):
     assert np.isfinite(value)
     assert np.isfinite(dz).all()
     parts = 0.0
-    for at in (slice(0, 5001), slice(5001, n)):
-        cut = np.vstack([E[at], T, T[1] if at.start else np.zeros(k), np.zeros(k)])
-        v, slope = ChainCrf().value_grad(cut, y[at], np.ones(len(y[at])))
+    for tokens in (slice(0, 5001), slice(5001, n)):
+        scores = np.vstack([E[tokens], T, T[1] if tokens.start else np.zeros(k), np.zeros(k)])
+        v, slope = ChainCrf().value_grad(scores, y[tokens], np.ones(len(y[tokens])))
         parts += v
-        np.testing.assert_allclose(dz[at], slope[: -k - 2], atol=1e-9)
+        np.testing.assert_allclose(dz[tokens], slope[: -k - 2], atol=1e-9)
     np.testing.assert_allclose(value, parts, rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(dz[:n].sum(1), 0, atol=1e-12)
     margin, _ = ChainMaxMargin().value_grad(z, y, np.ones(n))
     assert 0 <= margin < np.inf
 
 
-def test_a_lost_path_that_comes_back():
-    """Ahead by e^800, then behind by e^1700, then ahead again: no scaling survives that, logarithms do."""
-    k, each = 2, 40
-    E = np.zeros((3 * each, k))
-    E[:each, 0] = E[2 * each :, 0] = 800 / each
-    E[each : 2 * each, 1] = 1700 / each
+def test_a_path_that_falls_behind_and_recovers():
+    """Ahead by e^800, behind by e^1700, then ahead again: scaling underflows, logarithms do not."""
+    k, n_tokens = 2, 40
+    E = np.zeros((3 * n_tokens, k))
+    E[:n_tokens, 0] = E[2 * n_tokens :, 0] = 800 / n_tokens
+    E[n_tokens : 2 * n_tokens, 1] = 1700 / n_tokens
     T = np.array([[0.0, -1e5], [-1e5, 0.0]])
     p = marginals(E, T, np.zeros(k), np.zeros(k), np.array([len(E)]))
     np.testing.assert_allclose(p[:, 1], 1.0)
     np.testing.assert_array_equal(decode(E, T, np.zeros(k), np.zeros(k), np.array([len(E)])), 1)
 
 
-def test_best_and_allowed_labels():
+def test_decoding_and_marginals_with_forbidden_transitions():
     rng = np.random.default_rng(4)
     ends = np.cumsum(LENGTHS)
     z, y, _ = draw(rng, 3)
     n, T = len(y), z[len(y) : len(y) + 3].copy()
     T[0, 1] = T[2, 2] = -np.inf
     start = np.array([0.0, -np.inf, 0.0])
-    got, p = decode(z[:n], T, start, z[-1], ends), marginals(z[:n], T, start, z[-1], ends)
+    best, p = decode(z[:n], T, start, z[-1], ends), marginals(z[:n], T, start, z[-1], ends)
     for i, j in itertools.pairwise([0, *ends]):
         paths = [
             q
@@ -197,7 +199,7 @@ def test_best_and_allowed_labels():
                 for q in map(list, paths)
             ]
         )
-        assert tuple(got[i:j]) == paths[int(np.argmax(s))]
+        assert tuple(best[i:j]) == paths[int(np.argmax(s))]
         mass = np.exp(s - s.max()) / np.exp(s - s.max()).sum()
         for t in range(j - i):
             np.testing.assert_allclose(p[i + t], [mass[[q[t] == b for q in paths]].sum() for b in range(3)])
@@ -207,12 +209,12 @@ def test_best_and_allowed_labels():
     assert marginals(z[:0], T, start, z[-1], ends[:0]).shape == (0, 3)
 
 
-def test_no_transition_at_all_is_fine_for_single_tokens():
+def test_single_tokens_need_no_transition():
     p = marginals(np.zeros((2, 2)), np.full((2, 2), -np.inf), np.zeros(2), np.zeros(2), np.array([1, 2]))
     np.testing.assert_allclose(p, 0.5)
 
 
-def test_the_rescaled_maximum_of_long_sequences_keeps_only_some_tokens():
+def test_the_slack_rescaled_path_does_not_depend_on_the_stored_tokens():
     from riskmin._numba.chain import viterbi
 
     rng = np.random.default_rng(5)
@@ -254,12 +256,12 @@ def test_sequences_are_cut_at_their_ends():
     assert blocks[-1][1] == 25
     wide = Sequences(as_matrix(np.zeros((25, 10**5))), ends)
     assert len(wide.blocks(1)) < len(wide.blocks(10**5)) == 7  # a sequence is never cut
-    for many in (1, 2, 3, 7, 20):
-        cut = X.cut(many)
+    for n_parts in (1, 2, 3, 7, 20):
+        cut = X.cut(n_parts)
         assert cut[0] == 0
         assert cut[-1] == 25
         assert set(cut[1:]) <= set(ends)
-        assert len(cut) <= min(many, 7) + 1
+        assert len(cut) <= min(n_parts, 7) + 1
     part = X.rows(4, 14)
     assert part.shape == (10, 2000)
     assert part.ends.tolist() == [4, 5, 10]
@@ -267,52 +269,54 @@ def test_sequences_are_cut_at_their_ends():
         Sequences(as_matrix(np.eye(3)), np.array([0, 3]))
 
 
-def test_the_scorer_and_its_adjoint():
+def test_the_linear_map_and_its_adjoint():
     X, _, lengths, _ = problem()
     rng = np.random.default_rng(1)
-    matrix, scorer = Sequences(as_matrix(X), np.cumsum(lengths)), ChainMap(3)
-    w, v, out = rng.standard_normal((3, scorer.dim(5)))
+    matrix, linear_map = Sequences(as_matrix(X), np.cumsum(lengths)), ChainMap(3)
+    w, v, out = rng.standard_normal((3, linear_map.dim(5)))
     out[:] = 0
-    z = scorer.scores(matrix, w, 2, 9)
+    z = linear_map.scores(matrix, w, 2, 9)
     W = w.reshape(-1, 3)
     np.testing.assert_allclose(z, np.vstack([X[2:9] @ W[:5], W[5:]]))
     dz = rng.standard_normal(z.shape)
-    scorer.pullback(matrix, dz, 2, 9, out)
-    np.testing.assert_allclose(out @ v, np.sum(dz * scorer.scores(matrix, v, 2, 9)))
+    linear_map.pullback(matrix, dz, 2, 9, out)
+    np.testing.assert_allclose(out @ v, np.sum(dz * linear_map.scores(matrix, v, 2, 9)))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_shards_threads_and_formats_say_the_same(loss):
+def test_shards_threads_and_formats_agree(loss):
     X, y, lengths, weight = problem()
     w = np.random.default_rng(2).standard_normal(ChainMap(3).dim(5))
-    known = {"lengths": lengths, "sample_weight": weight}
-    value, grad = linear_risk(X, y, loss, **known)(w)
+    sequences = {"lengths": lengths, "sample_weight": weight}
+    value, grad = linear_risk(X, y, loss, **sequences)(w)
     for data in (sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
-        v, g = linear_risk(data, y, loss, n_shards=4, **known)(w)
+        v, g = linear_risk(data, y, loss, n_shards=4, **sequences)(w)
         np.testing.assert_allclose([v, *g], [value, *grad], rtol=1e-12, atol=1e-14)
     one, two = (
-        linear_risk(X, y, loss, n_shards=4, executor=e, **known)(w) for e in (None, Threads(n_workers=2))
+        linear_risk(X, y, loss, n_shards=4, executor=e, **sequences)(w) for e in (None, Threads(n_workers=2))
     )
     assert one[0] == two[0]
     assert np.array_equal(one[1], two[1])
-    # a weight of two is a sequence twice
+    # a weight of two equals the sequence repeated
     ends = np.cumsum(lengths)
-    again = np.concatenate([np.arange(len(y)), np.arange(ends[2], ends[3])])
-    twice = linear_risk(X[again], y[again], loss, lengths=[*lengths, lengths[3]])(w)[0]
-    heavy = linear_risk(X, y, loss, lengths=lengths, sample_weight=1 + (np.arange(len(lengths)) == 3))(w)[0]
-    np.testing.assert_allclose(twice, heavy, rtol=1e-12)
+    rows = np.concatenate([np.arange(len(y)), np.arange(ends[2], ends[3])])
+    repeated = linear_risk(X[rows], y[rows], loss, lengths=[*lengths, lengths[3]])(w)[0]
+    weighted = linear_risk(X, y, loss, lengths=lengths, sample_weight=1 + (np.arange(len(lengths)) == 3))(w)[
+        0
+    ]
+    np.testing.assert_allclose(repeated, weighted, rtol=1e-12)
 
 
 @pytest.mark.slow
-def test_processes_say_the_same():
+def test_processes_agree():
     X, y, lengths, _ = problem()
     w = np.random.default_rng(2).standard_normal(ChainMap(3).dim(5))
-    here, there = (
+    serial, parallel = (
         linear_risk(X, y, ChainMaxMargin(), lengths=lengths, n_shards=3, executor=e)(w)
         for e in (None, Processes(n_workers=2))
     )
-    assert here[0] == there[0]
-    assert np.array_equal(here[1], there[1])
+    assert serial[0] == parallel[0]
+    assert np.array_equal(serial[1], parallel[1])
 
 
 @pytest.mark.slow
@@ -321,18 +325,18 @@ def test_the_contract_of_losses(loss):
     check_loss(loss)
 
 
-def test_names_and_what_cannot_be_smoothed():
+def test_names_and_smoothability():
     assert get_loss("chain_crf") == ChainCrf()
     assert get_loss("chain_max_margin:rescaled=1").rescaled
     assert can_be_smoothed(ChainMaxMargin(), np.ones(1))
     assert not can_be_smoothed(ChainMaxMargin(rescaled=True), np.ones(1))
     for loss in LOSSES:
-        again = pickle.loads(pickle.dumps(loss))
-        assert again == loss
-        assert hasattr(again, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
+        loaded = pickle.loads(pickle.dumps(loss))
+        assert loaded == loss
+        assert hasattr(loaded, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
 
 
-def test_what_is_wrong_is_said():
+def test_invalid_labels_and_scores_are_refused():
     X, y, lengths, _ = problem()
     with pytest.raises(ValueError, match="labels numbered 0, 1, 2"):
         linear_risk(X, y - 1, ChainCrf(), lengths=lengths)
@@ -369,33 +373,35 @@ def test_minima_are_certified_and_runs_resume(loss, solver, tmp_path):
     minimize(J, solver, tol=1e-6, max_iter=5, checkpoint=file)
     result = minimize(J, solver, tol=1e-6, checkpoint=file)
     assert result.status == "converged"
-    whole = minimize(J, Bundle(), tol=1e-5)
-    assert whole.status == "converged"
-    np.testing.assert_allclose(whole.value, result.value, rtol=2e-5)
+    reference = minimize(J, Bundle(), tol=1e-5)
+    assert reference.status == "converged"
+    np.testing.assert_allclose(reference.value, result.value, rtol=2e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reg", [L2(), L1()], ids=repr)
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_minima_are_those_of_cvxpy(loss, reg):
-    """All label sequences as rows of one big program."""
+def test_minima_equal_cvxpy(loss, reg):
+    """All label sequences as rows of one program."""
     import cvxpy as cp
 
     X, y, lengths, weight = problem(3, k=2, m=6)
     c = weight / weight.sum()
-    scorer, ends = ChainMap(2), np.cumsum(lengths)
-    w, terms = cp.Variable(scorer.dim(5)), []
-    columns = np.array([scorer.scores(as_matrix(X), e, 0, len(X)).ravel() for e in np.eye(scorer.dim(5))])
+    linear_map, ends = ChainMap(2), np.cumsum(lengths)
+    w, terms = cp.Variable(linear_map.dim(5)), []
+    columns = np.array(
+        [linear_map.scores(as_matrix(X), e, 0, len(X)).ravel() for e in np.eye(linear_map.dim(5))]
+    )
     shape = (len(X) + 4, 2)
-    for i, j, weigh in zip([0, *ends[:-1]], ends, c, strict=True):
-        slopes, _, errors = every(np.zeros(shape), np.arange(i, j), y[i:j])
+    for i, j, c_i in zip([0, *ends[:-1]], ends, c, strict=True):
+        slopes, _, errors = enumerate_paths(np.zeros(shape), np.arange(i, j), y[i:j])
         lead = (slopes.reshape(len(slopes), -1) @ columns.T) @ w
         if isinstance(loss, ChainCrf):
-            terms.append(weigh * cp.log_sum_exp(lead))
+            terms.append(c_i * cp.log_sum_exp(lead))
         elif loss.rescaled:
-            terms.append(weigh * cp.max(cp.multiply(errors, 1 + lead)))
+            terms.append(c_i * cp.max(cp.multiply(errors, 1 + lead)))
         else:
-            terms.append(weigh * cp.max(errors + lead))
+            terms.append(c_i * cp.max(errors + lead))
     lam = 0.05
     omega = 0.5 * cp.sum_squares(w) if isinstance(reg, L2) else cp.norm1(w)
     best = cp.Problem(cp.Minimize(lam * omega + sum(terms))).solve(solver="CLARABEL")
@@ -408,27 +414,29 @@ def test_minima_are_those_of_cvxpy(loss, reg):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_slopes_by_differences_and_subgradients(loss):
+def test_gradients_by_differences_and_subgradient_inequality(loss):
     rng = np.random.default_rng(6)
     for scale in (0.5, 3.0, 40.0):
         z, y, c = draw(rng, 4, [1, 4, 2, 9, 30], scale)
         value, dz = loss.value_grad(z, y, c)
         for _ in range(20):
             step = rng.standard_normal(z.shape)
-            for far in (0.1, 10.0):
-                there = loss.value_grad(z + far * step, y, c)[0]
-                assert there >= value + far * np.sum(dz * step) - 1e-9 * (1 + abs(there))
-            h = 1e-7  # piecewise linear or smooth: the slope of a random line is nearly everywhere that of dz
-            ahead, behind = (loss.value_grad(z + s * h * step, y, c)[0] for s in (1, -1))
-            np.testing.assert_allclose((ahead - behind) / (2 * h), np.sum(dz * step), rtol=1e-5, atol=1e-5)
+            for distance in (0.1, 10.0):
+                other = loss.value_grad(z + distance * step, y, c)[0]
+                assert other >= value + distance * np.sum(dz * step) - 1e-9 * (1 + abs(other))
+            h = 1e-7  # along a random line, dz is almost surely the gradient at z
+            forward, backward = (loss.value_grad(z + s * h * step, y, c)[0] for s in (1, -1))
+            np.testing.assert_allclose(
+                (forward - backward) / (2 * h), np.sum(dz * step), rtol=1e-5, atol=1e-5
+            )
 
 
 # ---------------------------------------------------------------- dual ascent
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES[1:], ids=repr)
 @pytest.mark.parametrize("turns", [1, 4])
-def test_iterates_of_ascent_say_the_truth(loss, turns):
-    """Values are J, cuts lie below R, bounds never fall, and a saved state goes on as the run did."""
+def test_iterates_of_chain_ascent_are_valid(loss, turns):
+    """Values equal J, cuts lie below R, bounds never decrease, and a saved state continues as the run did."""
     rng = np.random.default_rng(7)
     for sparse in (False, True):
         X, y, lengths, weight = problem(4, sparse)
@@ -444,11 +452,11 @@ def test_iterates_of_ascent_say_the_truth(loss, turns):
         for it, after in itertools.pairwise(steps):
             np.testing.assert_allclose(it.value, J.value(it.w), rtol=1e-12)
             assert np.all(points @ it.cut.a + it.cut.b <= risks + 1e-10 * (1 + risks))
-            again = next(solver.resume(J, it.state()))
-            np.testing.assert_allclose(again.w, after.w, rtol=1e-6, atol=1e-9)
+            resumed = next(solver.resume(J, it.state()))
+            np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
 
 
-def test_ascent_is_picked_where_it_fits():
+def test_auto_chooses_chain_ascent_where_supported():
     X, y, lengths, _ = problem()
     risk = linear_risk(X, y, ChainMaxMargin(rescaled=True), lengths=lengths)
     assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], ChainAscent)
@@ -464,7 +472,7 @@ def test_ascent_is_picked_where_it_fits():
 
 
 @pytest.mark.slow
-def test_ascent_starts_warm_from_another_lam():
+def test_chain_ascent_starts_warm_from_another_lam():
     X, y, lengths, _ = problem()
     risk = linear_risk(X, y, ChainMaxMargin(), lengths=lengths)
     one, two = (Objective(risk, L2(), lam) for lam in (0.1, 0.09))

@@ -1,4 +1,4 @@
-"""Losses of tables smoothed by entropy: values, gradients and cuts against all labellings, and fits."""
+"""Contingency table losses smoothed by entropy: values, gradients and cuts by enumeration, and fits."""
 
 from itertools import product
 
@@ -29,23 +29,23 @@ from riskmin.losses.nondecomposable.entropy_smoothing import entropic_smoothing,
 KINDS = [FBeta(), FBeta(beta=0.3), Prbep(), PrecisionAtK(k=1), PrecisionAtK(k=3), RecallAtK(k=2)]
 
 
-def measure(loss, above, misses, alarms):
-    """Delta of a table, written anew; None where no labelling may have it."""
-    hits, found = above - misses, above - misses + alarms
+def measure(loss, positives, misses, alarms):
+    """Delta of a contingency table, by an independent formula; None if no labelling may have this table."""
+    hits, predicted = positives - misses, positives - misses + alarms
     if isinstance(loss, FBeta):
         b = loss.beta**2
         return 1 - (1 + b) * hits / ((1 + b) * hits + b * misses + alarms)
     if isinstance(loss, Prbep):
-        return misses / above if misses == alarms else None
+        return misses / positives if misses == alarms else None
     if misses == alarms == 0:
         return 0.0
-    if found != loss.k:
+    if predicted != loss.k:
         return None
-    return 1 - hits / (above if isinstance(loss, RecallAtK) else loss.k)
+    return 1 - hits / (positives if isinstance(loss, RecallAtK) else loss.k)
 
 
 def labellings(loss, y):
-    """Each labelling that counts, with its measure."""
+    """Each labelling that counts, with its Delta."""
     for signs in product([-1.0, 1.0], repeat=len(y)):
         other = np.array(signs)
         misses, alarms = int(((y > 0) & (other < 0)).sum()), int(((y < 0) & (other > 0)).sum())
@@ -55,15 +55,15 @@ def labellings(loss, y):
 
 
 def by_hand(loss, z, y, T):
-    """R_T, its gradient, R, and the logarithm of the number of labellings."""
+    """R_T, its gradient, R, and the logarithm of the number of labellings, by enumeration."""
     slopes, deltas = zip(
         *(((other - y) / len(y), delta) for other, delta in labellings(loss, y)), strict=True
     )
     slopes, deltas = np.array(slopes), np.array(deltas)
-    worth = slopes @ z + deltas
-    p = np.exp((worth - worth.max()) / T)
-    value = worth.max() + T * np.log(p.mean())
-    return value, p @ slopes / p.sum(), worth.max(), np.log(len(deltas))
+    terms = slopes @ z + deltas
+    p = np.exp((terms - terms.max()) / T)
+    value = terms.max() + T * np.log(p.mean())
+    return value, p @ slopes / p.sum(), terms.max(), np.log(len(deltas))
 
 
 @settings(max_examples=40, deadline=None)
@@ -74,21 +74,23 @@ def by_hand(loss, z, y, T):
     st.integers(0, 2**32 - 1),
 )
 def test_all_labellings(loss, n, T, seed):
-    """Value, gradient, R - T log N <= R_T <= R, and a tangent that, lifted, is below R everywhere."""
+    """Value, gradient, R - T log N <= R_T <= R, and a tangent that plus its offset is below R everywhere."""
     rng = np.random.default_rng(seed)
     z = rng.standard_normal(n) * rng.choice([0.1, 1.0, 10.0])
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     y[:2] = 1.0, -1.0
     c = np.full(n, 1 / n)
-    value, dz, lift = entropic_smoothing(loss, z, y, T)
-    exact, grad, truth, logs = by_hand(loss, z, y, T)
+    value, dz, offset = entropic_smoothing(loss, z, y, T)
+    exact, grad, unsmoothed, log_count = by_hand(loss, z, y, T)
     assert value == pytest.approx(exact, abs=1e-12 * (1 + abs(z).max()))
     np.testing.assert_allclose(dz, grad, atol=1e-9)
-    assert truth == pytest.approx(float(loss.value_grad(z, y, c)[0]), abs=1e-12)
-    assert truth - T * logs - 1e-10 <= value <= truth + 1e-10
-    assert -1e-12 <= lift <= T * logs + 1e-10
+    assert unsmoothed == pytest.approx(float(loss.value_grad(z, y, c)[0]), abs=1e-12)
+    assert unsmoothed - T * log_count - 1e-10 <= value <= unsmoothed + 1e-10
+    assert -1e-12 <= offset <= T * log_count + 1e-10
     for v in rng.standard_normal((20, n)) * rng.choice([0.1, 1.0, 100.0], (20, 1)):
-        assert value + lift + dz @ (v - z) <= float(loss.value_grad(v, y, c)[0]) + 1e-12 * (1 + abs(v).max())
+        assert value + offset + dz @ (v - z) <= float(loss.value_grad(v, y, c)[0]) + 1e-12 * (
+            1 + abs(v).max()
+        )
 
 
 @pytest.mark.slow
@@ -107,13 +109,13 @@ def test_twelve_rows(loss):
 def test_the_number_of_labellings(loss):
     y = np.where(np.arange(9) < 4, 1.0, -1.0)
     misses, alarms, _ = loss.tables(4, 5)
-    many = len(list(labellings(loss, y)))
-    assert np.exp(log_n_labelings(misses, alarms, 4, 5)) == pytest.approx(many, rel=1e-12)
+    count = len(list(labellings(loss, y)))
+    assert np.exp(log_n_labelings(misses, alarms, 4, 5)) == pytest.approx(count, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [FBeta(), Prbep(), PrecisionAtK(k=40), RecallAtK(k=150)], ids=repr)
 def test_hundreds_of_rows(loss):
-    """The gradient is that of the value; cuts stay cuts at any temperature, to the last digits."""
+    """The gradient equals differences of the value; cuts are valid at any temperature, up to rounding."""
     rng = np.random.default_rng(1)
     n = 400
     z, y, c = rng.standard_normal(n), np.where(np.arange(n) < 150, 1.0, -1.0), np.full(n, 1 / n)
@@ -124,36 +126,36 @@ def test_hundreds_of_rows(loss):
         (ends[0] - ends[1]) / (2 * h), rel=1e-5, abs=1e-7
     )
     points = [z, 0 * z, 10 * y, *rng.standard_normal((5, n)), *(1e3 * rng.standard_normal((2, n)))]
-    truths = [float(loss.value_grad(v, y, c)[0]) for v in points]
+    values = [float(loss.value_grad(v, y, c)[0]) for v in points]
     for T in (1e-9, 1e-6, 1e-4, 1e-2, 1.0, 1e4):
         for scale in (1.0, 1e4):
-            value, dz, lift = entropic_smoothing(loss, scale * z, y, T)
-            height = value + lift - scale * float(dz @ z)  # the mean of Delta, in [0, 1]
+            value, dz, offset = entropic_smoothing(loss, scale * z, y, T)
+            height = value + offset - scale * float(dz @ z)  # the mean of Delta, in [0, 1]
             assert -1e-12 * scale <= height <= 1 + 1e-12 * scale
-            assert lift >= -1e-12 * scale
-            for v, r in zip(points, truths, strict=True):
+            assert offset >= -1e-12 * scale
+            for v, r in zip(points, values, strict=True):
                 assert height + dz @ v <= r + 1e-13 * (scale + abs(v).max())
 
 
-def test_chances_are_those_of_a_distribution():
-    """As many rows are taken as the sizes say, each with a chance in [0, 1], however extreme the odds."""
+def test_inclusion_probabilities_are_those_of_a_distribution():
+    """The probabilities lie in [0, 1] and sum to the expected subset size, however extreme the odds."""
     rng = np.random.default_rng(0)
-    for spread in (1.0, 100.0, 1e6):
-        odds = spread * rng.standard_normal(50)
+    for scale in (1.0, 100.0, 1e6):
+        odds = scale * rng.standard_normal(50)
         size = rng.random(51)
         size /= size.sum()
         for step in (1, 7, 50):
-            kept = subset_sums.log_symmetric_polynomials(odds, 50, step)
-            found = subset_sums.inclusion_probabilities(odds, kept, step, size)
-            assert found.sum() == pytest.approx(size @ np.arange(51), rel=1e-14)
-            assert found.min() >= 0
-            assert found.max() <= 1 + 1e-14
+            polynomials = subset_sums.log_symmetric_polynomials(odds, 50, step)
+            probabilities = subset_sums.inclusion_probabilities(odds, polynomials, step, size)
+            assert probabilities.sum() == pytest.approx(size @ np.arange(51), rel=1e-14)
+            assert probabilities.min() >= 0
+            assert probabilities.max() <= 1 + 1e-14
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("inner", ["lbfgs", "accelerated"])
 def test_a_certified_fit(inner, intercept):
-    """F1 by smoothing proves what Bundle proves."""
+    """F1 by smoothing reaches the optimum proved by Bundle."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 4))
     y = np.where(X @ [1.0, -1.0, 0.5, 0.0] + 0.7 * rng.standard_normal(120) > 0.8, 1.0, -1.0)
@@ -189,7 +191,7 @@ def test_too_many_rows_are_refused(monkeypatch):
         Smoothed(FBeta(), 0.1).value_grad(np.zeros(40), y, np.full(40, 1 / 40))
 
 
-def test_rows_must_weigh_the_same():
+def test_weights_must_be_equal():
     y = np.array([1.0, -1.0, 1.0])
     for loss in (FBeta(), PrecisionAtK(k=1)):
         with pytest.raises(ValueError, match="all must weigh the same"):

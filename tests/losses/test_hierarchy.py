@@ -34,7 +34,7 @@ from riskmin.linear_maps.tree import path_parents
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.metrics import tree_distance
 
-# Two trees beside each other, of unequal depth; inner nodes are labels too.
+# Two trees side by side, of unequal depth; inner nodes are labels too.
 TOPICS = {
     "C": None,
     "C15": "C",
@@ -48,7 +48,7 @@ TOPICS = {
 
 
 def random_tree(rng, n_nodes, labels=True):
-    """A tree or a forest, its map in any order; some of its nodes are labels, in any order."""
+    """A random tree or forest with its dict in random order; some nodes are labels, in random order."""
     parents = {0: None} | {
         v: rng.choice([None, *range(v)], p=[0.1, *[0.9 / v] * v]) for v in range(1, n_nodes)
     }
@@ -59,23 +59,23 @@ def random_tree(rng, n_nodes, labels=True):
 
 
 def path(parents, node):
-    """The nodes on the path to a node, from itself to the top."""
-    found = [node]
-    while parents[found[-1]] is not None:
-        found.append(parents[found[-1]])
-    return found
+    """The nodes from the given node up to the top."""
+    nodes = [node]
+    while parents[nodes[-1]] is not None:
+        nodes.append(parents[nodes[-1]])
+    return nodes
 
 
 def walk(parents, a, b):
-    """The edges between two nodes, by breadth-first search; what has no parent hangs from a root."""
+    """The number of edges between two nodes, by breadth-first search; the top nodes hang from a root."""
     edges = [(node, "root" if parent is None else parent) for node, parent in parents.items()]
     distance, front = {a: 0}, [a]
     while front:
-        here = front.pop(0)
-        for one, other in [*edges, *[(v, u) for u, v in edges]]:
-            if one == here and other not in distance:
-                distance[other] = distance[here] + 1
-                front.append(other)
+        current = front.pop(0)
+        for source, target in [*edges, *[(v, u) for u, v in edges]]:
+            if source == current and target not in distance:
+                distance[target] = distance[current] + 1
+                front.append(target)
     return distance[b]
 
 
@@ -85,40 +85,40 @@ def test_distances_and_path_sums_by_brute_force(seed):
     rng = np.random.default_rng(seed)
     tree, parents = random_tree(rng, 1 + 2 * seed)
     k = len(tree.labels)
-    for node, above in zip(tree.nodes, tree.parent.tolist(), strict=True):
-        assert parents[node] == (tree.nodes[above] if above >= 0 else None)
+    for node, parent in zip(tree.nodes, tree.parent.tolist(), strict=True):
+        assert parents[node] == (tree.nodes[parent] if parent >= 0 else None)
     assert tree.distance.shape == (k, k)
     for i, a in enumerate(tree.labels):
         for j, b in enumerate(tree.labels):
             assert tree.distance[i, j] == walk(parents, a, b)
-    Z, place = rng.standard_normal((3, len(tree.nodes))), {node: v for v, node in enumerate(tree.nodes)}
-    S = np.stack([sum(Z[:, place[u]] for u in path(parents, node)) for node in tree.nodes], axis=1)
+    Z, column = rng.standard_normal((3, len(tree.nodes))), {node: v for v, node in enumerate(tree.nodes)}
+    S = np.stack([sum(Z[:, column[u]] for u in path(parents, node)) for node in tree.nodes], axis=1)
     before = Z.copy()
     np.testing.assert_allclose(tree.paths_sum(Z), S, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(tree.to_labels(Z.copy()), S[:, [place[a] for a in tree.labels]], atol=1e-12)
+    np.testing.assert_allclose(tree.to_labels(Z.copy()), S[:, [column[a] for a in tree.labels]], atol=1e-12)
     assert np.array_equal(Z, before)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_going_back_is_the_adjoint(seed):
+def test_the_pullback_is_the_adjoint(seed):
     rng = np.random.default_rng(seed)
     tree, _ = random_tree(rng, 9, labels=seed > 0)
     Z, D = rng.standard_normal((2, 5, len(tree.nodes)))
     assert np.sum(tree.paths_sum(Z) * D) == pytest.approx(np.sum(Z * tree.subtrees_sum(D)), rel=1e-12)
-    X, scorer = rng.standard_normal((5, 3)), TreePaths(tree)
-    w, dz = rng.standard_normal(scorer.dim(3)), rng.standard_normal((5, scorer.columns))
-    kept, out = dz.copy(), np.ones(scorer.dim(3))
-    scorer.pullback(as_matrix(X), dz[1:4], 1, 4, out)
-    z = scorer.scores(as_matrix(X), w, 1, 4)
+    X, linear_map = rng.standard_normal((5, 3)), TreePaths(tree)
+    w, dz = rng.standard_normal(linear_map.dim(3)), rng.standard_normal((5, linear_map.columns))
+    unchanged, out = dz.copy(), np.ones(linear_map.dim(3))
+    linear_map.pullback(as_matrix(X), dz[1:4], 1, 4, out)
+    z = linear_map.scores(as_matrix(X), w, 1, 4)
     assert z.shape == (3, len(tree.labels))
     assert np.sum(z * dz[1:4]) == pytest.approx((out - 1) @ w, rel=1e-12)
-    assert (dz == kept).all()
-    V = rng.standard_normal((3, scorer.columns))  # a slope in the weights of the labels
+    assert (dz == unchanged).all()
+    V = rng.standard_normal((3, linear_map.columns))  # a gradient in the weights of the labels
     summed = tree.to_labels(w.reshape(3, -1).copy())
-    assert np.sum(summed * V) == pytest.approx(scorer.grad_from_outputs(V) @ w, rel=1e-12)
+    assert np.sum(summed * V) == pytest.approx(linear_map.grad_from_outputs(V) @ w, rel=1e-12)
 
 
-def test_the_nodes_come_from_the_top_and_subtrees_are_together():
+def test_nodes_are_ordered_from_the_top_by_subtree():
     tree = Tree.from_parents(TOPICS)
     assert tree.nodes == ("C", "C15", "C151", "C1511", "C152", "C17", "M", "M13")
     assert tree.labels == tree.nodes
@@ -130,13 +130,13 @@ def test_the_nodes_come_from_the_top_and_subtrees_are_together():
     )
 
 
-def test_paths_name_the_same_tree():
+def test_paths_give_the_same_tree():
     paths = ["/".join(reversed(path(TOPICS, node))) for node in TOPICS]
     tree, same = Tree.from_paths(paths), Tree.from_parents(TOPICS, TOPICS)
     assert tree.parents == same.parents
     assert [node.rpartition("/")[2] for node in tree.nodes] == list(same.nodes)
     assert (tree.distance == same.distance).all()
-    # a part may have the same name elsewhere, and one that is no label is none
+    # a node may have the same name in another subtree, and inner nodes need not be labels
     tree = Tree.from_paths(["a.x", "b.x"], separator=".")
     assert tree.nodes == ("a", "a.x", "b", "b.x")
     assert tree.labels == ("a.x", "b.x")
@@ -175,9 +175,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "says"), MISTAKES)
-def test_what_is_no_tree_is_told(make, says):
-    with pytest.raises(ValueError, match=says) as caught:
+@pytest.mark.parametrize(("make", "message"), MISTAKES)
+def test_invalid_trees_are_refused(make, message):
+    with pytest.raises(ValueError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
     assert re.search("[a-z')]$", str(caught.value))
@@ -198,7 +198,7 @@ EDGES = {(a, b): walk(TOPICS, a, b) for a in TOPICS for b in TOPICS}
 
 
 def costs(loss):
-    """The costs of the hinge, edge by edge."""
+    """The cost matrix of the hinge, edge by edge."""
     if not isinstance(loss.cost, str):
         return COST
     edges = np.array([[EDGES[a, b] for b in TREE.labels] for a in TREE.labels], dtype=float)
@@ -206,21 +206,21 @@ def costs(loss):
 
 
 def by_hand(loss, X, y, c, W):
-    """The risk by its formula, path by path; W is a dict of the weights of the nodes."""
+    """The risk by its formula, path by path; W maps nodes to weights."""
     total = 0.0
-    for x, own, weight in zip(X, y, c, strict=True):
+    for x, true_label, weight in zip(X, y, c, strict=True):
         z = np.array([sum(x @ W[v] for v in path(TOPICS, label)) for label in TREE.labels])
         if isinstance(loss, HierarchicalSoftmax):
-            total += weight * (math.log(math.fsum(np.exp(z))) - z[own])
+            total += weight * (math.log(math.fsum(np.exp(z))) - z[true_label])
         else:
-            cost, ahead = costs(loss)[own], z - z[own]
-            total += weight * max(cost * (1 + ahead) if loss.rescaled else cost + ahead)
+            cost, lead = costs(loss)[true_label], z - z[true_label]
+            total += weight * max(cost * (1 + lead) if loss.rescaled else cost + lead)
     return total
 
 
 @each_loss
 def test_risks_by_brute_force_over_all_paths(loss):
-    """Value, gradient by finite differences in every weight, and the inequality of subgradients."""
+    """Value, gradient by finite differences in every weight, and the subgradient inequality."""
     rng = np.random.default_rng(0)
     X, y, c = rng.standard_normal((7, 2)), rng.integers(0, 6, 7), rng.dirichlet(np.ones(7))
     risk = linear_risk(X, y, loss, sample_weight=c)
@@ -239,23 +239,23 @@ def test_risks_by_brute_force_over_all_paths(loss):
 
 
 @each_loss
-def test_on_a_star_they_are_the_flat_losses(loss):
-    """One level, every node a label: the tree knows nothing."""
+def test_on_a_star_they_equal_the_flat_losses(loss):
+    """With one level and every node a label, the tree carries no information."""
     rng = np.random.default_rng(1)
     star = Tree.from_parents(dict.fromkeys("abcd"))
     assert np.array_equal(star.distance, 2 * (1 - np.eye(4)))
     X, y, w = rng.standard_normal((9, 3)), np.arange(9.0) % 4, rng.standard_normal(12)
     if isinstance(loss, HierarchicalSoftmax):
-        ours, flat = HierarchicalSoftmax(star), Softmax()
+        hierarchical, flat = HierarchicalSoftmax(star), Softmax()
     else:
         cost = loss.cost if isinstance(loss.cost, str) else COST[:4, :4]
-        ours = HierarchicalHinge(star, cost, loss.rescaled)
+        hierarchical = HierarchicalHinge(star, cost, loss.rescaled)
         flat = MulticlassHinge(
             {"tree distance": star.distance, "zero one": None}.get(str(cost), cost), loss.rescaled
         )
-    (value, grad), (same, there) = (linear_risk(X, y, one)(w) for one in (ours, flat))
-    assert value == same
-    assert np.array_equal(grad, there)
+    (value, grad), (flat_value, flat_grad) = (linear_risk(X, y, tested)(w) for tested in (hierarchical, flat))
+    assert value == flat_value
+    assert np.array_equal(grad, flat_grad)
 
 
 @pytest.mark.slow
@@ -279,17 +279,19 @@ def test_optima_by_cvxpy(loss, fit_intercept):
     rng = np.random.default_rng(3)
     X, y, c, lam = rng.standard_normal((24, 2)), np.arange(24) % 6, rng.dirichlet(np.ones(24)), 0.05
     W, b = cp.Variable((2, len(TREE.nodes))), cp.Variable(6)
-    place = {node: v for v, node in enumerate(TREE.nodes)}
-    sums = [sum(W[:, place[v]] for v in path(TOPICS, label)) for label in TREE.labels]
-    Z = cp.vstack([X @ one for one in sums]).T + (cp.reshape(b, (1, 6), order="C") if fit_intercept else 0)
+    column = {node: v for v, node in enumerate(TREE.nodes)}
+    sums = [sum(W[:, column[v]] for v in path(TOPICS, label)) for label in TREE.labels]
+    Z = cp.vstack([X @ weights for weights in sums]).T + (
+        cp.reshape(b, (1, 6), order="C") if fit_intercept else 0
+    )
     rows = []
-    for i, own in enumerate(y):
-        ahead = Z[i] - Z[i, own]
+    for i, true_label in enumerate(y):
+        lead = Z[i] - Z[i, true_label]
         if isinstance(loss, HierarchicalSoftmax):
-            rows.append(cp.log_sum_exp(ahead))
+            rows.append(cp.log_sum_exp(lead))
             continue
-        cost = costs(loss)[own]
-        rows.append(cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead))
+        cost = costs(loss)[true_label]
+        rows.append(cp.max(cp.multiply(cost, 1 + lead) if loss.rescaled else cost + lead))
     program = cp.Problem(cp.Minimize(c @ cp.hstack(rows) + lam / 2 * cp.sum_squares(W)))
     program.solve(solver=cp.CLARABEL)
     J = Objective(linear_risk(X, y, loss, sample_weight=c, fit_intercept=fit_intercept), L2(), lam)
@@ -301,26 +303,26 @@ def test_optima_by_cvxpy(loss, fit_intercept):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "hinge"])
-def test_any_storage_executor_and_solver_finds_the_same(name):
+def test_all_storage_formats_executors_and_solvers_agree(name):
     rng = np.random.default_rng(4)
     X, y, loss = rng.standard_normal((60, 4)), np.arange(60.0) % 6, LOSSES[name]
     X[rng.random(X.shape) < 0.4] = 0.0
     w = rng.standard_normal(4 * len(TREE.nodes))
     value, grad = linear_risk(X, y, loss)(w)
     for other in (sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
-        same, there = linear_risk(other, y, loss)(w)
-        assert same == pytest.approx(value, rel=1e-12)
-        np.testing.assert_allclose(there, grad, atol=1e-12)
+        other_value, other_grad = linear_risk(other, y, loss)(w)
+        assert other_value == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(other_grad, grad, atol=1e-12)
     serial = linear_risk(X, y, loss, n_shards=3)(w)
     for executor in (Threads(n_workers=2), Processes(n_workers=2)):
-        same, there = linear_risk(X, y, loss, executor=executor, n_shards=3)(w)
-        assert same == serial[0]
-        assert np.array_equal(there, serial[1])
-    least = minimize(Objective(linear_risk(X, y, loss), L2(), 0.01), tol=1e-4)
+        other_value, other_grad = linear_risk(X, y, loss, executor=executor, n_shards=3)(w)
+        assert other_value == serial[0]
+        assert np.array_equal(other_grad, serial[1])
+    reference = minimize(Objective(linear_risk(X, y, loss), L2(), 0.01), tol=1e-4)
     for solver in (Bundle(), Lbfgs()) if name == "softmax" else (Bundle(),):
         result = minimize(Objective(linear_risk(X, y, loss), L2(), 0.01), solver, tol=1e-3)
         assert result.status == "converged"
-        assert result.value == pytest.approx(least.value, rel=2e-3)
+        assert result.value == pytest.approx(reference.value, rel=2e-3)
 
 
 @pytest.mark.slow  # for the import of torch
@@ -331,14 +333,14 @@ def test_torch_agrees(loss):
     X, y = rng.standard_normal((12, 3)), np.arange(12.0) % 6
     w = rng.standard_normal(3 * len(TREE.nodes))
     value, grad = linear_risk(X, y, loss)(w)
-    same, there = linear_risk(torch.as_tensor(X), y, loss)(torch.as_tensor(w))
-    assert same == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(there.numpy(), grad, atol=1e-12)
+    torch_value, torch_grad = linear_risk(torch.as_tensor(X), y, loss)(torch.as_tensor(w))
+    assert torch_value == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(torch_grad.numpy(), grad, atol=1e-12)
     J = Objective(linear_risk(torch.as_tensor(X), y, loss, fit_intercept=True), L2(), 0.1)
     assert minimize(J, tol=1e-3).status == "converged"
 
 
-def test_what_losses_refuse():
+def test_invalid_losses_are_refused():
     with pytest.raises(
         ValueError, match="cost='far', but the costs are tree distance and zero one, or a matrix"
     ):
@@ -353,28 +355,28 @@ def test_what_losses_refuse():
         linear_risk(np.eye(2), [1, 0], HierarchicalSoftmax(TREE), n_outputs=3)
 
 
-def test_losses_are_equal_if_they_do_the_same():
-    again = Tree.from_parents(TOPICS, TREE.labels)
-    assert HierarchicalHinge(TREE, COST) == HierarchicalHinge(again, COST.tolist())
-    assert hash(HierarchicalHinge(TREE, COST)) == hash(HierarchicalHinge(again, COST.tolist()))
+def test_equality_of_losses():
+    same_tree = Tree.from_parents(TOPICS, TREE.labels)
+    assert HierarchicalHinge(TREE, COST) == HierarchicalHinge(same_tree, COST.tolist())
+    assert hash(HierarchicalHinge(TREE, COST)) == hash(HierarchicalHinge(same_tree, COST.tolist()))
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, "zero one")
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, COST)
     assert HierarchicalHinge(TREE) == HierarchicalHinge(TREE, TREE.distance)
     assert HierarchicalHinge(TREE, COST) != HierarchicalHinge(TREE, 2 * COST)
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, rescaled=True)
-    assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(again)
+    assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(same_tree)
     assert HierarchicalSoftmax(TREE) != HierarchicalSoftmax(Tree.from_parents(TOPICS))
 
 
-# ---------------------------------------------------------------- the measure
+# ---------------------------------------------------------------- the metric
 def test_tree_distance_is_the_mean_number_of_edges():
-    truth, said = ["C1511", "C17", "M13", "C"], ["C152", "C17", "C", "C15"]
-    edges = [EDGES[a, b] for a, b in zip(truth, said, strict=True)]
+    y_true, predicted = ["C1511", "C17", "M13", "C"], ["C152", "C17", "C", "C15"]
+    edges = [EDGES[a, b] for a, b in zip(y_true, predicted, strict=True)]
     assert edges == [3, 0, 3, 1]
-    assert tree_distance(truth, said, TOPICS) == np.mean(edges)
-    assert tree_distance(truth, said, Tree.from_parents(TOPICS)) == np.mean(edges)
-    assert tree_distance(truth, said, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
-    paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (truth, said)]
+    assert tree_distance(y_true, predicted, TOPICS) == np.mean(edges)
+    assert tree_distance(y_true, predicted, Tree.from_parents(TOPICS)) == np.mean(edges)
+    assert tree_distance(y_true, predicted, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
+    paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (y_true, predicted)]
     assert tree_distance(*paths) == np.mean(edges)
     assert tree_distance([1, 2], [1, 3]) == 1.0
     with pytest.raises(ValueError, match="the label 'X' is not in the hierarchy: add it with its parent"):
@@ -395,7 +397,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-def test_rows_that_weigh_twice_are_rows_that_are_there_twice(topics):
+def test_weights_equal_repeated_rows(topics):
     X, y = topics
     settings = {"hierarchy": TOPICS, "alpha": 0.1, "tol": 1e-9, "fit_intercept": False, "solver": "bundle"}
     weight = np.arange(60) % 3
@@ -407,7 +409,7 @@ def test_rows_that_weigh_twice_are_rows_that_are_there_twice(topics):
 
 @pytest.fixture(scope="module")
 def topics():
-    """Rows whose first features tell the top node, and the others the rest."""
+    """Rows with one indicative feature for each node on the path of their label."""
     rng = np.random.default_rng(6)
     labels = np.array(["C", "C1511", "C152", "C17", "M13"])
     y = labels[np.arange(60) % 5]
@@ -431,15 +433,15 @@ def test_the_classifier_minimizes_its_objective(topics, loss):
     z = np.stack([sum(X @ W[v] for v in path(TOPICS, label)) for label in classes], axis=1) + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), z, atol=1e-12)
     assert np.array_equal(model.predict(X), classes[z.argmax(axis=1)])
-    ahead = z - z[np.arange(60), number][:, None]
+    lead = z - z[np.arange(60), number][:, None]
     cost = np.array([[EDGES[a, b] for b in classes] for a in classes])[number]
-    each = np.log(np.exp(ahead).sum(axis=1)) if loss == "softmax" else (cost + ahead).max(axis=1)
-    J = each.mean() + 0.05 * np.sum(model.coef_**2)
+    row_losses = np.log(np.exp(lead).sum(axis=1)) if loss == "softmax" else (cost + lead).max(axis=1)
+    J = row_losses.mean() + 0.05 * np.sum(model.coef_**2)
     assert model.objective_ == pytest.approx(J, rel=1e-12)
     assert 0 <= model.gap_ <= 1e-3 * J
     assert model.score(X, y) > 0.9
-    said = model.predict(X)
-    assert model.tree_cost(X, y) == np.mean([EDGES[a, b] for a, b in zip(y, said, strict=True)])
+    predicted = model.predict(X)
+    assert model.tree_cost(X, y) == np.mean([EDGES[a, b] for a, b in zip(y, predicted, strict=True)])
     assert hasattr(model, "predict_proba") == (loss == "softmax")
     if loss == "softmax":
         p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
@@ -459,13 +461,13 @@ def test_labels_may_be_paths(topics):
 
 
 @pytest.mark.slow
-def test_labels_that_are_not_seen_are_never_predicted(topics):
+def test_unseen_labels_are_never_predicted(topics):
     X, y = topics
     model = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X[y != "M13"], y[y != "M13"])
     assert "M13" not in model.classes_
     assert not {"M", "M13"} & set(model.tree_.nodes)
-    assert model.tree_cost(X, y) > 0  # yet it may be the right one
-    # a label whose rows weigh nothing is not seen either
+    assert model.tree_cost(X, y) > 0  # though it may be the true label
+    # a label whose rows have weight zero is not seen either
     zero = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X, y, sample_weight=y != "M13")
     assert np.array_equal(zero.classes_, model.classes_)
     assert zero.n_samples_fit_ == 60
@@ -473,7 +475,7 @@ def test_labels_that_are_not_seen_are_never_predicted(topics):
 
 
 @pytest.mark.slow
-def test_weights_of_classes_are_weights_of_rows(topics):
+def test_class_weights_equal_row_weights(topics):
     X, y = topics
     X, y = X[7:], y[7:]
     weight = np.where(y == "C", 3.0, 1.0)
@@ -482,39 +484,39 @@ def test_weights_of_classes_are_weights_of_rows(topics):
     two = HierarchicalClassifier("softmax", **settings).fit(X, y, weight)
     assert one.objective_ == pytest.approx(two.objective_, rel=2e-6)
     assert (one.weighted_, two.weighted_) == (False, True)
-    even = HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
+    balanced = HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
     counts = dict(zip(*np.unique(y, return_counts=True), strict=True))
     same = HierarchicalClassifier("softmax", **settings).fit(X, y, [1 / counts[label] for label in y])
-    assert even.objective_ == pytest.approx(same.objective_, rel=2e-6)
+    assert balanced.objective_ == pytest.approx(same.objective_, rel=2e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["hinge", "softmax", MulticlassHinge(rescaled=True)], ids=str)
-def test_models_survive_their_files(topics, loss, tmp_path):
+def test_models_are_saved_and_loaded(topics, loss, tmp_path):
     X, y = topics
     number = {"C": 1, "C1511": 2, "C152": 3, "C17": 4, "M13": 5}
-    if loss == "softmax":  # numbers, and a top node that is no label
+    if loss == "softmax":  # numbers as labels, and a top node that is no label
         hierarchy, y = {0: None, 1: 0, 2: 1, 3: 1, 4: 0, 5: None}, np.array([number[label] for label in y])
     else:
         hierarchy = TOPICS if loss == "hinge" else Tree.from_parents(TOPICS)
     model = HierarchicalClassifier(loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}).fit(X, y)
     save_model(model, tmp_path / "model.rsk")
-    again = load_model(tmp_path / "model.rsk")
-    assert again.hierarchy == hierarchy
-    assert again.class_weight == model.class_weight
-    assert again.loss == loss
-    assert again.tree_ == model.tree_
-    assert again.gap_ == model.gap_
-    assert np.array_equal(again.classes_, model.classes_)
-    assert again.classes_.dtype == model.classes_.dtype
-    assert np.array_equal(again.decision_function(X), model.decision_function(X))
-    warm = again.set_params(warm_start=True).fit(X, y)
+    loaded = load_model(tmp_path / "model.rsk")
+    assert loaded.hierarchy == hierarchy
+    assert loaded.class_weight == model.class_weight
+    assert loaded.loss == loss
+    assert loaded.tree_ == model.tree_
+    assert loaded.gap_ == model.gap_
+    assert np.array_equal(loaded.classes_, model.classes_)
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert np.array_equal(loaded.decision_function(X), model.decision_function(X))
+    warm = loaded.set_params(warm_start=True).fit(X, y)
     assert warm.objective_ == pytest.approx(model.objective_, rel=1e-3)
     assert loss != "softmax" or warm.n_iter_ <= 1
 
 
 @pytest.mark.slow
-def test_nodes_that_json_does_not_keep_are_told(topics, tmp_path):
+def test_nodes_that_json_cannot_represent_are_refused(topics, tmp_path):
     X, y = topics
     odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
     model = HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
@@ -539,13 +541,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "says"), WRONG)
-def test_what_the_classifier_refuses(topics, settings, says):
-    with pytest.raises(ValueError, match=says):
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_invalid_settings_of_the_classifier_are_refused(topics, settings, message):
+    with pytest.raises(ValueError, match=message):
         HierarchicalClassifier(**settings).fit(*topics)
 
 
-def test_other_things_that_the_classifier_refuses(topics):
+def test_invalid_data_of_the_classifier_are_refused(topics):
     X, y = topics
     with pytest.raises(
         ValueError, match="y holds only one class, 'C', but two are needed: add rows of another"
@@ -563,7 +565,7 @@ def test_other_things_that_the_classifier_refuses(topics):
 
 
 @pytest.mark.parametrize("loss", ["softmax", pytest.param("hinge", marks=pytest.mark.slow)])
-def test_the_command_has_models_of_hierarchies(topics, loss, tmp_path, run):
+def test_the_command_reads_hierarchical_models(topics, loss, tmp_path, run):
     X, y = topics
     model = HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=1.0, class_weight="balanced").fit(X, y)
     save_model(model, tmp_path / "model.rsk")
@@ -575,15 +577,15 @@ def test_the_command_has_models_of_hierarchies(topics, loss, tmp_path, run):
     scores = [line.split("\t") for line in run("predict", *files, "--scores")[1].splitlines()]
     assert np.array_equal(np.array(scores, dtype=float), model.decision_function(X))
     code, out, _ = run("evaluate", *files, "--json")
-    found = json.loads(out)
+    metrics = json.loads(out)
     assert code == 0
-    assert found["tree distance"] == model.tree_cost(X, y)
-    assert found["accuracy"] == pytest.approx(model.score(X, y))
-    assert set(found["classes"]) == set(y)
+    assert metrics["tree distance"] == model.tree_cost(X, y)
+    assert metrics["accuracy"] == pytest.approx(model.score(X, y))
+    assert set(metrics["classes"]) == set(y)
     code, out, _ = run("certify", *files, "--quiet")
     assert code == 0
     assert "certified" in out
     (tmp_path / "data.csv").write_text("\n".join([*rows[:-1], rows[1]]))
-    code, _, err = run("certify", *files, "--quiet")  # one row is another
+    code, _, err = run("certify", *files, "--quiet")  # one row has changed
     assert code == 1
     assert "refuted: the objective is" in err

@@ -1,4 +1,4 @@
-"""The losses: their contract, their values against formulas written otherwise, and their errors."""
+"""The losses: their contract, their values against independent formulas, and their errors."""
 
 import json
 import math
@@ -45,7 +45,7 @@ from riskmin.regularizers import L2
 from riskmin.testing import check_loss, check_regularizer
 from riskmin.testing.cases import make_case_sampler
 
-# One entry a loss, and one for each awkward parameter: this list is what the contract runs on.
+# One entry per loss, and one per extreme parameter: the contract runs on this list.
 LOSS_INSTANCES = [
     Hinge(),
     Hinge(margin=0.0),
@@ -94,12 +94,12 @@ LIST_LOSSES = [
     ExpectedRankUtility(),
     PairwiseHinge(),
 ]
-"""Losses that are no sums over rows; in four grades and five queries, or the two classes."""
+"""Non-decomposable losses; on four grades and five queries, or on two classes."""
 every_loss = pytest.mark.parametrize("loss", [*LOSS_INSTANCES, *LIST_LOSSES, *MANY_LOSSES], ids=repr)
 
 
 def draw(loss, n=50, seed=0):
-    """Scores, labels that suit the loss, and weights."""
+    """Scores, labels valid for the loss, and weights."""
     rng = np.random.default_rng(seed)
     if loss in MANY_LOSSES:
         z, y, c = make_case_sampler(loss).case(rng, 3.0, n)
@@ -121,14 +121,14 @@ def test_contract(loss):
     check_loss(loss)
 
 
-def test_every_name_is_in_the_list():
+def test_every_registered_loss_is_in_the_list():
     listed = {type(loss) for loss in LOSS_INSTANCES + LIST_LOSSES + MANY_LOSSES}
     assert {type(loss) for loss in LOSSES.values()} == listed
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A loss made wrong on purpose; z, y, c -> value, dz."""
+    """A deliberately wrong loss."""
 
     name: str
     separable = True
@@ -145,7 +145,7 @@ class Broken:
             "forgets the weights": lambda: (np.mean(m), -y * (m > 0) / len(z)),
             "weights in the value only": lambda: (value, -y * (m > 0) / len(z)),
             "not separable": lambda: (np.max(m), -y * (m > 0) * (m == np.max(m))),
-            "looks at the order": lambda: (value + c[0] * m[0], slope * (1 + (np.arange(len(z)) == 0))),
+            "depends on the order": lambda: (value + c[0] * m[0], slope * (1 + (np.arange(len(z)) == 0))),
             "overflows": lambda: (c @ np.exp(-y * z), -c * y * np.exp(-y * z)),
             "wider dtype": lambda: (value, slope.astype(np.float64)),
             "wrong shape": lambda: (value, slope[:, None]),
@@ -164,7 +164,7 @@ class Broken:
         ("forgets the weights", "weights"),
         ("weights in the value only", "dz is wrong"),
         ("not separable", "weights"),
-        ("looks at the order", "order"),
+        ("depends on the order", "order"),
         ("overflows", "overflow"),
         ("wider dtype", "float64"),
         ("wrong shape", "shape"),
@@ -177,7 +177,7 @@ def test_contract_refuses_wrong_losses(name, message):
         check_loss(Broken(name))
 
 
-def test_contract_asks_for_labels_where_it_knows_none():
+def test_contract_requires_labels_for_unknown_tasks():
     @dataclass(frozen=True)
     class Odd(Hinge):
         task = "something else"
@@ -187,7 +187,7 @@ def test_contract_asks_for_labels_where_it_knows_none():
     check_loss(Odd(), labels=lambda rng, n: rng.choice([-1.0, 1.0], n))
 
 
-def test_contract_takes_losses_of_several_scores():
+def test_contract_accepts_multi_output_losses():
     class Softmax:
         separable = True
 
@@ -203,7 +203,7 @@ def test_contract_takes_losses_of_several_scores():
     check_loss(Softmax(), labels=lambda rng, n: rng.integers(0, 3, n), columns=3)
 
 
-def test_contract_asks_for_as_many_scores_as_a_loss_takes():
+def test_contract_requires_the_number_of_scores_of_a_loss():
     loss = MulticlassHinge(1 - np.eye(5))
     check_loss(loss, columns=5)
     with pytest.raises(AssertionError, match=r"cost is for 2 classes, but there are 3.*pass check_loss col"):
@@ -211,7 +211,7 @@ def test_contract_asks_for_as_many_scores_as_a_loss_takes():
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("change", "message"),
     [
         (lambda loss, z, y, c, value, dz: (value, dz + 1e-3 * c[:, None]), "slope|tangent"),
         (lambda loss, z, y, c, value, dz: (value, dz[:, :2]), "shape"),
@@ -219,60 +219,60 @@ def test_contract_asks_for_as_many_scores_as_a_loss_takes():
         (lambda loss, z, y, c, value, dz: (value / np.sum(c), dz / np.sum(c)), "weights"),
     ],
 )
-def test_contract_refuses_wrong_losses_of_many_scores(how, message):
+def test_contract_refuses_wrong_multi_output_losses(change, message):
     class Changed(type(LOSSES["softmax"])):
         def value_grad(self, z, y, c):
-            return how(self, z, y, c, *super().value_grad(z, y, c))
+            return change(self, z, y, c, *super().value_grad(z, y, c))
 
     with pytest.raises(AssertionError, match=message):
         check_loss(Changed())
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("change", "message"),
     [
-        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent plus its minorant offset"),
-        (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
+        (lambda value, dz, offset, mu: (value, dz, 2 * offset), "a tangent plus its minorant offset"),
+        (lambda value, dz, offset, mu: (value, 0.9 * dz, offset), "tangent|slope"),
     ],
 )
-def test_contract_refuses_wrong_smoothed_forms_of_many_scores(how, message):
+def test_contract_refuses_wrong_smoothed_multi_output_losses(change, message):
     class Changed(MulticlassHinge):
         def smoothed_value_grad(self, z, y, c, mu, centre=None):
-            return how(*super().smoothed_value_grad(z, y, c, mu, centre), mu)
+            return change(*super().smoothed_value_grad(z, y, c, mu, centre), mu)
 
     with pytest.raises(AssertionError, match=message):
         check_loss(Changed())
 
 
-# ---------------------------------------------------------------- the contract of lists and smoothed forms
-def changed(loss, how):
-    """A loss whose smoothed form is changed on purpose."""
+# ---------------------------------------------------------------- non-decomposable and smoothed losses
+def changed(loss, change):
+    """A loss whose smoothed form is deliberately changed."""
 
     class Changed(type(loss)):
         def smoothed_value_grad(self, z, y, c, mu):
-            value, dz, lift = super().smoothed_value_grad(z, y, c, mu)
-            return how(value, dz, lift, mu) if mu else (value, dz, lift)
+            value, dz, offset = super().smoothed_value_grad(z, y, c, mu)
+            return change(value, dz, offset, mu) if mu else (value, dz, offset)
 
     return Changed()
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("change", "message"),
     [
-        (lambda value, dz, lift, mu: (value + 2 * lift, dz, lift), "above the loss"),
-        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent plus its minorant offset"),
-        (lambda value, dz, lift, mu: (value, dz, -lift), "negative"),
-        (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
-        (lambda value, dz, lift, mu: (value, dz, 0.5 * lift), "by its minorant offsets"),
-        (lambda value, dz, lift, mu: (value, dz.astype(np.float64), lift), "float64"),
+        (lambda value, dz, offset, mu: (value + 2 * offset, dz, offset), "above the loss"),
+        (lambda value, dz, offset, mu: (value, dz, 2 * offset), "a tangent plus its minorant offset"),
+        (lambda value, dz, offset, mu: (value, dz, -offset), "negative"),
+        (lambda value, dz, offset, mu: (value, 0.9 * dz, offset), "tangent|slope"),
+        (lambda value, dz, offset, mu: (value, dz, 0.5 * offset), "by its minorant offsets"),
+        (lambda value, dz, offset, mu: (value, dz.astype(np.float64), offset), "float64"),
     ],
 )
-def test_contract_refuses_wrong_smoothed_forms(how, message):
+def test_contract_refuses_wrong_smoothed_forms(change, message):
     with pytest.raises(AssertionError, match=message):
-        check_loss(changed(RocArea(), how))
+        check_loss(changed(RocArea(), change))
 
 
-def test_contract_refuses_multipliers_that_a_centre_does_not_find():
+def test_contract_refuses_multipliers_not_reproduced_by_a_center():
     class Changed(Prbep):
         def smoothed_value_grad(self, z, y, c, mu, centre=None):
             return super().smoothed_value_grad(z, y, c, mu)
@@ -281,7 +281,7 @@ def test_contract_refuses_multipliers_that_a_centre_does_not_find():
         check_loss(Changed())
 
 
-def test_contract_refuses_what_is_not_invariant():
+def test_contract_refuses_false_shift_invariance():
     @dataclass(frozen=True)
     class Changed(FBeta):
         shift_invariant = True
@@ -290,58 +290,62 @@ def test_contract_refuses_what_is_not_invariant():
         check_loss(Changed())
 
 
-# ---------------------------------------------------------------- the contract of duals and curvatures
+# ---------------------------------------------------------------- the contract of conjugates and curvatures
 def broken(base, **methods):
-    """A loss with some methods of another."""
+    """A loss with some methods replaced."""
     return type("Broken", (type(base),), methods)(**{f: getattr(base, f) for f in base.__dataclass_fields__})
 
 
-def but(method, change):
-    """The method of the base class, its result changed."""
+def altered(method, change):
+    """The method of the base class with a changed result."""
 
-    def changed(self, *args):
+    def wrapper(self, *args):
         return change(getattr(super(type(self), self), method)(*args), *args)
 
-    return {method: changed}
+    return {method: wrapper}
 
 
 WRONG_DUALS = {
     "shift": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(shift=0.99 * d.shift)),
+        altered("interval_conjugate", lambda d, y: d._replace(shift=0.99 * d.shift)),
         "l.z. . l..u.",
     ),
     "epsilon": (
         EpsilonInsensitive(),
-        but("interval_conjugate", lambda d, y: d._replace(epsilon=0.0)),
+        altered("interval_conjugate", lambda d, y: d._replace(epsilon=0.0)),
         "l.z.",
     ),
-    "square": (Squared(), but("interval_conjugate", lambda d, y: d._replace(square=1.01)), "l.z."),
-    "no square": (Huber(), but("interval_conjugate", lambda d, y: d._replace(square=0.0)), "l.z."),
+    "square": (Squared(), altered("interval_conjugate", lambda d, y: d._replace(square=1.01)), "l.z."),
+    "no square": (Huber(), altered("interval_conjugate", lambda d, y: d._replace(square=0.0)), "l.z."),
     "too narrow": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(lower=0.9 * d.lower)),
+        altered("interval_conjugate", lambda d, y: d._replace(lower=0.9 * d.lower)),
         "slope outside",
     ),
-    "too wide": (Hinge(), but("interval_conjugate", lambda d, y: d._replace(lower=1.1 * d.lower)), "l.z."),
+    "too wide": (
+        Hinge(),
+        altered("interval_conjugate", lambda d, y: d._replace(lower=1.1 * d.lower)),
+        "l.z.",
+    ),
     "wider on the other side": (
         Hinge(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper + 0.1)),
+        altered("interval_conjugate", lambda d, y: d._replace(upper=d.upper + 0.1)),
         "l.z.",
     ),
     "endless": (
         Absolute(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=math.inf + d.upper)),
+        altered("interval_conjugate", lambda d, y: d._replace(upper=math.inf + d.upper)),
         "l.z.",
     ),
     "not around 0": (
         Absolute(),
-        but("interval_conjugate", lambda d, y: d._replace(lower=0.1 + 0 * y)),
+        altered("interval_conjugate", lambda d, y: d._replace(lower=0.1 + 0 * y)),
         "lower <= 0",
     ),
     "not a row": (
         Quantile(),
-        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper[:1])),
+        altered("interval_conjugate", lambda d, y: d._replace(upper=d.upper[:1])),
         "one interval per row",
     ),
     "turned over": (
@@ -349,22 +353,22 @@ WRONG_DUALS = {
         {"interval_conjugate": lambda self, y: Quantile(0.8).interval_conjugate(y)},
         "slope outside",
     ),
-    "differs": (PowerHinge(2.0), but("conjugate", lambda v, u, y: v * 1.001), "l.z."),
+    "differs": (PowerHinge(2.0), altered("conjugate", lambda v, u, y: v * 1.001), "l.z."),
 }
 WRONG_CONJUGATES = {
-    "above": (Logistic(), but("conjugate", lambda v, u, y: v + 1e-6), "l.z."),
-    "below": (Logistic(), but("conjugate", lambda v, u, y: v - 1e-6), "l.z."),
-    "finite outside": (Logistic(), but("conjugate", lambda v, u, y: np.minimum(v, 1e9)), "not infinite"),
-    "gradient": (Exponential(), but("conjugate_grad", lambda z, u, y: 0.999 * z), "l.z."),
-    "sign of the gradient": (Poisson(), but("conjugate_grad", lambda z, u, y: -z), "l.z."),
+    "above": (Logistic(), altered("conjugate", lambda v, u, y: v + 1e-6), "l.z."),
+    "below": (Logistic(), altered("conjugate", lambda v, u, y: v - 1e-6), "l.z."),
+    "finite outside": (Logistic(), altered("conjugate", lambda v, u, y: np.minimum(v, 1e9)), "not infinite"),
+    "gradient": (Exponential(), altered("conjugate_grad", lambda z, u, y: 0.999 * z), "l.z."),
+    "sign of the gradient": (Poisson(), altered("conjugate_grad", lambda z, u, y: -z), "l.z."),
     "NaN at the end": (
         Poisson(),
-        but("conjugate_grad", lambda z, u, y: np.where(np.isfinite(z), z, np.nan)),
+        altered("conjugate_grad", lambda z, u, y: np.where(np.isfinite(z), z, np.nan)),
         "NaN",
     ),
     "narrow domain": (
         PowerHinge(3.0),
-        but("conjugate_domain", lambda d, y: (-0.5 * (y > 0), d[1])),
+        altered("conjugate_domain", lambda d, y: (-0.5 * (y > 0), d[1])),
         "outside",
     ),
     "wrong power": (
@@ -374,14 +378,18 @@ WRONG_CONJUGATES = {
     ),
 }
 WRONG_CURVATURES = {
-    "factor": (Logistic(), but("curvature", lambda h, z, y, c: 1.01 * h), "differences of dz"),
+    "factor": (Logistic(), altered("curvature", lambda h, z, y, c: 1.01 * h), "differences of dz"),
     "no weights": (Squared(), {"curvature": lambda self, z, y, c: np.ones_like(z) / len(z)}, "weights"),
-    "negative": (Squared(), but("curvature", lambda h, z, y, c: -h), "negative"),
+    "negative": (Squared(), altered("curvature", lambda h, z, y, c: -h), "negative"),
     "everywhere": (SquaredHinge(), {"curvature": lambda self, z, y, c: c}, "differences of dz"),
-    "shape": (Huber(), but("curvature", lambda h, z, y, c: h[:, None]), "shape"),
+    "shape": (Huber(), altered("curvature", lambda h, z, y, c: h[:, None]), "shape"),
     "overflow": (Poisson(), {"curvature": lambda self, z, y, c: c * np.exp(z)}, "overflow"),
-    "dtype": (Huber(), but("curvature", lambda h, z, y, c: h.astype(float)), "dtype"),
-    "of a kink": (Hinge(), {"curvature": lambda self, z, y, c: c * (y * z < 1)}, "differences of dz"),
+    "dtype": (Huber(), altered("curvature", lambda h, z, y, c: h.astype(float)), "dtype"),
+    "at a nonsmooth point": (
+        Hinge(),
+        {"curvature": lambda self, z, y, c: c * (y * z < 1)},
+        "differences of dz",
+    ),
     "in place": (Squared(), {"curvature": lambda self, z, y, c: np.multiply(c, 2, out=c) / 2}, "inputs"),
 }
 WRONG = [
@@ -396,21 +404,21 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("base", "methods", "message"), WRONG)
-def test_contract_refuses_wrong_duals_and_curvatures(base, methods, message):
+def test_contract_refuses_wrong_conjugates_and_curvatures(base, methods, message):
     with pytest.raises(AssertionError, match=message):
         check_loss(broken(base, **methods))
 
 
 @pytest.mark.parametrize("base", [Hinge(), Logistic(), Huber(), Poisson(), PowerHinge(2.0)], ids=repr)
-def test_contract_refuses_only_wrong_duals_and_curvatures(base):
+def test_contract_accepts_correct_conjugates_and_curvatures(base):
     check_loss(
-        broken(base, **but("interval_conjugate", lambda d, y: d))
+        broken(base, **altered("interval_conjugate", lambda d, y: d))
         if hasattr(base, "interval_conjugate")
         else broken(base)
     )
 
 
-# ---------------------------------------------------------------- values, by other formulas
+# ---------------------------------------------------------------- values by independent formulas
 GRID = np.linspace(-4.0, 4.0, 80_001)
 SCALAR = [
     (Hinge(margin=2.5), lambda z, y: 0.0 if y * z >= 2.5 else 2.5 - y * z),
@@ -431,29 +439,29 @@ SCALAR = [
 
 
 @pytest.mark.parametrize(("loss", "scalar"), SCALAR, ids=lambda p: repr(p) if hasattr(p, "task") else "")
-def test_value_is_that_of_the_scalar_formula(loss, scalar):
+def test_value_equals_the_scalar_formula(loss, scalar):
     z, y, c = draw(loss)
-    want = math.fsum(
+    expected = math.fsum(
         ci * scalar(zi, yi) for zi, yi, ci in zip(z.tolist(), y.tolist(), c.tolist(), strict=True)
     )
-    assert float(loss.value_grad(z, y, c)[0]) == pytest.approx(want, rel=1e-12)
+    assert float(loss.value_grad(z, y, c)[0]) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("delta", [0.01, 1.0, 3.0])
 @pytest.mark.parametrize("r", [-2.7, -0.4, 0.0, 0.9, 3.5])
 def test_huber_is_the_envelope_of_the_absolute_value(delta, r):
-    want = np.min((r - GRID) ** 2 / 2 + delta * np.abs(GRID))  # the infimal convolution, on a grid of u
+    expected = np.min((r - GRID) ** 2 / 2 + delta * np.abs(GRID))  # the infimal convolution, on a grid of u
     value, _ = Huber(delta).value_grad(np.array([r]), np.zeros(1), np.ones(1))
-    assert float(value) == pytest.approx(want, abs=1e-7)
+    assert float(value) == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.5, 2.0])
 @pytest.mark.parametrize("z", [-1.5, 0.3, 0.995, 1.0, 2.0])
 def test_smoothed_hinge_is_the_maximum_over_the_dual(mu, z):
     a = np.linspace(0.0, 1.0, 100_001)
-    want = np.max(a * (1 - z) - mu / 2 * a**2)
+    expected = np.max(a * (1 - z) - mu / 2 * a**2)
     value, dz = SmoothedHinge(mu).value_grad(np.array([z]), np.ones(1), np.ones(1))
-    assert float(value) == pytest.approx(want, abs=1e-9)
+    assert float(value) == pytest.approx(expected, abs=1e-9)
     assert -dz[0] == pytest.approx(a[np.argmax(a * (1 - z) - mu / 2 * a**2)], abs=1e-4)
 
 
@@ -488,16 +496,16 @@ def test_logistic_is_exact_at_every_score(z, y):
 
 
 @pytest.mark.parametrize("loss", [Exponential(), Poisson()], ids=repr)
-def test_exponentials_go_on_below_the_truth_past_the_cap(loss):
+def test_exponentials_are_continued_from_below_past_the_cap(loss):
     sign = -1.0 if isinstance(loss, Exponential) else 1.0
     for t in [350.0, 400.0, 700.0]:
         value, dz = loss.value_grad(np.array([sign * t]), np.ones(1), np.ones(1))
-        truth = math.exp(t)
-        assert value <= truth * (1 + 1e-12)
-        assert (value == pytest.approx(truth, rel=1e-12)) == (t == 350.0)
-        assert 0 < sign * dz[0] <= truth
+        exact = math.exp(t)
+        assert value <= exact * (1 + 1e-12)
+        assert (value == pytest.approx(exact, rel=1e-12)) == (t == 350.0)
+        assert 0 < sign * dz[0] <= exact
         beyond, _ = loss.value_grad(np.array([sign * (t + 1e-3)]), np.ones(1), np.ones(1))
-        assert beyond - value == pytest.approx(1e-3 * sign * dz[0], rel=1e-3)  # the tangent, or near it
+        assert beyond - value == pytest.approx(1e-3 * sign * dz[0], rel=1e-3)  # the tangent, or close to it
 
 
 @settings(max_examples=50, deadline=None)
@@ -505,14 +513,14 @@ def test_exponentials_go_on_below_the_truth_past_the_cap(loss):
 def test_losses_are_convex_along_every_chord(loss, a, b, t):
     y = np.array([3.0 if loss.task == "regression" else 1.0])
 
-    def at(z):
+    def value(z):
         return float(loss.value_grad(np.array([z]), y, np.ones(1))[0])
 
-    chord = t * at(a) + (1 - t) * at(b)
-    assert at(t * a + (1 - t) * b) <= chord + 1e-10 * (1 + chord)
+    chord = t * value(a) + (1 - t) * value(b)
+    assert value(t * a + (1 - t) * b) <= chord + 1e-10 * (1 + chord)
 
 
-def test_at_the_kinks_the_slope_is_a_subgradient():
+def test_at_nonsmooth_points_the_slope_is_a_subgradient():
     for loss, z, y, low, high in [
         (Hinge(), 1.0, 1.0, -1.0, 0.0),
         (PowerHinge(p=1.0), 1.0, 1.0, -1.0, 0.0),
@@ -535,27 +543,27 @@ def test_torch_agrees(loss, dtype):
     z, y, c = draw(loss)
     value, dz = loss.value_grad(z, y, c)
     tensors = [torch.as_tensor(a, dtype=getattr(torch, dtype)) for a in (z, y, c)]
-    if loss.task == "tagging":  # dynamic programs are loops, which are compiled for NumPy
+    if loss.task == "tagging":  # dynamic programs are loops compiled for NumPy
         with pytest.raises(ValueError, match="is computed by NumPy, not by torch: give NumPy arrays"):
             loss.value_grad(*tensors)
         return
-    there, grad = loss.value_grad(*tensors)
+    other, grad = loss.value_grad(*tensors)
     tol = 1e-12 if dtype == "float64" else 1e-4
     assert grad.dtype == getattr(torch, dtype)
-    assert float(there) == pytest.approx(float(value), rel=tol)
+    assert float(other) == pytest.approx(float(value), rel=tol)
     np.testing.assert_allclose(grad.numpy(), dz, rtol=tol, atol=tol * np.max(np.abs(dz)))
 
 
 @pytest.mark.parametrize(
     "loss", [*LOSS_INSTANCES, *(loss for loss in MANY_LOSSES if loss.task != "tagging")], ids=repr
 )
-def test_only_the_array_standard_is_asked_for(loss):
+def test_only_the_array_api_standard_is_required(loss):
     strict = pytest.importorskip("array_api_strict")
     z, y, c = draw(loss)
     value, dz = loss.value_grad(z, y, c)
-    there, grad = loss.value_grad(*(strict.asarray(a) for a in (z, y, c)))
+    other, grad = loss.value_grad(*(strict.asarray(a) for a in (z, y, c)))
     assert grad.dtype == strict.float64
-    assert float(there) == pytest.approx(float(value), rel=1e-12)
+    assert float(other) == pytest.approx(float(value), rel=1e-12)
     np.testing.assert_allclose(np.from_dlpack(grad), dz, rtol=1e-12, atol=1e-15)
 
 
@@ -593,12 +601,12 @@ def test_label_errors_name_cause_and_remedy(loss, y, message):
 def test_good_labels_pass(loss):
     _, y, _ = draw(loss)
     loss.check_labels(y)
-    if loss.task not in ("ranking", "tagging"):  # their two columns are made by linear_risk
+    if loss.task not in ("ranking", "tagging"):  # linear_risk makes their second column
         loss.check_labels(y.tolist())
     loss.check_labels(pytest.importorskip("torch").as_tensor(y))
 
 
-def test_novelty_takes_anything():
+def test_novelty_accepts_any_labels():
     Novelty().check_labels(None)
 
 
@@ -622,9 +630,9 @@ def test_parameter_errors(make, message):
         make()
 
 
-def test_smoothness_is_told():
-    rough = {loss for loss in LOSS_INSTANCES if not loss.smooth}
-    assert rough == {
+def test_smoothness_is_declared():
+    nonsmooth = {loss for loss in LOSS_INSTANCES if not loss.smooth}
+    assert nonsmooth == {
         *(loss for loss in LOSS_INSTANCES if isinstance(loss, Hinge | Novelty | Absolute | Quantile)),
         PowerHinge(p=1.0),
         EpsilonInsensitive(),
@@ -647,7 +655,7 @@ def test_spec_makes_numpy_scalars_plain():
     )
 
 
-def test_own_losses_are_described_but_not_loaded():
+def test_user_losses_are_described_but_not_loaded():
     class Mine:
         separable = True
 
@@ -700,7 +708,7 @@ def test_get_loss_errors(name, message):
 
 # ---------------------------------------------------------------- the contract of regularizers
 class Box:
-    """0 on [-1, 1]^d and infinite elsewhere: neither smooth nor finite, and its conjugate is the 1-norm."""
+    """0 on [-1, 1]^d and infinite elsewhere: neither smooth nor finite; its conjugate is the 1-norm."""
 
     def value(self, w):
         return 0.0 if np.max(np.abs(w)) <= 1 + 1e-12 else math.inf

@@ -1,4 +1,4 @@
-"""Losses of many scores a row: brute force, cvxpy, other libraries, cuts without slopes in the intercepts."""
+"""Multi-output losses: brute force, cvxpy, other libraries, and cuts with zero slope in the intercepts."""
 
 import gc
 import itertools
@@ -58,7 +58,7 @@ each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 # ---------------------------------------------------------------- the losses, by brute force
 def by_hand(loss, z, y):
-    """The loss of one row, class by class."""
+    """The loss of one row, by its formula over the classes."""
     if isinstance(loss, MultivariateSquared):
         M = np.eye(len(z)) if loss.M is None else loss.M
         return sum(M[a, b] * (z[a] - y[a]) * (z[b] - y[b]) for a in range(len(z)) for b in range(len(z))) / 2
@@ -68,8 +68,8 @@ def by_hand(loss, z, y):
     if isinstance(loss, MulticlassSquaredHinge):
         return sum(max(0.0, 1 + z[j] - z[y]) ** 2 for j in range(len(z)) if j != y) / 2
     cost = 1 - np.eye(len(z)) if loss.cost is None else loss.cost
-    each = [cost[y, j] * (1 + z[j] - z[y]) if loss.rescaled else cost[y, j] + z[j] - z[y] for j in range(K)]
-    return max(each)
+    terms = [cost[y, j] * (1 + z[j] - z[y]) if loss.rescaled else cost[y, j] + z[j] - z[y] for j in range(K)]
+    return max(terms)
 
 
 @each_loss
@@ -78,60 +78,60 @@ def test_values_by_hand(loss):
     for z in (3 * rng.standard_normal((20, K)), rng.integers(-1, 2, (20, K)).astype(float)):
         y = rng.standard_normal((20, K)) if loss.task == "regression" else np.arange(20.0) % K
         c = rng.random(20)
-        want = sum(w * by_hand(loss, s, t) for w, s, t in zip(c, z, y, strict=True))
+        expected = sum(w * by_hand(loss, s, t) for w, s, t in zip(c, z, y, strict=True))
         value, dz = loss.value_grad(z, y, c)
-        assert float(value) == pytest.approx(want, rel=1e-12)
-        if loss.task == "multiclass":  # a number added to all scores of a row changes nothing
+        assert float(value) == pytest.approx(expected, rel=1e-12)
+        if loss.task == "multiclass":  # the loss is invariant to a constant added to all scores of a row
             np.testing.assert_allclose(dz.sum(1), 0, atol=1e-14)
 
 
-def test_two_classes_are_those_of_the_difference():
+def test_two_classes_equal_the_binary_losses_of_the_difference():
     rng = np.random.default_rng(1)
     Z, y, c = rng.standard_normal((30, 2)), np.arange(30.0) % 2, np.full(30, 1 / 30)
     pairs = (Softmax(), Logistic()), (MulticlassHinge(), Hinge()), (MulticlassSquaredHinge(), SquaredHinge())
-    for many, two in pairs:
-        value, dz = many.value_grad(Z, y, c)
-        want, slope = two.value_grad(Z[:, 1] - Z[:, 0], 2 * y - 1, c)
-        assert float(value) == pytest.approx(float(want), rel=1e-14)
+    for multiclass, binary in pairs:
+        value, dz = multiclass.value_grad(Z, y, c)
+        expected, slope = binary.value_grad(Z[:, 1] - Z[:, 0], 2 * y - 1, c)
+        assert float(value) == pytest.approx(float(expected), rel=1e-14)
         np.testing.assert_allclose(dz, np.column_stack([-slope, slope]), rtol=1e-13, atol=1e-17)
 
 
 def test_softmax_is_stable():
-    z, y, one = np.array([[1e4, 0.0, -1e4], [-1e4, 0.0, 1e4]]), np.array([0.0, 0.0]), np.ones(2)
-    value, dz = Softmax().value_grad(z, y, one)
+    z, y, ones = np.array([[1e4, 0.0, -1e4], [-1e4, 0.0, 1e4]]), np.array([0.0, 0.0]), np.ones(2)
+    value, dz = Softmax().value_grad(z, y, ones)
     assert float(value) == pytest.approx(2e4)
     np.testing.assert_allclose(dz, [[0.0, 0, 0], [-1, 0, 1]], atol=1e-15)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([2, 3, 8]), st.sampled_from([1e-3, 1.0, 1e6]))
-def test_projections_are_the_nearest_points(seed, k, scale):
+def test_projections_onto_the_simplex_are_nearest_points(seed, k, scale):
     v = scale * np.random.default_rng(seed).standard_normal((4, k)).round(1)
     x = project_onto_simplex(v)
     assert np.all(x >= 0)
     np.testing.assert_allclose(x.sum(1), 1, rtol=1e-9)
-    for corner in np.eye(k):  # no way from x to a corner of the simplex comes nearer
-        assert np.all(((v - x) * (corner - x)).sum(1) <= 1e-9 * (1 + scale))
+    for vertex in np.eye(k):  # optimality: no direction from x to a vertex of the simplex comes nearer to v
+        assert np.all(((v - x) * (vertex - x)).sum(1) <= 1e-9 * (1 + scale))
 
 
 @pytest.mark.parametrize("loss", [loss for loss in CLASSES if not loss.smooth], ids=repr)
-def test_smoothed_margins_are_a_program_a_row(loss):
+def test_smoothed_margin_losses_equal_a_quadratic_program_per_row(loss):
     import cvxpy as cp
 
     rng = np.random.default_rng(2)
     z, y, c = rng.standard_normal((6, K)), np.arange(6.0) % K, rng.random(6)
     cost = (1 - np.eye(K) if loss.cost is None else loss.cost)[y.astype(int)]
-    ahead = z - z[np.arange(6), y.astype(int)][:, None]
-    slack = cost * (1 + ahead) if loss.rescaled else cost + ahead
+    lead = z - z[np.arange(6), y.astype(int)][:, None]
+    slack = cost * (1 + lead) if loss.rescaled else cost + lead
     for mu in (0.1, 2.0):
         beta = cp.Variable((6, K), nonneg=True)
         square = mu / 2 * (c @ cp.sum(cp.square(beta), axis=1))
-        most = cp.Maximize(c @ cp.sum(cp.multiply(slack, beta), axis=1) - square)
-        best = cp.Problem(most, [cp.sum(beta, axis=1) == 1])
-        best.solve(solver=cp.CLARABEL)
-        value, _, lift = loss.smoothed_value_grad(z, y, c, mu)
-        assert float(value) == pytest.approx(best.value, abs=1e-7)
-        assert float(lift) == pytest.approx(square.value, abs=1e-5)
+        objective = cp.Maximize(c @ cp.sum(cp.multiply(slack, beta), axis=1) - square)
+        program = cp.Problem(objective, [cp.sum(beta, axis=1) == 1])
+        program.solve(solver=cp.CLARABEL)
+        value, _, offset = loss.smoothed_value_grad(z, y, c, mu)
+        assert float(value) == pytest.approx(program.value, abs=1e-7)
+        assert float(offset) == pytest.approx(square.value, abs=1e-5)
     assert float(loss.smoothed_value_grad(z, y, c, 1e-9)[0]) == pytest.approx(
         float(loss.value_grad(z, y, c)[0]), abs=1e-8
     )
@@ -140,7 +140,7 @@ def test_smoothed_margins_are_a_program_a_row(loss):
 # ---------------------------------------------------------------- intercepts
 @st.composite
 def classes(draw):
-    """A risk with intercepts: any costs, weights that vanish or almost, classes that are missing."""
+    """A risk with intercepts: random costs, zero or tiny weights, missing classes."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     k, n, p = draw(st.integers(2, 5)), draw(st.integers(2, 12)), draw(st.integers(1, 3))
     y = rng.integers(0, k, n).astype(float)
@@ -159,7 +159,7 @@ def classes(draw):
 
 @settings(max_examples=80, deadline=None)
 @given(classes(), st.sampled_from([0.1, 1.0, 30.0, 1e4]))
-def test_balanced_cuts_are_cuts_without_slopes_in_the_intercepts(risk_rng, scale):
+def test_projected_cuts_are_cuts_with_zero_slope_in_the_intercepts(risk_rng, scale):
     risk, rng = risk_rng
     k = risk.n_intercepts
     w = scale * rng.standard_normal(risk.dim)
@@ -167,16 +167,16 @@ def test_balanced_cuts_are_cuts_without_slopes_in_the_intercepts(risk_rng, scale
     tangent = Cut(grad, value - grad @ w)
     cut = risk.project_out_intercepts(tangent)
     assert np.all(cut.a[-k:] == 0)
-    for far in (0.0, 1.0, 1e3):
-        for v in far * rng.standard_normal((8, risk.dim)):
-            there = risk(v)[0]
-            slack = 1e-11 * (1 + there + abs(tangent.b) + np.abs(cut.a) @ np.abs(v))
-            assert cut.a @ v + cut.b <= there + slack
-    again = risk.project_out_intercepts(cut)  # there is nothing left to do
-    np.testing.assert_allclose(again.a, cut.a, rtol=1e-12, atol=1e-300)
+    for scale_ in (0.0, 1.0, 1e3):
+        for v in scale_ * rng.standard_normal((8, risk.dim)):
+            risk_at_v = risk(v)[0]
+            slack = 1e-11 * (1 + risk_at_v + abs(tangent.b) + np.abs(cut.a) @ np.abs(v))
+            assert cut.a @ v + cut.b <= risk_at_v + slack
+    twice = risk.project_out_intercepts(cut)  # a second projection changes nothing
+    np.testing.assert_allclose(twice.a, cut.a, rtol=1e-12, atol=1e-300)
 
 
-def test_what_is_balanced_at_the_best_intercepts_is_the_tangent():
+def test_at_the_best_intercepts_the_projected_cut_is_the_tangent():
     X, y, weights = problem(Softmax())
     risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True)
     best = minimize(Objective(risk, L2(), 0.1), tol=1e-12)
@@ -189,8 +189,8 @@ def test_what_is_balanced_at_the_best_intercepts_is_the_tangent():
 
 @pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(COST), MulticlassSquaredHinge()], ids=repr)
 @pytest.mark.parametrize("lam", [1e-6, 1e4])
-def test_intercepts_of_data_that_are_apart(loss, lam):
-    """Intercepts may run far; bounds stay below what is found."""
+def test_intercepts_of_separable_data(loss, lam):
+    """Intercepts may become large; the lower bounds stay below the value found."""
     rng = np.random.default_rng(3)
     y = np.arange(12.0) % K
     X = 5 * np.eye(K)[y.astype(int)] + 0.1 * rng.standard_normal((12, K))
@@ -201,11 +201,11 @@ def test_intercepts_of_data_that_are_apart(loss, lam):
     assert 0 <= result.lower <= result.value <= J.value(np.zeros(J.risk.dim)) * (1 + 1e-12)
     assert result.status == "converged" or lam < 1
     for max_iter in (1, 2):
-        few = minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
-        assert few.lower <= result.value * (1 + 1e-12)
+        short_run = minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
+        assert short_run.lower <= result.value * (1 + 1e-12)
 
 
-def test_with_no_features_intercepts_are_the_shares():
+def test_without_features_the_intercepts_give_the_class_frequencies():
     y, weights = np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0, 0.0])
     X = np.zeros((4, 1))
     risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True, n_outputs=3)
@@ -220,12 +220,12 @@ REGULARIZERS = [L2(), L1(), Elastic(0.3), Box(L2()), QNorm(1.5, 2.0), L2(np.arra
 
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_free_entries_are_not_penalized(reg):
-    """Fenchel-Young, the proximal point and the scale, with entries of w that are left alone."""
+    """Fenchel-Young, the proximal point and the scale, with unpenalized entries of w."""
     rng = np.random.default_rng(4)
     Omega = unpenalized_tail(reg, 2)
     assert unpenalized_tail(Omega, 2) is Omega
     for _ in range(20):
-        u = np.append(rng.uniform(-1, 1, 3), [0.0, 0.0])  # within the domain of that of L1
+        u = np.append(rng.uniform(-1, 1, 3), [0.0, 0.0])  # within the domain of the conjugate of L1
         w = np.append(reg.conjugate_grad(u[:3]), rng.standard_normal(2))
         other = np.append(np.abs(rng.standard_normal(3)), rng.standard_normal(2))
         assert Omega.value(other) == reg.value(other[:3])
@@ -233,8 +233,8 @@ def test_free_entries_are_not_penalized(reg):
         assert Omega.value(w) + Omega.conjugate(u) == pytest.approx(u @ w, abs=1e-9)
         assert Omega.conjugate_grad(u)[-2:].tolist() == [0.0, 0.0]
         v = rng.standard_normal(5)
-        near = Omega.prox(v, 0.7)
-        np.testing.assert_array_equal(near, np.append(reg.prox(v[:3], 0.7), v[3:]))
+        prox = Omega.prox(v, 0.7)
+        np.testing.assert_array_equal(prox, np.append(reg.prox(v[:3], 0.7), v[3:]))
         d = rng.standard_normal(5)
         assert Omega.line(other, d)(0.0)[0] == pytest.approx(Omega.value(other))
         cut = Cut(u, 0.3)
@@ -250,7 +250,7 @@ SOLVERS = [Auto(), Bundle(), Lbfgs(), OwlQn(), ProximalGradient(), AcceleratedGr
 def check_optimum(loss, reg, solvers, intercept, weighted, lam=0.05, seed=0, tol=1e-6):
     X, y, weights = problem(loss, seed=seed)
     best = optimum(loss, reg, X, y, weights if weighted else None, lam, intercept)
-    taken = 0
+    n_supported = 0
     for solver in solvers:
         J = Objective(risk_of(loss, X, y, weights if weighted else None, fit_intercept=intercept), reg, lam)
         try:
@@ -262,42 +262,44 @@ def check_optimum(loss, reg, solvers, intercept, weighted, lam=0.05, seed=0, tol
         if isinstance(solver, Lbfgs) and not loss.smooth:
             continue
         assert (result.status, result.value) == ("converged", pytest.approx(best, rel=2 * tol))
-        taken += 1
-    assert taken
+        n_supported += 1
+    assert n_supported
 
 
 @each_loss
 @pytest.mark.parametrize("intercept", [False, True])
-def test_the_optimum_is_that_of_cvxpy(loss, intercept):
+def test_the_optimum_equals_cvxpys(loss, intercept):
     check_optimum(loss, L2(), [Auto()], intercept, weighted=intercept)
 
 
 @pytest.mark.slow
 @each_loss
 @pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3)], ids=repr)
-def test_all_solvers_find_it(loss, reg):
+def test_all_solvers_find_the_optimum(loss, reg):
     for intercept in (False, True):
         check_optimum(loss, reg, SOLVERS, intercept, weighted=not intercept, seed=1, tol=1e-5)
 
 
-def test_targets_without_a_matrix_are_fitted_one_by_one():
+def test_targets_without_a_matrix_are_independent_regressions():
     X, Y, weights = problem(MultivariateSquared())
     for intercept in (False, True):
         settings = {"sample_weight": weights, "fit_intercept": intercept}
-        many = minimize(Objective(linear_risk(X, Y, MultivariateSquared(), **settings), L2(), 0.1), tol=1e-11)
+        joint = minimize(
+            Objective(linear_risk(X, Y, MultivariateSquared(), **settings), L2(), 0.1), tol=1e-11
+        )
         for j, y in enumerate(Y.T):
-            one = minimize(Objective(linear_risk(X, y, Squared(), **settings), L2(), 0.1), tol=1e-11)
-            np.testing.assert_allclose(many.w.reshape(4, K)[:, j], one.w, rtol=1e-4, atol=1e-5)
+            single = minimize(Objective(linear_risk(X, y, Squared(), **settings), L2(), 0.1), tol=1e-11)
+            np.testing.assert_allclose(joint.w.reshape(4, K)[:, j], single.w, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_paths_start_where_all_weights_are_zero(intercept):
+def test_lam_max_is_where_all_weights_become_zero(intercept):
     X, y, weights = problem(Softmax())
     risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=intercept)
-    most = lam_max(risk, L1())
-    for lam, zero in ((1.001 * most, True), (0.98 * most, False)):
+    largest = lam_max(risk, L1())
+    for lam, all_zero in ((1.001 * largest, True), (0.98 * largest, False)):
         result = minimize(Objective(risk, L1(), lam), tol=1e-7)
-        assert (result.status, bool(np.all(result.w[: 4 * K] == 0))) == ("converged", zero)
+        assert (result.status, bool(np.all(result.w[: 4 * K] == 0))) == ("converged", all_zero)
 
 
 # ---------------------------------------------------------------- data of any kind
@@ -313,14 +315,14 @@ def data(n=40, p=5, k=4, seed=0):
 def test_the_layout_of_the_data_does_not_matter(intercept):
     X, y = data()
     for loss in (Softmax(), MulticlassHinge()):
-        want = linear_risk(X, y, loss, fit_intercept=intercept)
-        w = np.random.default_rng(5).standard_normal(want.dim)
-        value, grad = want(w)
+        risk = linear_risk(X, y, loss, fit_intercept=intercept)
+        w = np.random.default_rng(5).standard_normal(risk.dim)
+        value, grad = risk(w)
         narrow = X.astype(np.float32)
         for other in (np.asfortranarray(X), sp.csr_array(X), sp.csc_array(X), sp.csr_array(narrow), narrow):
-            got, slope = linear_risk(other, y, loss, fit_intercept=intercept, n_shards=3)(w)
+            other_value, slope = linear_risk(other, y, loss, fit_intercept=intercept, n_shards=3)(w)
             tol = 1e-12 if other.dtype == np.float64 else 1e-5
-            assert got == pytest.approx(value, rel=tol)
+            assert other_value == pytest.approx(value, rel=tol)
             np.testing.assert_allclose(slope, grad, rtol=tol, atol=tol)
 
 
@@ -330,21 +332,25 @@ def test_the_layout_of_the_data_does_not_matter(intercept):
 def test_torch_data_give_the_same_fit(loss, where):
     torch = pytest.importorskip("torch")
     X, y, _ = problem(loss)
-    want = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 0.1), tol=1e-6)
+    expected = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 0.1), tol=1e-6)
     risk = linear_risk(torch.as_tensor(X), torch.as_tensor(y), loss, fit_intercept=True)
     w0 = torch.zeros(risk.dim, dtype=torch.float64) if where == "all in torch" else None
     result = minimize(Objective(risk, L2(), 0.1), None, w0, tol=1e-6)
     assert isinstance(result.w, torch.Tensor if w0 is not None else np.ndarray)
-    assert (result.status, result.value) == ("converged", pytest.approx(want.value, rel=2e-6))
+    assert (result.status, result.value) == ("converged", pytest.approx(expected.value, rel=2e-6))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_scores_that_are_not_kept_are_the_same(intercept, monkeypatch):
+def test_uncached_scores_give_the_same_fits(intercept, monkeypatch):
     X, y = data(n=120)
     fits = {}
-    for kept, together in ((2**22, 2**17), (10, 2**17), (10, 64)):  # kept; not; and in small blocks
-        monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", kept)
-        monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", together)
+    for max_cached, max_block in (
+        (2**22, 2**17),
+        (10, 2**17),
+        (10, 64),
+    ):  # cached; uncached; uncached in small blocks
+        monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", max_cached)
+        monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", max_block)
         for loss in (Softmax(), MulticlassHinge()):
             J = Objective(linear_risk(sp.csr_array(X), y, loss, fit_intercept=intercept), L2(), 0.01)
             result = minimize(J, tol=1e-4)
@@ -354,8 +360,8 @@ def test_scores_that_are_not_kept_are_the_same(intercept, monkeypatch):
         assert values == pytest.approx([values[0]] * 3, rel=2e-4)
 
 
-def test_no_array_of_all_scores_is_made(monkeypatch):
-    """A thousand classes: the scores of all rows would be 8 megabytes, those of a block a quarter of one."""
+def test_the_scores_of_all_rows_are_not_allocated(monkeypatch):
+    """With a thousand classes, all scores take 8 megabytes, and those of a block a quarter of one."""
     n, p, k = 1000, 20, 1000
     rng = np.random.default_rng(6)
     X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n)) % k
@@ -365,21 +371,21 @@ def test_no_array_of_all_scores_is_made(monkeypatch):
         risk = linear_risk(X, y, loss, fit_intercept=True, n_shards=1)
         w, d = rng.standard_normal((2, risk.dim))
         risk(w)
-        at = risk.cursor(w)
-        at.set_direction(d)
+        cursor = risk.cursor(w)
+        cursor.set_direction(d)
         gc.collect()
         tracemalloc.start()
         risk(w)
-        at.value_slope(0.5)
-        at.value_grad()
-        _, most = tracemalloc.get_traced_memory()
+        cursor.value_slope(0.5)
+        cursor.value_grad()
+        _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert most < 0.5 * 8 * n * k
+        assert peak < 0.5 * 8 * n * k
 
 
 @pytest.mark.parametrize("k", [2, 100])
 def test_few_and_many_classes(k):
-    """More classes than rows, too: those without a row are predicted by nobody."""
+    """Also with more classes than rows; the weights of classes without rows are all alike."""
     rng = np.random.default_rng(7)
     X, y = rng.standard_normal((40, 6)), np.arange(40.0) % min(k, 30)
     J = Objective(linear_risk(X, y, Softmax(), n_outputs=k), L2(), 0.01)
@@ -390,7 +396,7 @@ def test_few_and_many_classes(k):
         np.testing.assert_allclose(W[:, 30:], W[:, 30:31] + 0 * W[:, 30:], atol=1e-3)  # all alike
 
 
-def test_weights_are_repeated_rows():
+def test_weights_equal_repeated_rows():
     X, y = data()
     weights = np.random.default_rng(8).integers(0, 3, len(y))
     weights[:4] = 1
@@ -414,7 +420,7 @@ def check_bits(executor):
         risks = [
             linear_risk(X, y, loss, fit_intercept=intercept, n_shards=4, executor=e) for e in (None, executor)
         ]
-        solver = Lbfgs() if loss.smooth else Smoothing()  # Auto may pick another where rows are elsewhere
+        solver = Lbfgs() if loss.smooth else Smoothing()  # Auto may choose another for remote rows
         one, two = (bits(Objective(risk, L2(), 0.01), solver) for risk in risks)
         assert one == two
 
@@ -429,14 +435,14 @@ def test_processes_give_the_same_bits():
 
 
 @pytest.mark.parametrize(("loss", "intercept"), [(Softmax(), True), (MulticlassHinge(), True)], ids=repr)
-def test_a_run_goes_on_from_its_checkpoint(loss, intercept, tmp_path):
+def test_a_run_continues_from_its_checkpoint(loss, intercept, tmp_path):
     X, y = data()
     J = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 0.01)
-    whole, path = minimize(J, tol=1e-4), tmp_path / "run.npz"
-    few = minimize(J, tol=1e-4, max_iter=5, checkpoint=path)
-    rest = minimize(J, tol=1e-4, checkpoint=path)
-    assert (rest.status, rest.value) == ("converged", pytest.approx(whole.value, rel=2e-4))
-    assert rest.trace[: few.n_iter] == few.trace
+    uninterrupted, path = minimize(J, tol=1e-4), tmp_path / "run.npz"
+    first = minimize(J, tol=1e-4, max_iter=5, checkpoint=path)
+    resumed = minimize(J, tol=1e-4, checkpoint=path)
+    assert (resumed.status, resumed.value) == ("converged", pytest.approx(uninterrupted.value, rel=2e-4))
+    assert resumed.trace[: first.n_iter] == first.trace
     other = Objective(linear_risk(X, y, loss, fit_intercept=not intercept), L2(), 0.01)
     with pytest.raises(ValueError, match="another"):
         minimize(other, checkpoint=path)
@@ -445,7 +451,7 @@ def test_a_run_goes_on_from_its_checkpoint(loss, intercept, tmp_path):
 # ---------------------------------------------------------------- odd problems
 @st.composite
 def odd_problems(draw):
-    """Any loss of classes, on data of all the kinds that make trouble."""
+    """Any multiclass loss, on data that are hard in several ways."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     n, p = draw(st.sampled_from([3, 7, 30])), draw(st.sampled_from([1, 2, 5]))
     X, y = rng.standard_normal((n, p)), rng.integers(0, K, n).astype(float)
@@ -471,7 +477,7 @@ def odd_problems(draw):
 
 
 def certify(J, w0, max_iter):
-    """No solver's bound may lie above another one's value."""
+    """No lower bound of a solver may exceed the value of another."""
     results = []
     for solver in (Auto(), Lbfgs(), Bundle(), ProximalGradient()):
         try:
@@ -485,7 +491,7 @@ def certify(J, w0, max_iter):
         assert J.value(one.w) == pytest.approx(one.value, rel=1e-9, abs=1e-12 * scale)
 
 
-def test_slopes_of_next_to_nothing_in_an_intercept_are_balanced():
+def test_denormal_slopes_in_an_intercept_are_projected_out():
     risk = linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), Softmax(), fit_intercept=True)
     cut = risk.project_out_intercepts(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
     assert np.all(np.isfinite(cut.a))
@@ -494,18 +500,18 @@ def test_slopes_of_next_to_nothing_in_an_intercept_are_balanced():
 
 @settings(max_examples=12, deadline=None)
 @given(odd_problems())
-def test_odd_problems_are_certified_rightly(problem):
+def test_odd_problems_have_valid_certificates(problem):
     certify(*problem, max_iter=15)
 
 
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(odd_problems())
-def test_many_odd_problems_are_certified_rightly(problem):
+def test_many_odd_problems_have_valid_certificates(problem):
     certify(*problem, max_iter=60)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 X6, Y6 = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
 
 
@@ -527,7 +533,7 @@ X6, Y6 = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
         (Y6, {"qid": Y6}, "does not use queries: leave qid out"),
     ],
 )
-def test_wrong_labels_have_their_message(y, settings, message):
+def test_invalid_labels_are_refused(y, settings, message):
     with pytest.raises(ValueError, match=message) as caught:
         linear_risk(X6, y, Softmax(), **settings)
     assert "\n" not in str(caught.value)
@@ -559,18 +565,18 @@ def test_wrong_labels_have_their_message(y, settings, message):
         (lambda: linear_risk(X6, X6[:5], MultivariateSquared()), "y has 5 labels, but X has 6 rows"),
     ],
 )
-def test_wrong_settings_have_their_message(make, message):
+def test_invalid_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
-def test_what_goes_around_losses_of_many_scores():
+def test_wrappers_and_solvers_of_multi_output_losses():
     with pytest.raises(TypeError, match="Nu needs a loss of one score per row"):
         Nu(Softmax(), 0.5)
     X, y = data()
-    soft = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))
-    assert minimize(Objective(soft, L2(), 0.1), tol=1e-6).status == "converged"
+    smoothed = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))
+    assert minimize(Objective(smoothed, L2(), 0.1), tol=1e-6).status == "converged"
     with pytest.raises(
         ValueError, match="has no method for intercepts: fit without, or add a column of ones"
     ):
@@ -592,8 +598,8 @@ def test_what_goes_around_losses_of_many_scores():
 
 
 @pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(), MulticlassSquaredHinge()], ids=repr)
-def test_rows_of_one_class_do_where_the_number_of_classes_is_given(loss):
-    """As where a model is held against a part of its rows."""
+def test_a_single_class_is_accepted_if_the_number_of_classes_is_given(loss):
+    """As when a model is certified on some of its rows."""
     X, w = np.array([[1.0, 2.0], [3.0, -1.0]]), np.random.default_rng(0).standard_normal(6)
     risk = linear_risk(X, np.ones(2), loss, n_outputs=3)
     assert risk(w)[0] == pytest.approx(loss.value_grad(X @ w.reshape(2, 3), np.ones(2), np.full(2, 0.5))[0])
@@ -611,14 +617,14 @@ def digits():
 @pytest.mark.slow
 @pytest.mark.parametrize("C", [0.01, 1.0])
 def test_the_objective_of_liblinear(C):
-    """Crammer and Singer's machine, LIBLINEAR's -s 4."""
+    """Crammer and Singer's multiclass SVM, LIBLINEAR's -s 4."""
     from sklearn.svm import LinearSVC
 
     X, y = digits()
     lam = 1 / (C * len(y))
     J = Objective(linear_risk(sp.csr_array(X), y, MulticlassHinge()), L2(), lam)
-    theirs = LinearSVC(C=C, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=10**6)
-    W = theirs.fit(X, y.astype(int)).coef_.T
+    liblinear = LinearSVC(C=C, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=10**6)
+    W = liblinear.fit(X, y.astype(int)).coef_.T
     result = minimize(J, tol=1e-5)
     assert result.status == "converged"
     assert result.lower <= J.value(W.ravel())
@@ -633,29 +639,31 @@ def test_the_objective_of_multinomial_logistic_regression(intercept):
     X, y = digits()
     lam = 1e-3
     J = Objective(linear_risk(X, y, Softmax(), fit_intercept=intercept), L2(), lam)
-    theirs = LogisticRegression(C=1 / (lam * len(y)), fit_intercept=intercept, tol=1e-8, max_iter=5000)
-    theirs.fit(X, y)
-    w = np.append(theirs.coef_.T.ravel(), theirs.intercept_ if intercept else [])
+    sklearn_model = LogisticRegression(C=1 / (lam * len(y)), fit_intercept=intercept, tol=1e-8, max_iter=5000)
+    sklearn_model.fit(X, y)
+    w = np.append(sklearn_model.coef_.T.ravel(), sklearn_model.intercept_ if intercept else [])
     result = minimize(J, tol=1e-6)
     assert result.status == "converged"
     assert result.lower <= J.value(w)
     assert result.value == pytest.approx(J.value(w), rel=1e-4)
 
 
-# ---------------------------------------------------------------- intercepts at their best
-def test_intercepts_are_put_near_their_best_without_a_pass_over_X():
+# ---------------------------------------------------------------- optimized intercepts
+def test_intercepts_are_optimized_without_a_pass_over_X():
     rng = np.random.default_rng(5)
     X, y = rng.standard_normal((60, 3)), rng.integers(0, 4, 60).astype(float)
     risk = linear_risk(X, y, Softmax(), fit_intercept=True, n_shards=3)
-    at = risk.cursor(rng.standard_normal(risk.dim))
-    value, grad = at.value_grad()
-    w = at.w
+    cursor = risk.cursor(rng.standard_normal(risk.dim))
+    value, grad = cursor.value_grad()
+    w = cursor.w
     for _ in range(3):
-        at.optimize_intercepts()
-    new, slope = at.value_grad()
-    assert np.array_equal(at.w[:-4], w[:-4])  # the weights stay
-    assert new < value
+        cursor.optimize_intercepts()
+    optimized, slope = cursor.value_grad()
+    assert np.array_equal(cursor.w[:-4], w[:-4])  # the weights are unchanged
+    assert optimized < value
     assert abs(slope[-4:]).max() <= 1e-4 * abs(grad[-4:]).max()
-    again, fresh = risk(at.w)  # the kept scores and the kept look are those of the new w
-    assert again == pytest.approx(new, rel=1e-12)
-    np.testing.assert_allclose(slope, fresh, atol=1e-12)
+    fresh_value, fresh_grad = risk(
+        cursor.w
+    )  # the cached scores and the cached evaluation belong to the new w
+    assert fresh_value == pytest.approx(optimized, rel=1e-12)
+    np.testing.assert_allclose(slope, fresh_grad, atol=1e-12)

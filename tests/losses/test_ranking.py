@@ -1,4 +1,4 @@
-"""Losses of rankings: the definitions by brute force, the oracles, and certified fits."""
+"""Ranking losses: the definitions by brute force, the oracles, and certified fits."""
 
 from itertools import combinations, permutations
 
@@ -31,7 +31,7 @@ each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 # ---------------------------------------------------------------- definitions
 def delta(loss, grades):
-    """The loss of the measure for the grades in the order of a ranking."""
+    """1 minus the metric of the grades in the order of a ranking."""
     i = np.arange(1, len(grades) + 1)
     if isinstance(loss, Mrr):
         return 1 - 1 / i[grades > 0][0]
@@ -43,20 +43,20 @@ def delta(loss, grades):
 
 
 def corners(loss, grades):
-    """The loss of every ranking, and the slope of its lead in the scores of the rows."""
+    """Delta of every ranking, and the gradient of its lead with respect to the scores."""
     levels = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
-    pairs, found = np.sum(levels[:, None] > levels), []
+    pairs, rankings = np.sum(levels[:, None] > levels), []
     for order in map(list, permutations(range(len(grades)))):
         slope = np.zeros(len(grades))
         for first, second in combinations(order, 2):
             if levels[second] > levels[first]:
                 slope[[first, second]] += np.array([1, -1]) / pairs
-        found.append((delta(loss, grades[order]), slope))
-    return found
+        rankings.append((delta(loss, grades[order]), slope))
+    return rankings
 
 
 def queries(loss, y, c):
-    """Of each query that counts: its rows and its weight."""
+    """The rows and the weight of each query that counts."""
     grades = y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0]
     parts = [np.flatnonzero(y[:, 1] == k) for k in np.unique(y[:, 1])]
     parts = [rows for rows in parts if len(set(grades[rows])) > 1]
@@ -65,7 +65,7 @@ def queries(loss, y, c):
 
 
 def by_brute_force(loss, z, y, c):
-    """The mean over queries of the largest of all corners."""
+    """The mean over queries of the maximum over all rankings."""
     return sum(
         weight * max(d + slope @ z[rows] for d, slope in corners(loss, y[rows, 0]))
         for rows, weight in queries(loss, y, c)
@@ -73,8 +73,8 @@ def by_brute_force(loss, z, y, c):
 
 
 def by_pairs(z, y, c, mu):
-    """The pairwise hinge, its slopes and its lift, a pair at a time."""
-    value, lift, dz = 0.0, 0.0, np.zeros(len(z))
+    """The pairwise hinge, its gradient and its minorant offset, pair by pair."""
+    value, offset, dz = 0.0, 0.0, np.zeros(len(z))
     for rows, weight in queries(PairwiseHinge(), y, c):
         pairs = [(i, j) for i in rows for j in rows if y[i, 0] > y[j, 0]]
         total = sum(c[i] * c[j] for i, j in pairs)
@@ -82,18 +82,18 @@ def by_pairs(z, y, c, mu):
             t, share = z[j] - (z[i] - 1), weight * c[i] * c[j] / total
             beta = min(max(t / mu, 0.0), 1.0) if mu else float(t > 0)
             value += share * (beta * t - 0.5 * mu * beta**2)
-            lift += share * 0.5 * mu * beta**2
+            offset += share * 0.5 * mu * beta**2
             dz[i] -= share * beta
             dz[j] += share * beta
-    return value, dz, lift
+    return value, dz, offset
 
 
-def case(seed, most=6, many=3, grades=4, tied=False, scale=1.0):
-    """Scores, labels of interleaved queries, one of them with relevant rows and others, and weights."""
+def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
+    """Scores, labels of interleaved queries, at least one of which has two grades, and weights."""
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, most + 1, many)
+    sizes = rng.integers(1, max_rows + 1, n_queries)
     sizes[0] = max(sizes[0], 2)
-    ids = np.repeat(np.arange(many), sizes)
+    ids = np.repeat(np.arange(n_queries), sizes)
     y = np.column_stack([rng.integers(0, grades, len(ids)), ids]).astype(float)
     y[:2, 0] = 0, 1
     y = rng.permutation(y)
@@ -108,7 +108,7 @@ def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
         monkeypatch.setattr(ranking, "DP_MAX_TABLE_ENTRIES", 1)
     for seed in range(12):
-        z, y, c = case(seed, most=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
+        z, y, c = case(seed, max_rows=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
         value, dz = loss.value_grad(z, y, c)
         assert value == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
         for size in (1e-3, 1.0, 30.0):
@@ -120,7 +120,7 @@ def test_lists_equal_brute_force(loss, path, monkeypatch):
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from([*LISTS, Ndcg(k=4), Ndcg(k=5), Ndcg(k=6)]), st.booleans())
 def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
-    z, y, c = case(seed, most=6, many=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
+    z, y, c = case(seed, max_rows=6, n_queries=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
     assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
 
 
@@ -128,7 +128,7 @@ def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
 @pytest.mark.parametrize("grades", [2, 3, 5])
 def test_table_and_assignment_agree(loss, grades, monkeypatch):
     for seed in range(4):
-        z, y, c = case(seed, most=30, many=5, grades=grades, scale=[0.2, 2.0][seed % 2])
+        z, y, c = case(seed, max_rows=30, n_queries=5, grades=grades, scale=[0.2, 2.0][seed % 2])
         monkeypatch.setattr(ranking, "DP_ALWAYS_BELOW_STEPS", 2**40)
         value, dz = loss.value_grad(z, y, c)
         with monkeypatch.context() as patch:
@@ -141,10 +141,13 @@ def test_table_and_assignment_agree(loss, grades, monkeypatch):
 @pytest.mark.parametrize("mu", [0.0, 0.1, 1.0, 7.0])
 def test_pairwise_hinge_equals_its_definition(mu):
     for seed in range(12):
-        z, y, c = case(seed, most=9, grades=6, tied=seed % 2 == 0)
-        value, dz, lift = PairwiseHinge().smoothed_value_grad(z, y, c, mu)
-        expected, du, up = by_pairs(z, y, c, mu)
-        assert (value, lift) == (pytest.approx(expected, abs=1e-13), pytest.approx(up, abs=1e-13))
+        z, y, c = case(seed, max_rows=9, grades=6, tied=seed % 2 == 0)
+        value, dz, offset = PairwiseHinge().smoothed_value_grad(z, y, c, mu)
+        expected, du, expected_offset = by_pairs(z, y, c, mu)
+        assert (value, offset) == (
+            pytest.approx(expected, abs=1e-13),
+            pytest.approx(expected_offset, abs=1e-13),
+        )
         np.testing.assert_allclose(dz, du, atol=1e-13)
 
 
@@ -153,24 +156,27 @@ def test_pairwise_hinge_of_one_query_is_the_ordinal_loss():
 
     rng = np.random.default_rng(0)
     z, grades, c = rng.standard_normal(3000), rng.standard_normal(3000), rng.dirichlet(np.ones(3000))
-    value, dz, lift = PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
-    expected, du, up = Ordinal().smoothed_value_grad(z, grades, c, 0.3)
-    assert (value, lift) == (pytest.approx(float(expected), rel=1e-10), pytest.approx(float(up), rel=1e-10))
+    value, dz, offset = PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
+    expected, du, expected_offset = Ordinal().smoothed_value_grad(z, grades, c, 0.3)
+    assert (value, offset) == (
+        pytest.approx(float(expected), rel=1e-10),
+        pytest.approx(float(expected_offset), rel=1e-10),
+    )
     np.testing.assert_allclose(dz, du, atol=1e-13)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 10])
-def test_ndcg_bounds_that_of_scikit_learn(k):
+def test_ndcg_bounds_the_metric_of_scikit_learn(k):
     from sklearn.metrics import ndcg_score
 
-    z, y, c = case(k, most=20, many=6)
-    of = [
+    z, y, c = case(k, max_rows=20, n_queries=6)
+    scores = [
         (weight, ndcg_score([2 ** y[rows, 0] - 1], [z[rows]], k=k)) for rows, weight in queries(Ndcg(), y, c)
     ]
-    lost = sum(weight * (1 - score) for weight, score in of)
-    assert Ndcg(k=k).value_grad(z, y, c)[0] >= lost - 1e-12
-    far = 1e6 * y[:, 0]  # all pairs in order, and far apart
-    assert Ndcg(k=k).value_grad(far, y, c)[0] == pytest.approx(0, abs=1e-9)
+    metric_loss = sum(weight * (1 - score) for weight, score in scores)
+    assert Ndcg(k=k).value_grad(z, y, c)[0] >= metric_loss - 1e-12
+    separated = 1e6 * y[:, 0]  # all pairs in order, and far apart
+    assert Ndcg(k=k).value_grad(separated, y, c)[0] == pytest.approx(0, abs=1e-9)
 
 
 # ---------------------------------------------------------------- the contract
@@ -184,9 +190,9 @@ def test_contract(loss):
 
 
 @each_loss
-def test_order_and_numbers_of_queries_do_not_matter(loss):
+def test_order_and_ids_of_queries_do_not_matter(loss):
     for tied in (False, True):
-        z, y, c = case(3, most=8, many=4, tied=tied)
+        z, y, c = case(3, max_rows=8, n_queries=4, tied=tied)
         value, dz = loss.value_grad(z, y, c)
         p = np.random.default_rng(0).permutation(len(z))
         other, du = loss.value_grad(z[p], np.column_stack([y[p, 0], 7 - y[p, 1]]), c[p])
@@ -195,44 +201,44 @@ def test_order_and_numbers_of_queries_do_not_matter(loss):
 
 
 @each_loss
-def test_queries_weigh_as_their_rows_on_average_and_others_are_left_out(loss):
+def test_queries_have_the_mean_weight_of_their_rows_and_trivial_ones_are_left_out(loss):
     y = np.array([[1.0, 0], [0, 0], [2, 1], [0, 1], [0, 1], [1, 2], [1, 2]])
     z = np.array([0.0, 0.3, 0.1, 0.2, -0.5, 9.0, -9.0])
-    alone = [
+    separate = [
         loss.value_grad(z[y[:, 1] == k], y[y[:, 1] == k], np.ones(s) / s)[0] for k, s in [(0, 2), (1, 3)]
     ]
     value, dz = loss.value_grad(z, y, np.ones(7) / 7)
-    assert value == pytest.approx(np.mean(alone), abs=1e-14)
+    assert value == pytest.approx(np.mean(separate), abs=1e-14)
     assert not dz[5:].any()
     value, _ = loss.value_grad(z, y, np.array([3.0, 3, 1, 1, 1, 1, 1]) / 11)
-    assert value == pytest.approx((3 * alone[0] + alone[1]) / 4, abs=1e-14)
+    assert value == pytest.approx((3 * separate[0] + separate[1]) / 4, abs=1e-14)
     with pytest.raises(ValueError, match="weight"):
         loss.value_grad(z, y, np.array([0.0, 0, 0, 0, 0, 1, 1]))
 
 
 @each_loss
-def test_shift_within_a_query_changes_nothing(loss):
-    z, y, c = case(5, most=8)
+def test_shifts_within_a_query_do_not_change_the_loss(loss):
+    z, y, c = case(5, max_rows=8)
     value, dz = loss.value_grad(z, y, c)
     assert loss.value_grad(z + 3 * y[:, 1], y, c)[0] == pytest.approx(value, abs=1e-12)
     np.testing.assert_allclose(np.bincount(y[:, 1].astype(int), dz), 0, atol=1e-14)
 
 
 @each_loss
-def test_scores_of_torch_stay_there(loss):
+def test_torch_scores_give_torch_gradients(loss):
     torch = pytest.importorskip("torch")
-    z, y, c = case(1, most=8)
+    z, y, c = case(1, max_rows=8)
     value, dz = loss.value_grad(z, y, c)
-    for dtype, digits in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
-        there = [torch.tensor(a, dtype=dtype) for a in (z, y, c)]
-        other, du = loss.value_grad(*there)
+    for dtype, tol in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
+        tensors = [torch.tensor(a, dtype=dtype) for a in (z, y, c)]
+        other, du = loss.value_grad(*tensors)
         assert du.dtype == dtype
-        assert float(other) == pytest.approx(value, abs=digits)
-        np.testing.assert_allclose(du.numpy(), dz, atol=digits)
+        assert float(other) == pytest.approx(value, abs=tol)
+        np.testing.assert_allclose(du.numpy(), dz, atol=tol)
 
 
-def test_gains_are_those_of_their_own_query():
-    """A grade of 3000 elsewhere leaves a gain of 2^1 - 1 what it is."""
+def test_gains_depend_on_their_own_query_only():
+    """A grade of 3000 in another query does not change a gain of 2^1 - 1."""
     z, c = np.zeros(2), np.full(2, 0.5)
     one = Ndcg().value_grad(z, np.array([[1.0, 0], [0, 0]]), c)[0]
     y = np.array([[1.0, 0], [0, 0], [3000, 1], [0, 1], [1e-20, 2], [0, 2]])
@@ -240,7 +246,7 @@ def test_gains_are_those_of_their_own_query():
     assert value == pytest.approx(one, rel=1e-12)
 
 
-def test_any_size_of_grades_is_fine():
+def test_grades_may_have_any_size():
     y = np.array([[3000.0, 0], [2999, 0], [0, 0]])
     value, _ = Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)
     D = 1 / np.log2([2, 3, 4])
@@ -248,16 +254,16 @@ def test_any_size_of_grades_is_fine():
 
 
 # ---------------------------------------------------------------- fits
-def data(seed=0, many=12, most=4, p=5):
+def data(seed=0, n_queries=12, max_rows=4, p=5):
     rng = np.random.default_rng(seed)
-    ids = np.repeat(np.arange(many), rng.integers(2, most + 1, many))
+    ids = np.repeat(np.arange(n_queries), rng.integers(2, max_rows + 1, n_queries))
     X = rng.standard_normal((len(ids), p))
     y = np.clip(np.round(X @ rng.standard_normal(p) + rng.standard_normal(len(ids))), 0, 3)
     return X, y, ids
 
 
 def optimum(loss, X, y, ids, lam):
-    """The least J by cvxpy, from the definitions."""
+    """The minimum of J by cvxpy, from the definitions."""
     import cvxpy as cp
 
     w, c = cp.Variable(X.shape[1]), np.full(len(X), 1 / len(X))
@@ -267,8 +273,8 @@ def optimum(loss, X, y, ids, lam):
             D = np.array([X[i] - X[j] for i in rows for j in rows if y[i] > y[j]])
             parts.append(weight / len(D) * cp.sum(cp.pos(1 - D @ w)))
         else:
-            lost, slopes = map(np.array, zip(*corners(loss, y[rows]), strict=True))
-            parts.append(weight * cp.max(lost + (slopes @ X[rows]) @ w))
+            deltas, slopes = map(np.array, zip(*corners(loss, y[rows]), strict=True))
+            parts.append(weight * cp.max(deltas + (slopes @ X[rows]) @ w))
     problem = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + sum(parts)))
     return problem.solve(solver=cp.CLARABEL)
 
@@ -277,22 +283,24 @@ def optimum(loss, X, y, ids, lam):
 def test_fits_are_certified(loss):
     X, y, ids = data()
     J = Objective(linear_risk(X, y, loss, qid=ids), L2(), lam=0.05)
-    least, result = optimum(loss, X, y, ids, 0.05), minimize(J, Bundle(), tol=1e-6)
+    minimum, result = optimum(loss, X, y, ids, 0.05), minimize(J, Bundle(), tol=1e-6)
     assert result.status == "converged"
-    assert result.lower - 1e-7 <= least <= result.value + 1e-7
-    same = minimize(Objective(linear_risk(X, y, loss, qid=ids, fit_intercept=True), L2(), 0.05), tol=1e-6)
-    assert same.value == pytest.approx(least, rel=2e-6)
+    assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
+    with_intercept = minimize(
+        Objective(linear_risk(X, y, loss, qid=ids, fit_intercept=True), L2(), 0.05), tol=1e-6
+    )
+    assert with_intercept.value == pytest.approx(minimum, rel=2e-6)
 
 
 def test_smoothing_certifies_the_pairwise_hinge():
     X, y, ids = data(1)
     J = Objective(linear_risk(X, y, PairwiseHinge(), qid=ids), L2(), lam=0.05)
-    least, result = optimum(PairwiseHinge(), X, y, ids, 0.05), minimize(J, Smoothing(), tol=1e-5)
+    minimum, result = optimum(PairwiseHinge(), X, y, ids, 0.05), minimize(J, Smoothing(), tol=1e-5)
     assert result.status == "converged"
-    assert result.lower - 1e-7 <= least <= result.value + 1e-7
+    assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
 
 
-def test_smoothing_says_that_it_is_not_for_lists():
+def test_smoothing_refuses_list_losses():
     X, y, ids = data()
     with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
         minimize(Objective(linear_risk(X, y, Ndcg(), qid=ids), L2(), 1.0), Smoothing())
@@ -335,28 +343,28 @@ def test_query_ids_that_cannot_be_compared():
 # ---------------------------------------------------------------- whole queries in a shard
 @pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), Mrr(), ExpectedRankUtility()], ids=repr)
 @pytest.mark.parametrize("together", [True, False])
-def test_queries_are_evaluated_where_they_are(loss, together):
+def test_contiguous_queries_are_evaluated_within_shards(loss, together):
     rng = np.random.default_rng(5)
     sizes = [1, 7, 3, 12, 2, 9, 4]
     n, qid = sum(sizes), np.repeat(["b", "a", "g", "c", "e", "d", "f"], sizes)
     X, y, weight = rng.standard_normal((n, 3)), rng.integers(0, 3, n), rng.random(n)
-    y[11:23] = 1  # a query without two grades, in a shard of its own at times
+    y[11:23] = 1  # a query with a single grade, sometimes alone in a shard
     if not together:
-        at = rng.permutation(n)
-        X, y, weight, qid = X[at], y[at], weight[at], qid[at]
-    whole = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=1)
-    grades, c = whole.labels
+        order = rng.permutation(n)
+        X, y, weight, qid = X[order], y[order], weight[order], qid[order]
+    reference = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=1)
+    grades, c = reference.labels
     for n_shards in (1, 2, 5, n):
         risk = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=n_shards)
         assert risk.loss.separable == together
         for w in rng.standard_normal((3, 3)):
             value, dz = loss.value_grad(X @ w, grades, c)
-            found = risk(w)
-            np.testing.assert_allclose(found[0], value, rtol=1e-12)
-            np.testing.assert_allclose(found[1], X.T @ dz, rtol=1e-9, atol=1e-12)
-            at = risk.cursor(w)
-            at.set_direction(np.ones(3))
-            there = loss.value_grad(X @ (w + 0.3), grades, c)
+            result = risk(w)
+            np.testing.assert_allclose(result[0], value, rtol=1e-12)
+            np.testing.assert_allclose(result[1], X.T @ dz, rtol=1e-9, atol=1e-12)
+            cursor = risk.cursor(w)
+            cursor.set_direction(np.ones(3))
+            moved = loss.value_grad(X @ (w + 0.3), grades, c)
             np.testing.assert_allclose(
-                at.value_slope(0.3), (there[0], there[1] @ X.sum(1)), rtol=1e-9, atol=1e-12
+                cursor.value_slope(0.3), (moved[0], moved[1] @ X.sum(1)), rtol=1e-9, atol=1e-12
             )

@@ -1,4 +1,4 @@
-"""The program on the simplex: optimal, feasible whatever the rounding, and fast."""
+"""The quadratic program on the simplex: optimal, feasible despite rounding, and fast."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from riskmin.numerics.simplex_qp import simplex_qp
 
 
 def case(seed, m, p, scale=1.0, tilt=1.0):
-    """Points in p dimensions and heights: G is singular as soon as m > p."""
+    """Gram matrix of m points in p dimensions, and linear terms; G is singular if m > p."""
     rng = np.random.default_rng(seed)
     A = scale * rng.standard_normal((m, p))
     return A @ A.T, tilt * rng.standard_normal(m)
@@ -27,7 +27,7 @@ def value(G, b, x):
 
 
 def violation(G, b, x):
-    """How much the conditions of optimality fail: no entry of b - G x is above their mean under x."""
+    """The violation of the optimality conditions: no entry of b - G x may exceed their mean under x."""
     gain = b - G @ x
     return float((gain - gain @ x).max())
 
@@ -52,7 +52,7 @@ def test_conditions_of_optimality(m, p, scale):
 
 
 @pytest.mark.parametrize(("m", "p"), [(2, 2), (8, 3), (15, 30), (30, 4)])
-def test_the_value_is_that_of_clarabel(m, p):
+def test_the_value_equals_clarabels(m, p):
     import cvxpy as cp
 
     rng = np.random.default_rng(m)
@@ -67,13 +67,13 @@ def test_the_value_is_that_of_clarabel(m, p):
 def test_duplicated_points(copies):
     G, b = case(0, 6, 4)
     rows = np.repeat(np.arange(6), copies)
-    x, once = simplex_qp(G[np.ix_(rows, rows)], b[rows], start(len(rows))), simplex_qp(G, b, start(6))
+    x, unique = simplex_qp(G[np.ix_(rows, rows)], b[rows], start(len(rows))), simplex_qp(G, b, start(6))
     assert feasible(x)
-    assert value(G[np.ix_(rows, rows)], b[rows], x) == pytest.approx(value(G, b, once), abs=1e-12)
+    assert value(G[np.ix_(rows, rows)], b[rows], x) == pytest.approx(value(G, b, unique), abs=1e-12)
 
 
 def test_points_of_very_different_lengths():
-    """As in bundles: the first cuts are steep, the last ones nearly flat."""
+    """As in bundle methods: the first cuts are steep, the last ones nearly flat."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
         A = rng.standard_normal((25, 8)) * 10.0 ** np.linspace(4, -4, 25)[:, None]
@@ -89,13 +89,13 @@ def test_points_of_very_different_lengths():
 def test_a_warm_start_at_the_solution_stays_there(monkeypatch):
     G, b = case(3, 30, 10)
     x = simplex_qp(G, b, start(30))
-    steps = counted(monkeypatch)
+    steps = count_steps(monkeypatch)
     again = simplex_qp(G, b, x)
     assert len(steps) <= 2
     np.testing.assert_allclose(again, x, atol=1e-12)
 
 
-def counted(monkeypatch):
+def count_steps(monkeypatch):
     steps, real = [], riskmin.numerics.simplex_qp._maximize_on_support
     monkeypatch.setattr(
         riskmin.numerics.simplex_qp, "_maximize_on_support", lambda *a: steps.append(1) or real(*a)
@@ -104,7 +104,7 @@ def counted(monkeypatch):
 
 
 def test_the_number_of_steps_is_bounded(monkeypatch):
-    steps = counted(monkeypatch)
+    steps = count_steps(monkeypatch)
     for seed in range(20):
         for m, p, scale in [(50, 100, 1.0), (60, 5, 1e4), (60, 5, 1e-4), (60, 1, 1.0)]:
             del steps[:]
@@ -113,8 +113,8 @@ def test_the_number_of_steps_is_bounded(monkeypatch):
 
 
 def test_growing_bundles_take_few_steps_each(monkeypatch):
-    """As a bundle uses it: one point more each time, started from the last solution."""
-    steps = counted(monkeypatch)
+    """As in a bundle method: one more point each time, started from the last solution."""
+    steps = count_steps(monkeypatch)
     G, b = case(5, 60, 20)
     x = np.array([1.0])
     for m in range(1, 61):
@@ -138,6 +138,6 @@ def test_any_small_program(data):
     assert (gain - gain @ x <= 1e-10 * size + 1e-300).all()
 
 
-def test_without_curvature_it_is_the_best_vertex():
+def test_without_curvature_the_solution_is_the_best_vertex():
     x = simplex_qp(np.zeros((3, 3)), np.array([1.0, 1e12, -1e30]), np.array([0.0, 0.0, 1.0]))
     np.testing.assert_array_equal(x, [0.0, 1.0, 0.0])

@@ -1,4 +1,4 @@
-"""Convex functions of one variable: brackets hold the minimum, and crossings lie below it."""
+"""Convex functions of one variable: brackets contain the minimum, and tangents intersect below it."""
 
 import math
 
@@ -21,7 +21,7 @@ positive = st.floats(1e-3, 1e3)
 
 
 def polygon(lines):
-    """max_k (s_k x + c_k), with some slope of the lines that are highest."""
+    """max_k (s_k x + c_k), with the slope of one of the highest lines."""
 
     def f(x):
         value, slope = max((s * x + c, s) for s, c in lines)
@@ -30,8 +30,8 @@ def polygon(lines):
     return f
 
 
-def least(lines):
-    """The minimum of a polygon: at a crossing of two of its lines, or flat."""
+def polygon_minimum(lines):
+    """The minimum of a polygon: at an intersection of two of its lines, or on a flat one."""
     xs = [(c2 - c1) / (s1 - s2) for s1, c1 in lines for s2, c2 in lines if s1 < 0 < s2]
     heights = [max(s * x + c for s, c in lines) for x in xs]
     flat = [c for s, c in lines if s == 0]
@@ -45,79 +45,79 @@ lines = st.lists(st.tuples(st.integers(-5, 5).map(float), reals), min_size=2, ma
 
 @st.composite
 def smooth(draw):
-    """cosh of a scaled and shifted argument, and a square; with the minimizer."""
-    centre, scale, curve = draw(reals), draw(positive), draw(positive)
+    """A scaled and shifted log cosh plus a square, with its minimizer and minimum."""
+    center, scale, curvature = draw(reals), draw(positive), draw(positive)
 
     def f(x):
-        t = (x - centre) / scale
-        near = math.tanh(t)
-        value = curve * t * t / 2 + abs(t) + math.log1p(math.exp(-2 * abs(t)))
-        return Tangent(x, value, (curve * t + near) / scale)
+        t = (x - center) / scale
+        tanh = math.tanh(t)
+        value = curvature * t * t / 2 + abs(t) + math.log1p(math.exp(-2 * abs(t)))
+        return Tangent(x, value, (curvature * t + tanh) / scale)
 
-    return f, centre, math.log(2)
+    return f, center, math.log(2)
 
 
 @settings(deadline=None)
 @given(lines, reals, positive)
 def test_polygons_are_solved_exactly(parts, x, step):
-    f, bottom = polygon(parts), least(parts)
+    f, bottom = polygon(parts), polygon_minimum(parts)
     start = f(x)
     lo, hi = bracket_minimum(f, start, step)
     assert lo.slope <= 0 <= hi.slope or lo == hi
     assert lo.x <= hi.x
     size = 1 + max(abs(c) for _, c in parts) + 5 * (abs(lo.x) + abs(hi.x))
     assert intersection(lo, hi)[1] <= bottom + 1e-12 * size
-    looks = []
+    evaluations = []
 
-    def look(x):
-        looks.append(x)
+    def counted(x):
+        evaluations.append(x)
         return f(x)
 
-    lo, hi = refine_bracket(look, lo, hi, lambda best, bound: best - bound <= 0)
+    lo, hi = refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 0)
     assert best_tangent(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
-    assert len(looks) <= 200
+    assert len(evaluations) <= 200
 
 
 @settings(deadline=None)
 @given(smooth(), reals, positive)
-def test_smooth_functions_are_bracketed_and_shrunk(function, x, step):
-    f, centre, bottom = function
+def test_smooth_functions_are_bracketed_and_refined(function, x, step):
+    f, center, bottom = function
     lo, hi = bracket_minimum(f, f(x), step)
     assert lo.slope <= 0 <= hi.slope
-    assert lo.x - 1e-9 <= centre <= hi.x + 1e-9
-    far = abs(lo.value) + abs(hi.value)
-    assert intersection(lo, hi)[1] <= bottom + 1e-12 * far
-    looks = []
+    assert lo.x - 1e-9 <= center <= hi.x + 1e-9
+    end_values = abs(lo.value) + abs(hi.value)
+    assert intersection(lo, hi)[1] <= bottom + 1e-12 * end_values
+    evaluations = []
 
-    def look(x):
-        looks.append(x)
+    def counted(x):
+        evaluations.append(x)
         return f(x)
 
-    lo, hi = refine_bracket(look, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
+    lo, hi = refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
     x, bound = intersection(lo, hi)
     assert bound <= bottom * (1 + 1e-12) <= best_tangent(lo, hi).value * (1 + 2e-12)
     assert best_tangent(lo, hi).value - bound <= 1e-9 * bottom * 1.001
-    assert len(looks) < 120
+    assert len(evaluations) < 120
 
 
 @given(lines, st.lists(reals, min_size=2, max_size=2))
-def test_a_crossing_is_a_lower_bound_and_the_flat_mixture(parts, xs):
-    f, bottom = polygon(parts), least(parts)
+def test_an_intersection_is_a_lower_bound_and_the_zero_slope_mixture(parts, xs):
+    f, bottom = polygon(parts), polygon_minimum(parts)
     lo, hi = sorted((f(x) for x in xs), key=lambda t: t.x)
     assume(lo.slope <= 0 <= hi.slope)
     _, height = intersection(lo, hi)
     size = 1 + max(abs(c) for _, c in parts) + 5 * max(abs(v) for v in xs)
     assert height <= bottom + 1e-12 * size
-    below, above = zero_slope_weights(lo, hi)
-    assert below >= 0
-    assert above >= 0
-    assert below + above == pytest.approx(1, abs=1e-15)
-    assert below * lo.slope + above * hi.slope == pytest.approx(0, abs=1e-12)
-    mixed = below * (lo.value - lo.slope * lo.x) + above * (hi.value - hi.slope * hi.x)
+    left, right = zero_slope_weights(lo, hi)
+    assert left >= 0
+    assert right >= 0
+    assert left + right == pytest.approx(1, abs=1e-15)
+    assert left * lo.slope + right * hi.slope == pytest.approx(0, abs=1e-12)
+    mixed = left * (lo.value - lo.slope * lo.x) + right * (hi.value - hi.slope * hi.x)
     assert height == pytest.approx(mixed, abs=1e-10 * size)
 
 
-def test_flat_functions_end_at_once():
+def test_flat_functions_end_immediately():
     def f(x):
         return Tangent(x, max(abs(x) - 1, 0.0), float(np.sign(x)) * (abs(x) > 1))
 
@@ -130,18 +130,18 @@ def test_flat_functions_end_at_once():
     assert zero_slope_weights(lo, hi) in ((0.0, 1.0), (1.0, 0.0))
 
 
-def test_a_crossing_far_below_a_steep_tangent_keeps_its_digits():
-    lo, hi = Tangent(0.0, 3.0, -5.0), Tangent(1.0, 1e100, 1e101)  # they meet at 0.9, where lo is at -1.5
+def test_an_intersection_far_below_a_steep_tangent_keeps_its_digits():
+    lo, hi = Tangent(0.0, 3.0, -5.0), Tangent(1.0, 1e100, 1e101)  # they meet at 0.9, where lo is -1.5
     x, height = intersection(lo, hi)
     assert x == pytest.approx(0.9)
     assert -1.5 - 1e-9 <= height <= -1.5
     assert zero_slope_weights(lo, hi)[1] == pytest.approx(5e-101)
-    steep = Tangent(-1e9, 4e13, -8e4), Tangent(0.0, 5e-7, 1e-3)  # from far up, the height is all rounding
+    steep = Tangent(-1e9, 4e13, -8e4), Tangent(0.0, 5e-7, 1e-3)  # the height is rounding error
     assert intersection(*steep)[1] <= 5e-7
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_a_function_that_falls_for_ever_is_named(sign):
+def test_a_function_without_a_minimum_is_refused(sign):
     def f(x):
         return Tangent(x, math.exp(min(sign * x, 700)), sign * math.exp(min(sign * x, 700)) + sign * 1e-300)
 
@@ -149,13 +149,13 @@ def test_a_function_that_falls_for_ever_is_named(sign):
         bracket_minimum(f, f(0.0), 1.0)
 
 
-def test_a_crossing_of_far_tangents_is_still_below():
-    """Rounding of the order of 1e104 must not lift the bound above a minimum of about one."""
+def test_an_intersection_of_far_tangents_is_still_below():
+    """Rounding errors of order 1e104 must not lift the bound above a minimum of about one."""
     lo, hi = Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119)
     assert intersection(lo, hi)[1] <= 0
 
 
-def test_shrinking_stops_where_no_number_lies_between():
+def test_refinement_stops_at_adjacent_floats():
     def f(x):
         return Tangent(x, abs(x - 1 / 3), 1.0 if x > 1 / 3 else -1.0)
 

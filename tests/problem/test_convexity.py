@@ -1,4 +1,4 @@
-"""Losses and risks of one's own: what is not convex is refused or not certified, what is convex passes."""
+"""User-defined losses and risks: nonconvex ones are refused or not certified, convex ones pass."""
 
 import math
 import time
@@ -48,7 +48,7 @@ from riskmin.problem.convexity.scores import CHECK_SECONDS
 
 @dataclass(frozen=True)
 class Own:
-    """A loss by a function: z, y, c -> value, gradient."""
+    """A loss given by a function: z, y, c -> value, gradient."""
 
     f: object
     separable: bool = True
@@ -57,14 +57,14 @@ class Own:
         return self.f(z, y, c)
 
 
-def of(loss, slope):
-    """A loss by those of a row: the weights are put in here."""
+def rowwise(loss, slope):
+    """A loss given by its value and slope for a row, without weights."""
     return Own(lambda z, y, c: (c @ loss(z, y), c * slope(z, y)))
 
 
 @dataclass(frozen=True)
 class Tukey:
-    """The biweight loss: bounded, and flat from `width` on."""
+    """The biweight loss: bounded, and constant beyond `width`."""
 
     width: float = 1.0
     separable = True
@@ -88,7 +88,7 @@ def classification(n=100, p=4, seed=0):
 
 
 def refused(loss, message, X=None, y=None, **settings):
-    """Minimize and the estimator both refuse it, in one sentence and before any step."""
+    """Assert that `minimize` and the estimator both refuse the loss, in one sentence and before any step."""
     data = regression() if X is None else (X, y)
     J = Objective(linear_risk(*data, loss, **settings), L2(), 1e-3)
     with pytest.raises(ValueError, match=message) as caught:
@@ -98,7 +98,7 @@ def refused(loss, message, X=None, y=None, **settings):
         LinearRegressor(loss).fit(*data)
 
 
-# ---------------------------------------------------------------- what is wrong
+# ---------------------------------------------------------------- nonconvex losses
 @pytest.mark.parametrize("solver", [None, "bundle", "bmrm", "lbfgs", "linesearch_bmrm"])
 @pytest.mark.parametrize("size", [None, 0.1, 3.0, 30.0])
 @pytest.mark.parametrize("intercept", [False, True])
@@ -114,7 +114,7 @@ def test_tukey_is_refused_from_any_start(solver, size, intercept):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """What is seen in the run must do without the look before it."""
+    """Disable the check before a run, so that the monitor during the run must find the fault."""
     monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
 
 
@@ -122,7 +122,7 @@ def unchecked(monkeypatch):
 @pytest.mark.parametrize("solver", [None, Bundle(), Bmrm(), Lbfgs()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_tukey_is_not_certified_in_a_run(solver, intercept):
-    """It was "proved" at 0.97 where weights of 0.38 exist."""
+    """It was once certified at 0.97 although weights with a value of 0.38 exist."""
     X, y = regression()
     J = Objective(linear_risk(X, y, Tukey(), fit_intercept=intercept), L2(), 1e-6)
     best = J.value(np.full(5, 10.0))
@@ -143,8 +143,8 @@ def test_tukey_is_not_certified_in_a_run(solver, intercept):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_probe_at_the_end_finds_what_the_run_did_not_see():
-    """A flat start is stationary, and the only point of the run."""
+def test_a_probe_at_the_end_finds_what_the_run_did_not_visit():
+    """A flat start is stationary, and the only point that the run visits."""
 
     class Dip:
         dim = 1
@@ -157,11 +157,11 @@ def test_a_probe_at_the_end_finds_what_the_run_did_not_see():
     result = minimize(J, Bundle(), np.array([3.5]), tol=1e-2)
     assert (result.status, result.lower) == ("stalled", 0)
     assert "the risk Dip is not convex" in result.note
-    assert result.value < 0.5  # the probe is kept, since it is better
+    assert result.value < 0.5  # the probe is returned, since it is better
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_the_estimator_says_that_nothing_is_proved():
+def test_the_estimator_warns_that_nothing_is_proved():
     X, y = regression()
     model = LinearRegressor(Tukey(), alpha=1e-6)
     with pytest.warns(
@@ -176,7 +176,7 @@ def test_the_estimator_says_that_nothing_is_proved():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_negative_risk_has_no_bound_at_all():
+def test_a_negative_risk_has_no_bound():
     class Below:
         dim = 2
 
@@ -191,19 +191,21 @@ def test_a_negative_risk_has_no_bound_at_all():
 
 @pytest.mark.parametrize("width", [1e-3, 1.0, 4.685, 30.0])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 1e3, 1e6])
-def test_windows_of_any_width_are_seen(width, scale):
+def test_losses_of_any_width_are_refused(width, scale):
     X, y = regression(scale=scale)
     with pytest.raises(ValueError, match="Tukey is not convex"):
         check(linear_risk(X, y, Tukey(width)), L2(), np.zeros(5))
 
 
 ROBUST = {
-    "Welsch": of(
+    "Welsch": rowwise(
         lambda z, y: 1 - np.exp(-((z - y) ** 2) / 2), lambda z, y: (z - y) * np.exp(-((z - y) ** 2) / 2)
     ),
-    "Cauchy": of(lambda z, y: np.log1p((z - y) ** 2), lambda z, y: 2 * (z - y) / (1 + (z - y) ** 2)),
-    "root": of(lambda z, y: np.sqrt(abs(z - y)), lambda z, y: np.sign(z - y) / (2 * np.sqrt(abs(z - y)))),
-    "one sign": of(
+    "Cauchy": rowwise(lambda z, y: np.log1p((z - y) ** 2), lambda z, y: 2 * (z - y) / (1 + (z - y) ** 2)),
+    "root": rowwise(
+        lambda z, y: np.sqrt(abs(z - y)), lambda z, y: np.sign(z - y) / (2 * np.sqrt(abs(z - y)))
+    ),
+    "one sign": rowwise(
         lambda z, y: np.where(y > 0, np.minimum((z - y) ** 2, 9.0), (z - y) ** 2),
         lambda z, y: 2 * (z - y) * ((y <= 0) | (abs(z - y) < 3)),
     ),
@@ -216,14 +218,14 @@ def test_other_robust_losses_are_refused(name):
 
 
 MARGIN = {
-    "ramp": of(lambda z, y: np.clip(1 - y * z, 0.0, 1.0), lambda z, y: -y * ((y * z < 1) & (y * z > 0))),
-    "zero-one": of(lambda z, y: (y * z <= 0) * 1.0, lambda z, y: 0.0 * z),
-    "sigmoid": of(lambda z, y: 1 / (1 + np.exp(y * z)), lambda z, y: -y / (2 + 2 * np.cosh(y * z))),
+    "ramp": rowwise(lambda z, y: np.clip(1 - y * z, 0.0, 1.0), lambda z, y: -y * ((y * z < 1) & (y * z > 0))),
+    "zero-one": rowwise(lambda z, y: (y * z <= 0) * 1.0, lambda z, y: 0.0 * z),
+    "sigmoid": rowwise(lambda z, y: 1 / (1 + np.exp(y * z)), lambda z, y: -y / (2 + 2 * np.cosh(y * z))),
 }
 
 
 @pytest.mark.parametrize("name", MARGIN)
-def test_margins_that_are_not_convex_are_refused(name):
+def test_nonconvex_margin_losses_are_refused(name):
     X, y = classification()
     with pytest.raises(ValueError, match="Own is not convex: it is"):
         minimize(Objective(linear_risk(X, y, MARGIN[name]), L2(), 0.1))
@@ -233,62 +235,71 @@ def test_margins_that_are_not_convex_are_refused(name):
         LinearClassifierCV(MARGIN[name]).fit(X, y)
 
 
-def l1(z, y):
+def absolute_error(z, y):
     return abs(z - y)
 
 
 WRONG = {
-    "wrong sign": (lambda z, y, c: (c @ l1(z, y), -c * np.sign(z - y)), "the gradient of Own is wrong"),
+    "wrong sign": (
+        lambda z, y, c: (c @ absolute_error(z, y), -c * np.sign(z - y)),
+        "the gradient of Own is wrong",
+    ),
     "no weights": (
-        lambda z, y, c: (c @ l1(z, y), np.sign(z - y)),
+        lambda z, y, c: (c @ absolute_error(z, y), np.sign(z - y)),
         "gradient of Own is wrong.*with the c_i in",
     ),
-    "weights twice": (lambda z, y, c: (c @ l1(z, y), c * c * np.sign(z - y)), "the gradient of Own is wrong"),
+    "weights twice": (
+        lambda z, y, c: (c @ absolute_error(z, y), c * c * np.sign(z - y)),
+        "the gradient of Own is wrong",
+    ),
     "a factor": (lambda z, y, c: (c @ (z - y) ** 2, c * (z - y)), "the gradient of Own is wrong"),
     "one percent": (lambda z, y, c: (c @ (z - y) ** 2, 2.02 * c * (z - y)), "the gradient of Own is wrong"),
     "negative": (lambda z, y, c: (c @ ((z - y) ** 2 - 1), 2 * c * (z - y)), "Own is -1 at .* must be >= 0"),
     "NaN far out": (
-        lambda z, y, c: (c @ np.where(abs(z) > 50, np.nan, l1(z, y)), c * np.sign(z - y)),
+        lambda z, y, c: (c @ np.where(abs(z) > 50, np.nan, absolute_error(z, y)), c * np.sign(z - y)),
         "is nan at",
     ),
     "NaN slopes": (
-        lambda z, y, c: (c @ l1(z, y), np.where(abs(z) > 50, np.nan, c * np.sign(z - y))),
+        lambda z, y, c: (c @ absolute_error(z, y), np.where(abs(z) > 50, np.nan, c * np.sign(z - y))),
         "not finite",
     ),
     "infinite": (lambda z, y, c: (c @ np.cosh(1e4 * (z - y)), 1e4 * c * np.sinh(1e4 * (z - y))), "is inf at"),
     "shape": (
-        lambda z, y, c: (c @ l1(z, y), (c * np.sign(z - y))[:, None]),
+        lambda z, y, c: (c @ absolute_error(z, y), (c * np.sign(z - y))[:, None]),
         r"shape \(1, 1\), but the scores",
     ),
     "dtype": (
-        lambda z, y, c: (c @ l1(z, y), np.float32(c * np.sign(z - y))),
+        lambda z, y, c: (c @ absolute_error(z, y), np.float32(c * np.sign(z - y))),
         "is of float32 .* are of float64",
     ),
-    "a sum": (lambda z, y, c: (c @ l1(z, y), float(c @ np.sign(z - y))), r"is of float and shape \(\)"),
-    "values": (lambda z, y, c: (c * l1(z, y), c * np.sign(z - y)), "add them up, c @ values"),
-    "one thing": (lambda z, y, c: c @ l1(z, y), "must return two things"),
+    "a sum": (
+        lambda z, y, c: (c @ absolute_error(z, y), float(c @ np.sign(z - y))),
+        r"is of float and shape \(\)",
+    ),
+    "values": (lambda z, y, c: (c * absolute_error(z, y), c * np.sign(z - y)), "add them up, c @ values"),
+    "one thing": (lambda z, y, c: c @ absolute_error(z, y), "must return two things"),
     "needs all rows": (
-        lambda z, y, c: (c @ l1(z, y) + 0 * np.ones(200) @ z, c),
+        lambda z, y, c: (c @ absolute_error(z, y) + 0 * np.ones(200) @ z, c),
         "must have separable = False",
     ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_other_mistakes_are_named(name):
+def test_other_mistakes_are_reported(name):
     f, message = WRONG[name]
     refused(Own(f), message)
 
 
-def test_weights_count():
-    """With the weights of the rows, not with those of a loss that happens to know that they are equal."""
+def test_the_check_uses_the_sample_weights():
+    """The weights of the rows are used, so that a loss that assumes equal weights is refused."""
     X, y = regression()
-    mean = Own(lambda z, y, c: (c @ l1(z, y), np.sign(z - y) / len(z)))
+    mean = Own(lambda z, y, c: (c @ absolute_error(z, y), np.sign(z - y) / len(z)))
     with pytest.raises(ValueError, match="the gradient of Own is wrong"):
         check(linear_risk(X, y, mean, sample_weight=np.arange(200.0)), L2(), np.zeros(5))
 
 
-def test_losses_of_many_scores_are_looked_at():
+def test_multi_output_losses_are_checked():
     class Worst(MulticlassHinge):
         def value_grad(self, z, y, c):
             value, dz = super().value_grad(z, y, c)
@@ -296,12 +307,12 @@ def test_losses_of_many_scores_are_looked_at():
 
     class Capped(MulticlassHinge):
         def value_grad(self, z, y, c):
-            each = [
+            rows = [
                 super(Capped, self).value_grad(z[i : i + 1], y[i : i + 1], c[i : i + 1])
                 for i in range(len(z))
             ]
-            low = [min(v, c[i] * 2.0) for i, (v, _) in enumerate(each)]
-            return sum(low), np.concatenate([dz * (v < 2 * c[i]) for i, (v, dz) in enumerate(each)])
+            capped = [min(v, c[i] * 2.0) for i, (v, _) in enumerate(rows)]
+            return sum(capped), np.concatenate([dz * (v < 2 * c[i]) for i, (v, dz) in enumerate(rows)])
 
     X, y, _ = problem(MulticlassHinge())
     for loss, message in (
@@ -313,20 +324,28 @@ def test_losses_of_many_scores_are_looked_at():
                 minimize(Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 0.1))
 
 
-def test_losses_of_all_rows_are_looked_at():
-    most = Own(
-        lambda z, y, c: (float(np.max(l1(z, y))), np.eye(len(z))[np.argmax(l1(z, y))] * np.sign(z - y)), False
+def test_nondecomposable_losses_are_checked():
+    maximum = Own(
+        lambda z, y, c: (
+            float(np.max(absolute_error(z, y))),
+            np.eye(len(z))[np.argmax(absolute_error(z, y))] * np.sign(z - y),
+        ),
+        False,
     )
-    least = Own(
-        lambda z, y, c: (float(np.min(l1(z, y))), np.eye(len(z))[np.argmin(l1(z, y))] * np.sign(z - y)), False
+    minimum = Own(
+        lambda z, y, c: (
+            float(np.min(absolute_error(z, y))),
+            np.eye(len(z))[np.argmin(absolute_error(z, y))] * np.sign(z - y),
+        ),
+        False,
     )
     X, y = regression()
-    check(linear_risk(X, y, most), L2(), np.zeros(5))
+    check(linear_risk(X, y, maximum), L2(), np.zeros(5))
     with pytest.raises(ValueError, match="Own is not convex"):
-        check(linear_risk(X, y, least), L2(), np.zeros(5))
+        check(linear_risk(X, y, minimum), L2(), np.zeros(5))
 
 
-def test_what_a_loss_is_wrapped_in_is_looked_through():
+def test_wrapped_losses_are_checked():
     class Values(Tukey):
         def values(self, z, y):
             return 1 - (1 - np.clip(z - y, -1, 1) ** 2) ** 3
@@ -354,7 +373,7 @@ def test_what_a_loss_is_wrapped_in_is_looked_through():
         KernelRegressor(Tukey(), solver="bundle").fit(X, y)
 
 
-def test_chains_of_ones_own_are_looked_at():
+def test_user_chain_losses_are_checked():
     class Turned(riskmin.ChainCrf):
         def value_grad(self, z, y, c):
             value, dz = super().value_grad(z, y, c)
@@ -365,7 +384,7 @@ def test_chains_of_ones_own_are_looked_at():
         minimize(Objective(risk_of(Turned(), X, y, weights), L2(), 0.1), Lbfgs())
 
 
-# ---------------------------------------------------------------- risks of one's own
+# ---------------------------------------------------------------- user-defined risks
 @dataclass
 class Oracle:
     f: object
@@ -399,7 +418,7 @@ def test_wrong_risks_are_refused(f, message):
 
 @pytest.mark.parametrize("what", ["value", "gradient"])
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
-def test_a_risk_that_becomes_nan_says_so(what, solver):
+def test_a_risk_that_becomes_nan_is_reported(what, solver):
     calls = []
 
     def f(w):
@@ -414,8 +433,8 @@ def test_a_risk_that_becomes_nan_says_so(what, solver):
         minimize(Objective(Oracle(f), L2(), 1e-3), solver, tol=1e-12)
 
 
-def test_a_flat_start_is_no_reason_to_believe():
-    """The risk of Tukey's loss as a plain function, from where all rows are beyond its window."""
+def test_a_flat_start_does_not_pass_the_check():
+    """The risk of Tukey's loss as a plain function, from a point where all rows are beyond its width."""
     X, y = regression(scale=3.0)
     inner = linear_risk(X, y, Tukey(0.3))
     with pytest.raises(ValueError, match="not convex"):
@@ -432,7 +451,7 @@ def test_points_stay_in_the_domain():
     assert result.note == ""
 
 
-def test_a_slow_risk_is_not_asked_often():
+def test_a_slow_risk_is_called_few_times():
     calls = []
 
     def f(w):
@@ -443,40 +462,40 @@ def test_a_slow_risk_is_not_asked_often():
     assert 3 <= len(calls) <= 5
 
 
-def test_the_runs_of_a_path_are_looked_at_once(monkeypatch):
-    asked = []
+def test_a_risk_is_checked_once(monkeypatch):
+    calls = []
 
     def f(w):
-        asked.append(0)
+        calls.append(0)
         return float((w - 1) @ (w - 1)), 2 * (w - 1)
 
     risk = Oracle(f)
     check(risk, L2(), np.zeros(3))
-    first = len(asked)
+    n_calls = len(calls)
     check(risk, L2(), np.zeros(3))
-    assert len(asked) == first
+    assert len(calls) == n_calls
     check(Oracle(f), L2(), np.zeros(3))
-    assert len(asked) == 2 * first
+    assert len(calls) == 2 * n_calls
 
 
-def test_a_slow_loss_is_not_looked_at_for_long():
+def test_the_check_of_a_slow_loss_is_short():
     def f(z, y, c):
         time.sleep(0.05)
-        return c @ l1(z, y), c * np.sign(z - y)
+        return c @ absolute_error(z, y), c * np.sign(z - y)
 
     start = time.perf_counter()
     check(linear_risk(*regression(), Own(f)), L2(), np.zeros(5))
     assert time.perf_counter() - start < CHECK_SECONDS + 1
 
 
-def test_a_log_partition_that_is_not_convex_is_not_certified(monkeypatch):
+def test_a_nonconvex_log_partition_is_not_certified(monkeypatch):
     class Bad:
         dim = 1
 
         def joint_feature(self, x, y):
             return np.array([float(y)])
 
-        def log_partition(self, x, w):  # the gradient is one, but of no sum of exponentials
+        def log_partition(self, x, w):  # a correct gradient, but not of a log-sum-exp
             return 3 + math.sin(3 * w[0]) + abs(w[0]), np.array([3 * math.cos(3 * w[0]) + np.sign(w[0])])
 
     J = Objective(Structured(Bad()).risk([0] * 3, [1] * 3, check=False), L2(), 0.01)
@@ -488,9 +507,9 @@ def test_a_log_partition_that_is_not_convex_is_not_certified(monkeypatch):
     assert "Bad is not convex" in result.note
 
 
-# ---------------------------------------------------------------- what is right
-def test_own_losses_cost_nothing(monkeypatch):
-    """Those of riskmin are never looked at."""
+# ---------------------------------------------------------------- convex losses
+def test_builtin_losses_are_not_checked(monkeypatch):
+    """The losses of riskmin skip the check."""
     monkeypatch.setattr(
         "riskmin.problem.convexity.before.check_scores", lambda *_: pytest.fail("it was looked at")
     )
@@ -508,8 +527,8 @@ def test_own_losses_cost_nothing(monkeypatch):
         assert monitor_for(Objective(risk, L2(), 0.1), np.zeros(risk.dim)) is None
 
 
-def test_riskmins_losses_would_pass(monkeypatch):
-    """As if they were a user's, whatever the labels and weights."""
+def test_builtin_losses_would_pass(monkeypatch):
+    """As if they were user-defined, for any labels and weights."""
     monkeypatch.setattr("riskmin.problem.convexity.owner.is_builtin", lambda thing: False)
     monkeypatch.setattr("riskmin.problem.convexity.before.is_builtin", lambda thing: False)
     for seed in range(3):
@@ -523,7 +542,7 @@ def test_riskmins_losses_would_pass(monkeypatch):
 @pytest.mark.parametrize(
     "name", ["roc_area", "prbep", "f1", "ordinal", "precision_at_k:k=3", "recall_at_k:k=3"]
 )
-def test_losses_of_lists_would_pass(monkeypatch, name):
+def test_builtin_nondecomposable_losses_would_pass(monkeypatch, name):
     monkeypatch.setattr("riskmin.problem.convexity.owner.is_builtin", lambda thing: False)
     monkeypatch.setattr("riskmin.problem.convexity.before.is_builtin", lambda thing: False)
     X, y = classification(2000)
@@ -532,7 +551,7 @@ def test_losses_of_lists_would_pass(monkeypatch, name):
 
 @dataclass(frozen=True)
 class Expectile:
-    """docs/add-a-loss.md."""
+    """The example of docs/add-a-loss.md."""
 
     level: float = 0.5
     separable = True
@@ -547,7 +566,7 @@ class Expectile:
 
 @dataclass(frozen=True)
 class LogCosh:
-    """CONTRIBUTING.md."""
+    """The example of CONTRIBUTING.md."""
 
     separable = True
     smooth = True
@@ -561,7 +580,7 @@ class LogCosh:
 
 @dataclass(frozen=True)
 class OneAgainstAll:
-    """docs/multiclass.md."""
+    """The example of docs/multiclass.md."""
 
     separable = True
     smooth = True
@@ -572,28 +591,28 @@ class OneAgainstAll:
 
     def value_grad(self, z, y, c):
         xp = namespace(z)
-        off = z - xp.where(xp.arange(z.shape[1]) == y[:, None], 1.0, -1.0)
-        return 0.5 * (c @ xp.sum(off * off, axis=1)), c[:, None] * off
+        residual = z - xp.where(xp.arange(z.shape[1]) == y[:, None], 1.0, -1.0)
+        return 0.5 * (c @ xp.sum(residual * residual, axis=1)), c[:, None] * residual
 
 
-# Written as users write them: terms cancel, exponentials overflow.
+# Written as users would write them: terms cancel, exponentials overflow.
 CONVEX = {
-    "square, multiplied out": of(lambda z, y: z * z - 2 * z * y + y * y, lambda z, y: 2 * (z - y)),
-    "square root": of(
+    "square, multiplied out": rowwise(lambda z, y: z * z - 2 * z * y + y * y, lambda z, y: 2 * (z - y)),
+    "square root": rowwise(
         lambda z, y: np.sqrt(1 + (z - y) ** 2) - 1, lambda z, y: (z - y) / np.sqrt(1 + (z - y) ** 2)
     ),
-    "log cosh": of(lambda z, y: np.log(np.cosh((z - y) / 50)), lambda z, y: np.tanh((z - y) / 50) / 50),
-    "exponential of a square": of(
+    "log cosh": rowwise(lambda z, y: np.log(np.cosh((z - y) / 50)), lambda z, y: np.tanh((z - y) / 50) / 50),
+    "exponential of a square": rowwise(
         lambda z, y: np.expm1((z - y) ** 2 / 1e4), lambda z, y: 2e-4 * (z - y) * np.exp((z - y) ** 2 / 1e4)
     ),
-    "linex": of(lambda z, y: np.exp(z - y) - (z - y) - 1, lambda z, y: np.exp(z - y) - 1),
-    "cubic": of(lambda z, y: abs(z - y) ** 3, lambda z, y: 3 * abs(z - y) * (z - y)),
-    "power 1.01": of(
+    "linex": rowwise(lambda z, y: np.exp(z - y) - (z - y) - 1, lambda z, y: np.exp(z - y) - 1),
+    "cubic": rowwise(lambda z, y: abs(z - y) ** 3, lambda z, y: 3 * abs(z - y) * (z - y)),
+    "power 1.01": rowwise(
         lambda z, y: abs(z - y) ** 1.01, lambda z, y: 1.01 * np.sign(z - y) * abs(z - y) ** 0.01
     ),
-    "nothing": of(lambda z, y: 0 * z, lambda z, y: 0 * z),
-    "a constant": of(lambda z, y: 0 * z + 1e9, lambda z, y: 0 * z),
-    "steep": of(lambda z, y: 1e9 * abs(z - y), lambda z, y: 1e9 * np.sign(z - y)),
+    "nothing": rowwise(lambda z, y: 0 * z, lambda z, y: 0 * z),
+    "a constant": rowwise(lambda z, y: 0 * z + 1e9, lambda z, y: 0 * z),
+    "steep": rowwise(lambda z, y: 1e9 * abs(z - y), lambda z, y: 1e9 * np.sign(z - y)),
     "math, row by row": Own(
         lambda z, y, c: (
             sum(w * math.exp(a - b) for a, b, w in zip(z, y, c, strict=True)),
@@ -618,31 +637,31 @@ def test_convex_losses_pass(name, scale, weighted):
 
 
 NAIVE = {
-    "logistic": of(lambda z, y: np.log(1 + np.exp(-y * z)), lambda z, y: -y / (1 + np.exp(y * z))),
-    "exponential": of(lambda z, y: np.exp(-y * z), lambda z, y: -y * np.exp(-y * z)),
-    "exponential of one": of(
+    "logistic": rowwise(lambda z, y: np.log(1 + np.exp(-y * z)), lambda z, y: -y / (1 + np.exp(y * z))),
+    "exponential": rowwise(lambda z, y: np.exp(-y * z), lambda z, y: -y * np.exp(-y * z)),
+    "exponential of one": rowwise(
         lambda z, y: np.exp(np.exp(-y * z)), lambda z, y: -y * np.exp(-y * z + np.exp(-y * z))
     ),
-    "hinge": of(lambda z, y: np.maximum(1 - y * z, 0), lambda z, y: -y * (y * z < 1)),
+    "hinge": rowwise(lambda z, y: np.maximum(1 - y * z, 0), lambda z, y: -y * (y * z < 1)),
 }
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid):RuntimeWarning")  # far out, in the run
 @pytest.mark.parametrize("name", NAIVE)
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
-def test_convex_losses_converge_as_before(name, solver):
+def test_convex_losses_converge(name, solver):
     X, y = classification()
     result = minimize(
         Objective(linear_risk(X, y, NAIVE[name], fit_intercept=True), L2(), 0.1), solver, tol=1e-2
     )
     assert result.note == ""
-    # at a kink Lbfgs may stall, and so may the search for an intercept where everything overflows
+    # Lbfgs may stall at a nonsmooth point, and the search for an intercept may stall after overflow
     assert result.status == "converged" or name in ("hinge", "exponential of one")
 
 
 @pytest.mark.parametrize("loss", [Expectile(0.9), LogCosh()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e6])
-def test_the_losses_of_the_documents_converge(loss, scale):
+def test_the_losses_of_the_documentation_converge(loss, scale):
     X, y = regression(scale=scale)
     result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 1e-3), tol=1e-6)
     assert (result.status, result.note) == ("converged", "")
@@ -654,17 +673,17 @@ def test_the_losses_of_the_documents_converge(loss, scale):
 
 @st.composite
 def piecewise_linear(draw):
-    """The largest of some straight lines in z - y, or in y z, and zero."""
+    """The maximum of some lines in z - y, or in y z, and zero."""
     number = st.floats(-1e3, 1e3, allow_subnormal=False)
     lines = draw(st.lists(st.tuples(number, number), min_size=1, max_size=6))
     a, b = np.array([(0.0, 0.0), *lines]).T
-    of_margin = draw(st.booleans())
+    in_margin = draw(st.booleans())
 
     def f(z, y, c):
-        s = y * z if of_margin else z - y
-        all_ = a[:, None] * s + b[:, None]
-        best = np.argmax(all_, axis=0)
-        return c @ np.max(all_, axis=0), c * a[best] * (y if of_margin else 1.0)
+        s = y * z if in_margin else z - y
+        lines_ = a[:, None] * s + b[:, None]
+        best = np.argmax(lines_, axis=0)
+        return c @ np.max(lines_, axis=0), c * a[best] * (y if in_margin else 1.0)
 
     return Own(f)
 
@@ -688,12 +707,12 @@ def test_piecewise_linear_losses_are_never_refused(loss, n, seed, power, signs, 
 
 @settings(max_examples=60, deadline=None)
 @given(piecewise_linear(), st.integers(0, 10**6), st.integers(-4, 2), st.booleans())
-def test_runs_of_piecewise_linear_losses_are_not_doubted(loss, seed, power, intercept):
+def test_runs_of_piecewise_linear_losses_pass_the_monitor(loss, seed, power, intercept):
     X, y = classification(20, 3, seed)
     try:
         risk = linear_risk(X, y, loss, fit_intercept=intercept)
         result = minimize(Objective(risk, L2(), 10.0**power), Bundle(), tol=1e-4, max_iter=60)
-    except ValueError as error:  # lines that all slope to one side
+    except ValueError as error:  # lines that all slope in one direction
         assert "no best intercept exists" in str(error)  # noqa: PT017
         return
     assert result.note == ""
@@ -701,7 +720,7 @@ def test_runs_of_piecewise_linear_losses_are_not_doubted(loss, seed, power, inte
     assert max(result.lower, other.lower) <= min(result.value, other.value) * (1 + 1e-9) + 1e-9
 
 
-def test_paths_and_searches_take_convex_losses():
+def test_paths_and_searches_accept_convex_losses():
     X, y = regression(scale=1.0)
     results = path(linear_risk(X, y, LogCosh()), L2(), [1.0, 0.1, 0.01])
     assert [r.note for r in results] == [""] * 3
@@ -711,7 +730,7 @@ def test_paths_and_searches_take_convex_losses():
         LinearRegressorCV(Tukey(), regularizer="l1", cv=3).fit(X, y)
 
 
-def test_labels_that_are_words():
+def test_labels_may_be_strings():
     loss = Own(
         lambda z, y, c: (
             c @ np.logaddexp(0, np.where(y == "a", z, -z)),
@@ -732,7 +751,7 @@ def test_a_run_in_processes():
     assert (result.status, result.note) == ("converged", "")
 
 
-def test_a_run_taken_up_again_is_watched(tmp_path, monkeypatch):
+def test_a_resumed_run_is_monitored(tmp_path, monkeypatch):
     monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
     X, y = regression()
     J = Objective(linear_risk(X, y, Tukey()), L2(), 1e-6)
@@ -744,8 +763,8 @@ def test_a_run_taken_up_again_is_watched(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_was_saved_on_the_way_is_probed_before_it_is_claimed(tmp_path, monkeypatch):
-    """A run that was killed has a bound that nothing has refuted yet, and a looser tol would take it."""
+def test_a_saved_bound_is_probed_before_it_is_claimed(tmp_path, monkeypatch):
+    """A killed run has saved a bound that is not yet refuted, and a larger tol would accept it."""
 
     class Shallow:
         dim = 1
@@ -806,13 +825,13 @@ def test_arrays_of_torch(dtype):
         assert minimize(Objective(risk, L2(), 0.1), "bundle", tol=1e-2).note == ""
 
 
-def test_kinked_losses_of_ones_own_are_fitted():
+def test_user_nonsmooth_losses_are_fitted():
     X, y = classification()
 
     class Mine(Hinge):
         pass
 
-    own = LinearClassifier(Mine(), alpha=1e-2).fit(X, y)
-    theirs = LinearClassifier("hinge", alpha=1e-2).fit(X, y)
-    assert own.objective_ == pytest.approx(theirs.objective_, rel=2e-3)
+    user_model = LinearClassifier(Mine(), alpha=1e-2).fit(X, y)
+    builtin_model = LinearClassifier("hinge", alpha=1e-2).fit(X, y)
+    assert user_model.objective_ == pytest.approx(builtin_model.objective_, rel=2e-3)
     assert LinearClassifier(Logistic()).fit(X, y).result_.note == ""

@@ -1,4 +1,4 @@
-"""What `linear_risk` takes for X, y, loss and shards, and the sentence with which it refuses the rest."""
+"""The X, y, loss and shards that `linear_risk` accepts, and its error messages for all others."""
 
 import decimal
 
@@ -22,10 +22,10 @@ def risk_of(X, y=Y, loss="hinge", **settings):
     return linear_risk(X, y, loss, **settings)(W)
 
 
-def same(got):
-    want = risk_of(X)
-    assert got[0] == pytest.approx(want[0], rel=1e-12)
-    np.testing.assert_allclose(np.asarray(got[1]), want[1], rtol=1e-12, atol=1e-15)
+def assert_same(result):
+    expected = risk_of(X)
+    assert result[0] == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(np.asarray(result[1]), expected[1], rtol=1e-12, atol=1e-15)
 
 
 def refused(message, *args, error=ValueError, **settings):
@@ -34,13 +34,13 @@ def refused(message, *args, error=ValueError, **settings):
     assert "\n" not in str(caught.value)
 
 
-def frozen(a):
+def read_only(a):
     a = a.copy()
     a.setflags(write=False)
     return a
 
 
-def frozen_sparse(kind):
+def read_only_sparse(kind):
     S = kind(X)
     for a in (S.data, S.indices, S.indptr):
         a.setflags(write=False)
@@ -51,11 +51,11 @@ def torch():
     return pytest.importorskip("torch")
 
 
-# ---------------------------------------------------------------- X that works
-TAKEN = {
+# ---------------------------------------------------------------- accepted X
+ACCEPTED = {
     "lists": X.tolist,
     "tuples": lambda: tuple(map(tuple, X)),
-    "pandas": lambda: pd.DataFrame(X, columns=["a", "executor"]),  # which no argument is taken from
+    "pandas": lambda: pd.DataFrame(X, columns=["a", "executor"]),  # column names are not taken for arguments
     "pandas, mixed": lambda: pd.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
     "pandas, nullable": lambda: pd.DataFrame({"a": pd.array(X[:, 0], dtype="Float64"), "b": X[:, 1]}),
     "polars": lambda: pl.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
@@ -65,10 +65,10 @@ TAKEN = {
     "int": lambda: X.astype(np.int8),
     "float16": lambda: X.astype(np.float16),
     "big endian": lambda: X.astype(">f8"),
-    "read only": lambda: frozen(X),
-    "read only, Fortran": lambda: frozen(np.asfortranarray(X)),
-    "CSR, read only": lambda: frozen_sparse(sp.csr_array),
-    "CSC, read only": lambda: frozen_sparse(sp.csc_array),
+    "read only": lambda: read_only(X),
+    "read only, Fortran": lambda: read_only(np.asfortranarray(X)),
+    "CSR, read only": lambda: read_only_sparse(sp.csr_array),
+    "CSC, read only": lambda: read_only_sparse(sp.csc_array),
     **{
         kind: lambda kind=kind: sp.csr_array(X).asformat(kind) for kind in ("bsr", "coo", "dia", "dok", "lil")
     },
@@ -77,29 +77,29 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", TAKEN)
-def test_data_of_any_kind(kind):
-    same(risk_of(TAKEN[kind]()))
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_data_of_any_kind_are_accepted(kind):
+    assert_same(risk_of(ACCEPTED[kind]()))
 
 
 class Table:
-    """A frame that has only `to_numpy`."""
+    """A data frame that has only `to_numpy`."""
 
     def to_numpy(self):
         return X
 
 
-def test_a_frame_with_nothing_but_to_numpy():
-    same(risk_of(Table()))
+def test_a_frame_with_to_numpy_only():
+    assert_same(risk_of(Table()))
 
 
 def test_bools_are_numbers():
-    got, want = risk_of(X > 2), risk_of((X > 2).astype(float))
-    assert got[0] == want[0]
-    np.testing.assert_array_equal(got[1], want[1])
+    result, expected = risk_of(X > 2), risk_of((X > 2).astype(float))
+    assert result[0] == expected[0]
+    np.testing.assert_array_equal(result[1], expected[1])
 
 
-# ---------------------------------------------------------------- X that does not
+# ---------------------------------------------------------------- refused X
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -134,7 +134,7 @@ def test_bools_are_numbers():
     ],
     ids=lambda v: v if isinstance(v, str) else type(v).__name__,
 )
-def test_data_that_are_refused(data, message):
+def test_invalid_data_are_refused(data, message):
     refused(message, data)
 
 
@@ -149,11 +149,11 @@ def test_one_dimensional_sparse_arrays_are_refused():
     refused(r"its shape is \(6,\)", sp.coo_array(X[:, 0]))
 
 
-# ---------------------------------------------------------------- where NaN is
-def spoilt(value, cell=(3, 1)):
+# ---------------------------------------------------------------- location of NaN
+def with_bad_cell(value, cell=(3, 1)):
     bad = X.copy()
     bad[cell] = value
-    bad[5, 0] = value  # further down, though earlier in column order
+    bad[5, 0] = value  # a later row, though earlier in column order
     return bad
 
 
@@ -170,18 +170,18 @@ KINDS = {
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_cell_without_a_number_is_named(kind, value):
-    refused(r"X holds NaN or infinity \(row 3, column 1\): drop or impute", KINDS[kind](spoilt(value)))
+def test_the_first_bad_cell_is_reported(kind, value):
+    refused(r"X holds NaN or infinity \(row 3, column 1\): drop or impute", KINDS[kind](with_bad_cell(value)))
 
 
-def test_a_cell_of_csc_and_of_wide_data_is_named():
-    """The first in the order in which they are stored."""
-    refused(r"\(row 5, column 0\)", sp.csc_array(spoilt(np.nan)))
-    one = X.copy()
-    one[3, 1] = np.nan
-    refused(r"\(row 3, column 1\)", sp.csc_array(one))
+def test_a_bad_cell_of_csc_and_of_wide_data_is_reported():
+    """The first one in storage order."""
+    refused(r"\(row 5, column 0\)", sp.csc_array(with_bad_cell(np.nan)))
+    single = X.copy()
+    single[3, 1] = np.nan
+    refused(r"\(row 3, column 1\)", sp.csc_array(single))
     with pytest.raises(ValueError, match=r"\(row 3, column 1\)"):
-        check_finite(with_transpose(as_matrix(sp.csr_array(spoilt(np.nan)))))
+        check_finite(with_transpose(as_matrix(sp.csr_array(with_bad_cell(np.nan)))))
 
 
 def test_finite_data_pass():
@@ -202,7 +202,7 @@ def test_finite_data_pass():
         Y[:, None].astype(object),
         Y.tolist(),
         [[v] for v in Y],
-        frozen(Y),
+        read_only(Y),
         pd.Series(Y, index=range(10, 16)),
         pd.DataFrame({"y": Y}),
         pd.Series(Y.astype(int), dtype="Int64"),
@@ -211,14 +211,14 @@ def test_finite_data_pass():
     ],
     ids=lambda y: type(y).__name__,
 )
-def test_labels_of_any_kind(y):
-    same(risk_of(X, y))
-    same(risk_of(torch().as_tensor(X), y))
+def test_labels_of_any_kind_are_accepted(y):
+    assert_same(risk_of(X, y))
+    assert_same(risk_of(torch().as_tensor(X), y))
 
 
-def test_labels_of_other_libraries():
-    same(risk_of(X, torch().as_tensor(Y)))
-    same(risk_of(X, torch().as_tensor(Y[:, None]), sample_weight=torch().ones(6)))
+def test_labels_of_other_libraries_are_accepted():
+    assert_same(risk_of(X, torch().as_tensor(Y)))
+    assert_same(risk_of(X, torch().as_tensor(Y[:, None]), sample_weight=torch().ones(6)))
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ def test_labels_of_other_libraries():
         (None, Poisson(), "Poisson needs a label for every row, but y is None"),
     ],
 )
-def test_labels_that_are_refused(y, loss, message):
+def test_invalid_labels_are_refused(y, loss, message):
     refused(message, X, y, loss)
 
 
-def test_no_labels_where_none_are_needed():
+def test_novelty_needs_no_labels():
     assert risk_of(X, None, Novelty())[0] == risk_of(X, list("ababab"), Novelty())[0]
 
 
@@ -256,8 +256,13 @@ def test_weights_whose_sum_overflows():
     np.testing.assert_array_equal(check_weights(None, 4), np.full(4, 0.25))
 
 
-def test_weights_of_any_kind():
-    for weights in (pd.Series([3, 1]), np.array([3, 1], dtype=object), (3, 1), frozen(np.array([3.0, 1.0]))):
+def test_weights_of_any_kind_are_accepted():
+    for weights in (
+        pd.Series([3, 1]),
+        np.array([3, 1], dtype=object),
+        (3, 1),
+        read_only(np.array([3.0, 1.0])),
+    ):
         np.testing.assert_array_equal(check_weights(weights, 2), [0.75, 0.25])
 
 
@@ -269,12 +274,12 @@ def test_weights_of_any_kind():
         ([[1, 2], [3]], "the rows of sample_weight differ in length"),
     ],
 )
-def test_weights_that_are_refused(weights, message):
+def test_invalid_weights_are_refused(weights, message):
     refused(message, X, sample_weight=weights)
 
 
 # ---------------------------------------------------------------- loss, shards, executor
-def test_a_loss_by_its_name():
+def test_a_loss_by_name():
     assert linear_risk(X, Y, "hinge:margin=2").loss == Hinge(margin=2.0)
     assert linear_risk(X, Y, "logistic", fit_intercept=True).risk.loss == Logistic()
 
@@ -287,22 +292,22 @@ def test_a_loss_by_its_name():
         (None, "None is not a loss: pass an object with separable and value_grad"),
     ],
 )
-def test_losses_that_are_refused(loss, message):
+def test_invalid_losses_are_refused(loss, message):
     refused(message, X, loss=loss)
 
 
 @pytest.mark.parametrize("n_shards", [0, -1, 7, 2.0, True, "2"])
-def test_numbers_of_shards_that_are_refused(n_shards):
+def test_invalid_numbers_of_shards_are_refused(n_shards):
     refused(r"n_shards=.*, but X has 6 rows: give a whole number from 1 to 6", X, n_shards=n_shards)
 
 
-def test_numbers_of_shards():
+def test_valid_numbers_of_shards():
     for n_shards in (None, 1, np.int64(2), 6):
-        same(risk_of(X, n_shards=n_shards))
+        assert_same(risk_of(X, n_shards=n_shards))
 
 
-def test_an_executor_is_no_name():
+def test_an_executor_cannot_be_a_name():
     refused(
         r"executor='threads' is no executor: give one such as Threads", X, error=TypeError, executor="threads"
     )
-    same(risk_of(X, executor=Serial()))
+    assert_same(risk_of(X, executor=Serial()))

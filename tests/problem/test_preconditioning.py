@@ -1,4 +1,4 @@
-"""The same problem in other variables: values, cuts and bounds agree, and no table stalls for its units."""
+"""Preconditioned variables: values, cuts and bounds agree, and no problem stalls because of its units."""
 
 import numpy as np
 import pytest
@@ -45,8 +45,8 @@ from riskmin.problem.preconditioning import preconditioner
 UNITS = np.array([1.0, 100.0, 1e-3, 10.0])
 
 
-def raw(n=60, seed=0):
-    """Columns of different units, far from zero; labels of signs."""
+def badly_scaled(n=60, seed=0):
+    """Columns of different units, far from zero, with labels +1 and -1."""
     rng = np.random.default_rng(seed)
     Z = rng.standard_normal((n, 4))
     y = np.where(Z @ [1.0, -1.0, 0.5, 0.0] + 0.3 * rng.standard_normal(n) > 0, 1.0, -1.0)
@@ -75,10 +75,10 @@ REGULARIZERS = [L2(), L2([1.0, 2.0, 3.0, 4.0]), L1(), Elastic(0.2), Box(L2(), -9
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize(("loss", "intercept"), PROBLEMS)
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
-def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monkeypatch):
+def test_values_cuts_and_bounds_agree(loss, intercept, reg, stored, monkeypatch):
     if not stored:
         monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
-    X, y = raw()
+    X, y = badly_scaled()
     risk = linear_risk(X, targets(loss, X, y), loss, fit_intercept=intercept)
     if isinstance(getattr(reg, "weights", 1.0), np.ndarray) and risk.dim > 4:
         pytest.skip("weights are one per entry of w")
@@ -89,9 +89,9 @@ def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monke
         assert isinstance(reg, QNorm)
         assert not intercept
         return
-    same = change.objective(J)
-    if same is None:
-        assert isinstance(loss, MultivariateSquared)  # its own scorer centres columns already
+    transformed = change.objective(J)
+    if transformed is None:
+        assert isinstance(loss, MultivariateSquared)  # its own linear map centers columns already
         assert not stored
         return
     rng = np.random.default_rng(1)
@@ -101,46 +101,46 @@ def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monke
         v = change.to_preconditioned(w, k)
         np.testing.assert_allclose(change.to_original(v, k), w, rtol=1e-12, atol=1e-12)
         value, _, cut = J(w)
-        there, _, other = same(v)
+        transformed_value, _, other = transformed(v)
         mapped = change.cut(other, k)
-        assert there == pytest.approx(value, rel=1e-9)
-        assert same.lower(other) == pytest.approx(J.lower(cut), rel=1e-6, abs=1e-9)
-        assert J.lower(mapped) == pytest.approx(same.lower(other), rel=1e-9, abs=1e-12)
+        assert transformed_value == pytest.approx(value, rel=1e-9)
+        assert transformed.lower(other) == pytest.approx(J.lower(cut), rel=1e-6, abs=1e-9)
+        assert J.lower(mapped) == pytest.approx(transformed.lower(other), rel=1e-9, abs=1e-12)
         u = np.clip(size * rng.standard_normal(risk.dim), -9.0, 9.0)
-        assert J.risk(u)[0] >= mapped.a @ u + mapped.b - 1e-9  # it is a cut
+        assert J.risk(u)[0] >= mapped.a @ u + mapped.b - 1e-9  # it is a cut of the original risk
 
 
-def test_what_is_centred_and_of_one_size_stays_as_it_is():
+def test_centered_columns_of_equal_size_are_unchanged():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((50, 4)), np.sign(rng.standard_normal(50))
     assert preconditioner(Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-3)) is None
-    # a shift changes J where there is no intercept
-    far = preconditioner(Objective(linear_risk(X + 100.0, y, Hinge()), L2(), 1e-3))
-    assert far is None or not far.shift.any()
+    # without an intercept a shift would change J
+    change = preconditioner(Objective(linear_risk(X + 100.0, y, Hinge()), L2(), 1e-3))
+    assert change is None or not change.shift.any()
 
 
 @pytest.mark.parametrize("solver", [None, "bundle", "lbfgs"])
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 @pytest.mark.parametrize("offset", [100.0, 1e6])
-def test_a_shift_of_the_columns_changes_nothing(loss, offset, solver):
+def test_a_shift_of_the_columns_does_not_change_the_optimum(loss, offset, solver):
     if solver == "lbfgs" and isinstance(loss, Hinge):
         pytest.skip("lbfgs is for smooth losses")
     rng = np.random.default_rng(2)
     X = rng.standard_normal((40, 60))
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    here, there = (
+    original, shifted = (
         minimize(Objective(linear_risk(Z, y, loss, fit_intercept=True), L2(), 1e-3), solver, tol=1e-6)
         for Z in (X, X + offset)
     )
-    assert here.status == there.status == "converged"
-    assert there.value == pytest.approx(here.value, rel=3e-6)
-    assert there.lower <= here.value
-    assert here.lower <= there.value
+    assert original.status == shifted.status == "converged"
+    assert shifted.value == pytest.approx(original.value, rel=3e-6)
+    assert shifted.lower <= original.value
+    assert original.lower <= shifted.value
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "squared_hinge"])
-def test_the_order_of_storage_changes_nothing(loss):
-    X, y = raw(200)
+def test_the_storage_order_does_not_change_the_fit(loss):
+    X, y = badly_scaled(200)
     fits = [LinearClassifier(loss, tol=1e-8).fit(Z, y) for Z in (X, np.asfortranarray(X))]
     assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=1e-8)
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, rtol=1e-3, atol=1e-6 * abs(fits[0].coef_).max())
@@ -151,21 +151,23 @@ def test_the_order_of_storage_changes_nothing(loss):
     [Newton(), Lbfgs(), Bundle(), SemismoothNewton(), DualGaussSeidel(), CoordinateDescent(), None],
     ids=repr,
 )
-def test_large_tables_are_centred_without_a_copy(solver, monkeypatch):
+def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
     monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
-    X, y = raw(3000)
+    X, y = badly_scaled(3000)
     J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
     problem = precondition(J)
     assert isinstance(problem.obj.risk.risk.linear_map, Standardized)
-    visits = isinstance(solver, (DualGaussSeidel, CoordinateDescent))  # rows or columns, as they are
-    result = minimize(J, solver, tol=1e-5, max_iter=100 if visits else 3000)
+    reads_rows = isinstance(
+        solver, (DualGaussSeidel, CoordinateDescent)
+    )  # these read rows or columns as stored
+    result = minimize(J, solver, tol=1e-5, max_iter=100 if reads_rows else 3000)
     best = minimize(J, "newton", tol=1e-9)
     assert result.lower <= best.value * (1 + 1e-12)
-    assert visits or result.status == "converged"
+    assert reads_rows or result.status == "converged"
 
 
 @pytest.mark.parametrize("X", [sp.csr_array, sp.csc_array])
-def test_sparse_tables_with_a_far_column_are_certified(X):
+def test_sparse_tables_with_a_column_far_from_zero_are_certified(X):
     rng = np.random.default_rng(4)
     Z = rng.random((300, 30)) * (rng.random((300, 30)) < 0.1)
     y = np.where(Z[:, 1] + 0.1 * rng.standard_normal(300) > 0.05, 1.0, -1.0)
@@ -178,7 +180,7 @@ def test_sparse_tables_with_a_far_column_are_certified(X):
     assert sparse.value == pytest.approx(dense.value, rel=2e-6)
 
 
-def test_sparse_columns_are_scaled_and_stay_sparse():
+def test_sparse_columns_are_scaled_and_remain_sparse():
     rng = np.random.default_rng(5)
     Z = rng.standard_normal((200, 20)) * (rng.random((200, 20)) < 0.2)
     Z[:, 0] *= 1e6
@@ -192,8 +194,8 @@ def test_sparse_columns_are_scaled_and_stay_sparse():
 @pytest.mark.parametrize(
     "executor", [Threads(n_workers=2), Processes(n_workers=2)], ids=["threads", "processes"]
 )
-def test_other_executors_find_the_same(executor):
-    X, y = raw(400)
+def test_other_executors_agree(executor):
+    X, y = badly_scaled(400)
     results = [
         minimize(
             Objective(linear_risk(X, y, Hinge(), fit_intercept=True, executor=e, n_shards=3), L2(), 1e-3)
@@ -204,19 +206,19 @@ def test_other_executors_find_the_same(executor):
     assert results[0].value == pytest.approx(results[1].value, rel=2e-3)
 
 
-def test_a_path_has_the_same_variables_throughout():
-    X, y = raw(200)
+def test_a_path_uses_the_same_variables_throughout():
+    X, y = badly_scaled(200)
     risk = linear_risk(X, y, Hinge(), fit_intercept=True)
     lams = [1e-1, 1e-3, 1e-5]
     for solver in (None, Bundle()):
         for lam, result in zip(lams, path(risk, L2(), lams, solver=solver, tol=1e-5), strict=True):
-            alone = minimize(Objective(risk, L2(), lam), tol=1e-6)
+            single = minimize(Objective(risk, L2(), lam), tol=1e-6)
             assert result.status == "converged"
-            assert result.value == pytest.approx(alone.value, rel=3e-5)
+            assert result.value == pytest.approx(single.value, rel=3e-5)
 
 
-def test_quadratic_forms_change_with_the_variables():
-    X, y = raw()
+def test_quadratic_forms_are_transformed():
+    X, y = badly_scaled()
     K = np.eye(4) + 0.2
     J = Objective(linear_risk(X, y, Squared(), fit_intercept=True), Quadratic(K), 1e-3)
     change = preconditioner(J)
@@ -227,7 +229,7 @@ def test_quadratic_forms_change_with_the_variables():
 @pytest.mark.filterwarnings("ignore::riskmin.estimators._common.trivial.TrivialModelWarning")
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile:level=0.9"])
-def test_regressors_of_any_unit_are_certified(loss, scale):
+def test_regressors_in_any_unit_are_certified(loss, scale):
     rng = np.random.default_rng(6)
     X = rng.standard_normal((80, 5)) * scale * [1, 10, 100, 1e3, 1e-3] + 3 * scale
     y = 1e4 + 1e3 * (X[:, 0] / scale + rng.standard_normal(80))
@@ -245,10 +247,10 @@ def test_counts_in_the_millions_are_certified_without_an_intercept():
     assert result.value < J.value(np.zeros(5))
 
 
-def test_hubers_loss_far_from_its_square_is_certified():
+def test_huber_far_from_its_quadratic_part_is_certified():
     rng = np.random.default_rng(8)
     X = rng.standard_normal((60, 8)) * np.logspace(0, 6, 8)
-    y = 1e5 * rng.standard_normal(60)  # thousands of deltas: no row has second derivatives
+    y = 1e5 * rng.standard_normal(60)  # thousands of deltas: no row has curvature
     J = Objective(linear_risk(X, y, Huber(), fit_intercept=True), L2(), 1e-4)
     for solver in (Newton(), SemismoothNewton()):
         assert minimize(J, solver, tol=1e-4).status == "converged"

@@ -1,4 +1,4 @@
-"""The risk: its derivative, its cursors, its intercept, and what it refuses."""
+"""The risk: its derivative, its cursors, its intercept, and its input errors."""
 
 import gc
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from riskmin.problem.intercept.profiled import ProfiledCursor
 from riskmin.problem.risk import GatheredCursor, OracleCursor, ScoreCursor, cursor_of
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
-many_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)
+multi_output_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)
 
 
 def make(loss, *, intercept=False, weighted=False, seed=0, n=30, p=4, **settings):
@@ -72,16 +72,16 @@ def test_the_risk_is_the_weighted_mean(loss):
     z, c = X @ w, weights / weights.sum()
     value, dz = loss.value_grad(z, y, c)
     for settings in ({}, {"n_shards": 7}):
-        got, grad = linear_risk(X, y, loss, sample_weight=1e3 * weights, **settings)(w)
-        assert got == pytest.approx(float(value), rel=1e-12)
+        result, grad = linear_risk(X, y, loss, sample_weight=1e3 * weights, **settings)(w)
+        assert result == pytest.approx(float(value), rel=1e-12)
         np.testing.assert_allclose(grad, X.T @ dz, rtol=1e-10, atol=1e-13)
-    kept = weights > 0
-    some, grad = linear_risk(X[kept], y[kept], loss, sample_weight=weights[kept])(w)
-    assert some == pytest.approx(float(value), rel=1e-12)
+    positive = weights > 0
+    subset_value, grad = linear_risk(X[positive], y[positive], loss, sample_weight=weights[positive])(w)
+    assert subset_value == pytest.approx(float(value), rel=1e-12)
 
 
-@many_losses
-def test_the_risk_of_many_scores_is_the_weighted_mean(loss):
+@multi_output_losses
+def test_the_multi_output_risk_is_the_weighted_mean(loss):
     X, y, weights = problem(loss)
     risk = risk_of(loss, X, y, 1e3 * weights)
     rows = risk.rows
@@ -89,17 +89,17 @@ def test_the_risk_of_many_scores_is_the_weighted_mean(loss):
     k = risk.linear_map.columns
     W, shared = w[: 4 * k].reshape(4, k), w[4 * k :].reshape(-1, k)
     value, dz = loss.value_grad(np.concatenate([X @ W, shared]), rows.y, rows.c)
-    want = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
+    expected = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
     for n_shards in (None, 7):
-        got, grad = risk_of(loss, X, y, 1e3 * weights, n_shards=n_shards)(w)
-        assert got == pytest.approx(float(value), rel=1e-12)
-        np.testing.assert_allclose(grad, want, rtol=1e-10, atol=1e-13)
+        result, grad = risk_of(loss, X, y, 1e3 * weights, n_shards=n_shards)(w)
+        assert result == pytest.approx(float(value), rel=1e-12)
+        np.testing.assert_allclose(grad, expected, rtol=1e-10, atol=1e-13)
 
 
 # ---------------------------------------------------------------- cursors
 @dataclass(frozen=True)
 class Worst:
-    """A loss that is not separable: the largest hinge of all rows, times the sum of the weights."""
+    """A non-decomposable loss: the largest hinge of all rows."""
 
     separable = False
 
@@ -111,7 +111,7 @@ class Worst:
         return max(float(m[k]), 0.0), dz
 
 
-def test_a_loss_that_is_not_separable_sees_all_rows():
+def test_a_nondecomposable_loss_sees_all_rows():
     X, y, _ = problem(Hinge())
     w = np.random.default_rng(3).standard_normal(4)
     m = 1 - y * (X @ w)
@@ -126,24 +126,24 @@ def test_a_loss_that_is_not_separable_sees_all_rows():
 
 
 class WorstClass(MulticlassHinge):
-    """A loss of many scores that is not separable."""
+    """A multi-output loss that is not separable."""
 
     separable = False
 
 
 KINDS = {
     "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
-    "scores of a loss with kinks": (lambda: make(Absolute(), weighted=True), ScoreCursor),
+    "scores of a nonsmooth loss": (lambda: make(Absolute(), weighted=True), ScoreCursor),
     "gathered scores": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), GatheredCursor),
     "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
-    "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
+    "intercept of a nonsmooth loss": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
     "any oracle": (lambda: make(Squared()).__call__, OracleCursor),
-    "many scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
-    "many scores with kinks": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
+    "multi-output scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
+    "nonsmooth multi-output scores": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
     "intercepts in w": (lambda: make(Softmax(), intercept=True, n_shards=2, p=1), ScoreCursor),
-    "centred targets": (lambda: make(MultivariateSquared(), intercept=True, n_shards=2), ScoreCursor),
+    "centered targets": (lambda: make(MultivariateSquared(), intercept=True, n_shards=2), ScoreCursor),
     "chains": (lambda: make(ChainCrf(), n_shards=3, p=1), ScoreCursor),
-    "gathered many scores": (
+    "gathered multi-output scores": (
         lambda: linear_risk(*problem(MulticlassHinge())[:2], WorstClass(), n_shards=2),
         GatheredCursor,
     ),
@@ -151,75 +151,75 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cursor_is_the_oracle_along_lines(kind):
-    make_risk, want = KINDS[kind]
+def test_a_cursor_agrees_with_the_oracle_along_lines(kind):
+    make_risk, cursor_type = KINDS[kind]
     risk = make_risk()
     rng = np.random.default_rng(4)
     dim = getattr(risk, "dim", 4)
     w = rng.standard_normal(dim)
-    at = cursor_of(risk, w)
-    assert isinstance(at, want)
-    for _ in range(40):  # more moves than scores are updated without being computed anew
+    cursor = cursor_of(risk, w)
+    assert isinstance(cursor, cursor_type)
+    for _ in range(40):  # more moves than scores are updated before they are recomputed
         value, grad = risk(w)
-        got, slope = at.value_grad()
-        assert got == pytest.approx(value, rel=1e-10)
+        result, slope = cursor.value_grad()
+        assert result == pytest.approx(value, rel=1e-10)
         np.testing.assert_allclose(slope, grad, rtol=1e-6, atol=1e-8)
         d = rng.standard_normal(dim)
-        at.set_direction(d)
+        cursor.set_direction(d)
         for t in rng.standard_normal(3):
-            there, g = risk(w + t * d)
-            height, slope = at.value_slope(t)
-            assert height == pytest.approx(there, rel=1e-10)
+            expected, g = risk(w + t * d)
+            height, slope = cursor.value_slope(t)
+            assert height == pytest.approx(expected, rel=1e-10)
             assert slope == pytest.approx(g @ d, rel=1e-6, abs=1e-8)
-            height, full = at.value_grad(t)
-            assert height == pytest.approx(there, rel=1e-10)
+            height, full = cursor.value_grad(t)
+            assert height == pytest.approx(expected, rel=1e-10)
             np.testing.assert_allclose(full, g, rtol=1e-6, atol=1e-8)
         t = float(rng.uniform(-0.5, 0.5))
-        at.advance(t)
+        cursor.advance(t)
         w = w + t * d
-        np.testing.assert_allclose(at.w, w, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(cursor.w, w, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_many_cursors_at_once(intercept):
+def test_several_cursors_at_once(intercept):
     risk = make(Logistic(), intercept=intercept, n_shards=2)
     rng = np.random.default_rng(5)
     points, lines = rng.standard_normal((6, 4)), rng.standard_normal((6, 4))
     cursors = [risk.cursor(w) for w in points]
-    for at, d in zip(cursors, lines, strict=True):
-        at.set_direction(d)
-    for at, w, d in zip(cursors, points, lines, strict=True):
-        assert at.value_slope(0.7)[0] == pytest.approx(risk(w + 0.7 * d)[0], rel=1e-11)
+    for cursor, d in zip(cursors, lines, strict=True):
+        cursor.set_direction(d)
+    for cursor, w, d in zip(cursors, points, lines, strict=True):
+        assert cursor.value_slope(0.7)[0] == pytest.approx(risk(w + 0.7 * d)[0], rel=1e-11)
 
 
-def test_the_scores_of_cursors_that_are_gone_are_forgotten():
+def test_scores_of_deleted_cursors_are_freed():
     risk = make(Logistic(), intercept=True)
-    memo = risk.risk.executor.shards[0].cache
+    cache = risk.risk.executor.shards[0].cache
     for _ in range(20):
         risk(np.ones(4))
     gc.collect()
-    keep = risk.cursor(np.ones(4))
+    cursor = risk.cursor(np.ones(4))
     risk(np.zeros(4))
     risk(np.zeros(4))
-    assert len(memo["cursors"]) <= 3
-    assert keep.value_grad()[0] == risk(np.ones(4))[0]
+    assert len(cache["cursors"]) <= 3
+    assert cursor.value_grad()[0] == risk(np.ones(4))[0]
 
 
 @pytest.mark.parametrize("slack", [1e-3, 0.1, 10.0, 1e7])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Logistic(), Absolute()], ids=repr)
-def test_a_slack_lifts_looks_by_no_more_and_keeps_cuts_below(loss, slack):
+def test_slack_bounds_overestimates_and_keeps_cuts_below(loss, slack):
     risk = make(loss, intercept=True)
     rng = np.random.default_rng(6)
     for scale in (1, 1, 1, 30, 1000, 1000):
         w, d = scale * rng.standard_normal((2, 4))
-        at = risk.cursor(w)
-        at.set_direction(d, slack)
+        cursor = risk.cursor(w)
+        cursor.set_direction(d, slack)
         for t in (0.0, 0.5, 3.0, -2.0):
-            true = risk(w + t * d)[0]
-            assert true * (1 - 1e-10) <= at.value_slope(t)[0] <= true * (1 + 1e-10) + slack
-            value, grad = at.value_grad(t)
-            height = value - at.inexactness
-            assert height <= true * (1 + 1e-10)
+            exact = risk(w + t * d)[0]
+            assert exact * (1 - 1e-10) <= cursor.value_slope(t)[0] <= exact * (1 + 1e-10) + slack
+            value, grad = cursor.value_grad(t)
+            height = value - cursor.inexactness
+            assert height <= exact * (1 + 1e-10)
             for v in w + 3 * rng.standard_normal((5, 4)):
                 assert height + grad @ (v - w - t * d) <= risk(v)[0] * (1 + 1e-9) + 1e-12
 
@@ -227,18 +227,18 @@ def test_a_slack_lifts_looks_by_no_more_and_keeps_cuts_below(loss, slack):
 # ---------------------------------------------------------------- the intercept
 @pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
 @pytest.mark.parametrize("loss", [Squared(), Absolute(), Huber(0.1)], ids=repr)
-def test_features_far_from_zero_prove_nothing_false(loss, offset):
-    """An unpenalized intercept takes any offset, so the optimum is that of centred features."""
+def test_features_far_from_zero_give_valid_bounds(loss, offset):
+    """An unpenalized intercept absorbs any offset, so the optimum is that of centered features."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = rng.uniform(0, 10, (200, 1))
         y = 0.3 * X[:, 0] - 1 + 0.01 * rng.standard_normal(200)
         for lam in (1e-4, 1e-6):
-            centred = Objective(linear_risk(X - X.mean(), y, loss, fit_intercept=True), L2(), lam)
-            best = minimize(centred, tol=1e-9)
-            far = Objective(linear_risk(X + offset, y, loss, fit_intercept=True), L2(), lam)
+            centered = Objective(linear_risk(X - X.mean(), y, loss, fit_intercept=True), L2(), lam)
+            best = minimize(centered, tol=1e-9)
+            shifted = Objective(linear_risk(X + offset, y, loss, fit_intercept=True), L2(), lam)
             for solver in (Auto(), Bundle()):
-                result = minimize(far, solver, max_iter=300)
+                result = minimize(shifted, solver, max_iter=300)
                 rounding = 1e-15 * offset
                 assert result.lower <= best.value * (1 + 1e-7) + rounding
                 assert result.value >= best.lower * (1 - 1e-7) - rounding
@@ -246,8 +246,8 @@ def test_features_far_from_zero_prove_nothing_false(loss, offset):
 
 @each_loss
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_intercept_is_the_best_of_all(loss, weighted):
-    """Against a search that knows nothing of slopes."""
+def test_the_intercept_is_optimal(loss, weighted):
+    """Against a search without derivatives."""
     X, y, weights = problem(loss, n=15)
     c = weights / weights.sum() if weighted else np.full(15, 1 / 15)
     risk = linear_risk(X, y, loss, sample_weight=weights if weighted else None, fit_intercept=True)
@@ -268,8 +268,8 @@ def test_the_intercept_is_the_best_of_all(loss, weighted):
 
 
 @pytest.mark.parametrize("loss", [Hinge(margin=0.0), Novelty(), Quantile(level=0.5), Absolute()], ids=repr)
-def test_flat_minima_have_cuts_too(loss):
-    """Even numbers of rows, so that whole intervals of intercepts are best; and risks of zero."""
+def test_flat_minima_have_valid_cuts(loss):
+    """Even numbers of rows, where a whole interval of intercepts is optimal; and risks of zero."""
     rng = np.random.default_rng(8)
     for n in (2, 4, 10):
         X = rng.integers(-2, 3, (n, 2)).astype(float)
@@ -280,32 +280,36 @@ def test_flat_minima_have_cuts_too(loss):
         for w in points[:10]:
             value, grad = risk(w)
             assert value >= -1e-15
-            for v, there in zip(points, values, strict=True):
-                assert value + grad @ (v - w) <= there + 1e-12
+            for v, risk_at_v in zip(points, values, strict=True):
+                assert value + grad @ (v - w) <= risk_at_v + 1e-12
     assert risk(np.zeros(2))[0] <= 1
 
 
-def test_the_intercept_does_not_depend_on_what_was_asked_before():
+def test_the_intercept_does_not_depend_on_earlier_calls():
     X, y, _ = problem(Logistic())
     fresh = linear_risk(X, y, Logistic(), fit_intercept=True)(np.ones(4))
     risk = linear_risk(X, y, Logistic(), fit_intercept=True)
     for scale in (1e3, 1e-3, 1.0):
         risk(scale * np.arange(4))
-    again = risk(np.ones(4))
-    assert again[0] == fresh[0]
-    np.testing.assert_array_equal(again[1], fresh[1])
+    repeated = risk(np.ones(4))
+    assert repeated[0] == fresh[0]
+    np.testing.assert_array_equal(repeated[1], fresh[1])
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e6])
-def test_the_intercept_of_far_labels(shift):
+def test_the_intercept_of_labels_far_from_zero(shift):
     X, y, _ = problem(Squared())
     for loss in (Squared(), Absolute(), Quantile(level=0.3)):
-        near, far = (linear_risk(X, y + s, loss, fit_intercept=True) for s in (0.0, shift))
-        assert far(np.ones(4))[0] == pytest.approx(near(np.ones(4))[0], rel=1e-9 + 1e-15 * abs(shift) * 100)
-        assert far.intercept(np.ones(4)) - shift == pytest.approx(near.intercept(np.ones(4)), abs=1e-6)
+        original, shifted = (linear_risk(X, y + s, loss, fit_intercept=True) for s in (0.0, shift))
+        assert shifted(np.ones(4))[0] == pytest.approx(
+            original(np.ones(4))[0], rel=1e-9 + 1e-15 * abs(shift) * 100
+        )
+        assert shifted.intercept(np.ones(4)) - shift == pytest.approx(
+            original.intercept(np.ones(4)), abs=1e-6
+        )
 
 
-def test_counts_of_zero_have_no_intercept():
+def test_counts_of_zero_have_no_best_intercept():
     risk = linear_risk(np.ones((5, 2)), np.zeros(5), Poisson(), fit_intercept=True)
     with pytest.raises(
         ValueError, match=r"falls for ever .*are all counts zero\? .*\) or fit without an intercept"
@@ -324,7 +328,7 @@ def test_kinds_of_risks():
 GOOD_X, GOOD_Y = np.arange(12.0).reshape(6, 2), np.array([1.0, -1, 1, -1, 1, -1])
 
 
-def spoilt(value, kind):
+def with_bad_cell(value, kind):
     X = GOOD_X.copy()
     X[3, 1] = value
     return kind(X)
@@ -341,12 +345,12 @@ def spoilt(value, kind):
         (sp.csc_array, ""),
     ],
 )
-def test_numbers_that_are_none_are_found(value, kind, where):
+def test_bad_cells_are_reported(value, kind, where):
     with pytest.raises(ValueError, match=rf"X holds NaN or infinity .*{where}.*: drop or impute"):
-        linear_risk(spoilt(value, kind), GOOD_Y, Hinge())
+        linear_risk(with_bad_cell(value, kind), GOOD_Y, Hinge())
 
 
-def test_numbers_that_only_overflow_when_added_up_are_fine():
+def test_finite_numbers_whose_sum_overflows_are_accepted():
     linear_risk(np.full((6, 2), 1e308), GOOD_Y, Hinge())
 
 
@@ -369,19 +373,19 @@ def test_numbers_that_only_overflow_when_added_up_are_fine():
         (GOOD_X, np.where(GOOD_Y > 0, np.nan, 1), {}, "are NaN; drop those rows"),
     ],
 )
-def test_bad_inputs_have_their_message(X, y, settings, message):
+def test_bad_inputs_are_refused(X, y, settings, message):
     with pytest.raises(ValueError, match=message) as caught:
         linear_risk(X, y, Hinge(), **settings)
     assert "\n" not in str(caught.value)
 
 
-def test_weights_of_any_size_are_normed():
+def test_weights_of_any_size_are_normalized():
     for factor in (1e-300, 1.0, 1e300):
         risk = linear_risk(GOOD_X, GOOD_Y, Hinge(), sample_weight=np.full(6, factor))
         assert risk(np.zeros(2))[0] == pytest.approx(1.0)
 
 
-def test_inputs_are_left_alone_and_need_not_be_floats():
+def test_inputs_are_unchanged_and_need_not_be_floats():
     X, y, weights = GOOD_X.copy(), GOOD_Y.copy(), np.arange(6)
     value, _ = linear_risk(X, y, Hinge(), sample_weight=weights)(np.ones(2))
     np.testing.assert_array_equal(X, GOOD_X)
@@ -399,7 +403,7 @@ def test_inputs_are_left_alone_and_need_not_be_floats():
 def test_torch_data_give_the_same_fit(where, loss, solver, intercept):
     torch = pytest.importorskip("torch")
     X, y, weights = problem(loss)
-    want = minimize(
+    expected = minimize(
         Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), L2(), 0.1),
         solver,
         tol=1e-7,
@@ -411,13 +415,13 @@ def test_torch_data_give_the_same_fit(where, loss, solver, intercept):
     result = minimize(Objective(risk, L2(), 0.1), solver, w0, tol=1e-7)
     assert isinstance(result.w, torch.Tensor if where == "all in torch" else np.ndarray)
     assert result.status == "converged"
-    assert result.value == pytest.approx(want.value, rel=2e-7)
+    assert result.value == pytest.approx(expected.value, rel=2e-7)
 
 
 # ---------------------------------------------------------------- regressions
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
 def test_the_intercept_of_steep_losses_is_bracketed_without_overflow(solver):
-    """From far out, a Newton step in b lands at 1e119, where tangents meet at heights that mean nothing."""
+    """From far out, a Newton step in b reaches 1e119, where tangents intersect at meaningless heights."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 10))
     z = X @ rng.standard_normal(10)
@@ -427,47 +431,47 @@ def test_the_intercept_of_steep_losses_is_bracketed_without_overflow(solver):
     assert result.value < obj.value(np.zeros(10))
 
 
-def test_calls_in_between_leave_a_cursor_alone():
+def test_calls_of_the_risk_do_not_disturb_a_cursor():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 3)), np.where(rng.random(40) < 0.5, 1.0, -1.0)
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 0.01)
-    quiet = minimize(obj, Bundle(), tol=1e-6)
+    undisturbed = minimize(obj, Bundle(), tol=1e-6)
 
-    def curious(it, row):
+    def evaluate(it, row):
         for _ in range(5):
             obj.value(it.w + 1)
 
-    result = minimize(obj, Bundle(), tol=1e-6, callback=curious)
-    assert result.value == quiet.value
-    np.testing.assert_array_equal(result.w, quiet.w)
+    result = minimize(obj, Bundle(), tol=1e-6, callback=evaluate)
+    assert result.value == undisturbed.value
+    np.testing.assert_array_equal(result.w, undisturbed.w)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
     ("scale", "n", "p", "lam"), [(1.0, 20, 3, 1e-6), (1e6, 20, 3, 1e-6), (1.0, 3, 30, 1e3), (1e8, 3, 1, 1e4)]
 )
-def test_cuts_from_far_out_are_cuts(scale, n, p, lam, intercept):
-    """There R and g @ w are huge and cancel, and the intercept is known up to a slack only."""
+def test_cuts_from_far_points_are_valid(scale, n, p, lam, intercept):
+    """There R and g @ w are large and cancel, and the intercept is known only up to a slack."""
     for seed in range(5):
         rng = np.random.default_rng(seed)
         X, y = scale * rng.standard_normal((n, p)), np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
         for loss in (Hinge(margin=2.5), SquaredHinge(), SmoothedHinge(mu=2.0)):
             obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), lam)
-            least = obj.risk(np.zeros(p))[0]
+            risk_at_zero = obj.risk(np.zeros(p))[0]
             for solver in (Bundle(), Bmrm(), LineSearchBmrm()):
                 for it in islice(solver.iterates(obj, 200 * rng.standard_normal(p)), 6):
-                    assert it.cut.b <= least * (1 + 1e-9)
+                    assert it.cut.b <= risk_at_zero * (1 + 1e-9)
 
 
-def test_errors_of_large_scores_do_not_stay_in_small_ones():
+def test_rounding_errors_of_large_scores_do_not_remain_in_small_ones():
     X = np.column_stack([np.full(7, 1e6), np.random.default_rng(0).standard_normal((7, 2))[:, 1]])
     y = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0])
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-4)
-    far = minimize(obj, Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
-    assert far.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 1e-13)
+    result = minimize(obj, Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
+    assert result.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 1e-13)
     for risk in (obj.risk.risk, linear_risk(X, y, RocArea())):
-        at = risk.cursor(np.array([351.5, 903.5]))
-        at.set_direction(np.array([-351.5, -901.5]))
-        at.advance(1.0)
-        assert at.scores_recomputed
-        assert at.value_grad()[0] == risk(at.w)[0]
+        cursor = risk.cursor(np.array([351.5, 903.5]))
+        cursor.set_direction(np.array([-351.5, -901.5]))
+        cursor.advance(1.0)
+        assert cursor.scores_recomputed
+        assert cursor.value_grad()[0] == risk(cursor.w)[0]

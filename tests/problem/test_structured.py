@@ -1,4 +1,4 @@
-"""Models of the user's own: brute force over all outputs, other solvers, checks that catch wrong models."""
+"""User-defined structured models: brute force over all outputs, other solvers, checks of wrong models."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ from riskmin.core import UnsupportedProblem
 
 
 class Matching:
-    """Permutations; x[i, j] are the features of the pair i, j."""
+    """Permutations; x[i, j] holds the features of the pair i, j."""
 
     def __init__(self, dim=3, form=np.asarray):
         self.dim, self.form = dim, form
@@ -52,14 +52,14 @@ class Matching:
 
 
 class Listed(Matching):
-    """Lists all outputs, so that the argmax can be checked against them."""
+    """A model that lists all outputs, so that the argmax can be checked against them."""
 
     def outputs(self, x):
         return (np.array(y) for y in itertools.permutations(range(len(x))))
 
 
 class Kinds:
-    """Classes, w of shape (p, k); with both losses."""
+    """Classes, with w of shape (p, k) and methods for both losses."""
 
     def __init__(self, p, k):
         self.p, self.k, self.dim = p, k, p * k
@@ -108,7 +108,7 @@ def brute_force(model, xs, ys, w, c=None):
 
 # ---------------------------------------------------------------- the risk
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_matchings_are_as_by_brute_force(size):
+def test_matchings_equal_brute_force(size):
     xs, ys = matchings(6, size)
     weights = np.arange(6.0)
     risk = Structured(Matching()).risk(xs, ys, sample_weight=weights)
@@ -118,9 +118,9 @@ def test_matchings_are_as_by_brute_force(size):
         value, grad = risk(w)
         assert value == pytest.approx(brute_force(Matching(), xs, ys, w, weights / 15), rel=1e-12)
         assert risk(v)[0] >= value + grad @ (v - w) - 1e-12
-        known, slope = risk.restricted_risk()(v)
-        assert value + grad @ (v - w) - 1e-12 <= known <= risk(v)[0] + 1e-12
-        assert risk(w)[0] >= known + slope @ (w - v) - 1e-12
+        restricted, slope = risk.restricted_risk()(v)
+        assert value + grad @ (v - w) - 1e-12 <= restricted <= risk(v)[0] + 1e-12
+        assert risk(w)[0] >= restricted + slope @ (w - v) - 1e-12
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_matchings_are_as_by_brute_force(size):
         list,
     ],
 )
-def test_features_in_any_form_are_the_same(form):
+def test_features_in_any_form_agree(form):
     xs, ys = matchings()
     w = np.array([0.3, -0.2, 1.0])
     value, grad = Structured(Matching()).risk(xs, ys)(w)
@@ -142,7 +142,7 @@ def test_features_in_any_form_are_the_same(form):
     np.testing.assert_array_equal(slope, grad)
 
 
-def test_classes_are_a_multiclass_hinge():
+def test_classes_give_the_multiclass_hinge():
     X, y = classes()
     risk = Structured(Kinds(3, 4), "max_margin").risk(X, y)
     for w in np.random.default_rng(1).standard_normal((5, 12)):
@@ -151,7 +151,7 @@ def test_classes_are_a_multiclass_hinge():
         assert risk(w)[0] == pytest.approx(margins.max(axis=1).mean(), rel=1e-13)
 
 
-def test_sums_over_classes_are_softmax():
+def test_sums_over_classes_give_softmax():
     X, y = classes()
     loss = Structured(Kinds(3, 4), "log")
     risk, other = loss.risk(X, y), linear_risk(X, np.array(y, float), Softmax())
@@ -168,19 +168,21 @@ def test_sums_over_classes_are_softmax():
     assert result.value == pytest.approx(minimize(Objective(other, L2(), 0.01), tol=1e-8).value, rel=1e-7)
 
 
-# ---------------------------------------------------------------- minimizing it
+# ---------------------------------------------------------------- minimization
 def reference(xs, ys, lam, penalty):
     """The optimum, by a program with all outputs of all examples."""
-    import cvxpy as cp  # here, since worker processes import this module
+    import cvxpy as cp  # imported here, since worker processes import this module
 
     penalty = {"L2": lambda w: cp.sum_squares(w) / 2, "L1": cp.norm1}[penalty]
     w, slack = cp.Variable(3), cp.Variable(len(xs))
-    model, rules = Matching(), [slack >= 0]
+    model, constraints = Matching(), [slack >= 0]
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         for o in map(np.array, itertools.permutations(range(len(x)))):
             phi = model.joint_feature(x, o) - model.joint_feature(x, y)
-            rules.append(slack[i] >= model.cost(y, o) + phi @ w)
-    return cp.Problem(cp.Minimize(lam * penalty(w) + cp.sum(slack) / len(xs)), rules).solve(solver="CLARABEL")
+            constraints.append(slack[i] >= model.cost(y, o) + phi @ w)
+    return cp.Problem(cp.Minimize(lam * penalty(w) + cp.sum(slack) / len(xs)), constraints).solve(
+        solver="CLARABEL"
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,15 +192,15 @@ def reference(xs, ys, lam, penalty):
         pytest.param(L1(), "L1", marks=pytest.mark.slow),
     ],
 )
-def test_the_optimum_is_that_of_the_whole_program(reg, penalty):
+def test_the_optimum_equals_that_of_the_full_program(reg, penalty):
     xs, ys = matchings(15)
     J = Objective(Structured(Matching()).risk(xs, ys), reg, 0.05)
-    truth = reference(xs, ys, 0.05, penalty)
+    expected = reference(xs, ys, 0.05, penalty)
     result = minimize(J, tol=1e-7)
     assert result.status == "converged"
     assert result.solver.startswith("WorkingSet(share=0.1): Structured is not smooth")
-    assert result.value == pytest.approx(truth, rel=1e-6)
-    assert result.lower <= truth * (1 + 1e-7)
+    assert result.value == pytest.approx(expected, rel=1e-6)
+    assert result.lower <= expected * (1 + 1e-7)
 
 
 @pytest.mark.slow
@@ -212,7 +214,7 @@ def test_all_solvers_agree(solver, reg):
     assert result.value == pytest.approx(other.value, rel=3e-6)
 
 
-def test_each_iterate_holds_what_it_says():
+def test_iterates_are_valid():
     xs, ys = matchings(30, 4)
     risk = Structured(Matching()).risk(xs, ys)
     J = Objective(risk, L2(), 0.01)
@@ -223,8 +225,8 @@ def test_each_iterate_holds_what_it_says():
             assert it.cut.a @ v + it.cut.b <= risk(v)[0] + 1e-12
 
 
-def test_few_calls_of_the_argmax_do():
-    """The measure of docs/structured.md, on a smaller problem: a fifth of the calls at most."""
+def test_the_working_set_needs_few_calls_of_the_argmax():
+    """The measurement of docs/structured.md on a smaller problem: at most a fifth of the calls."""
     xs, ys = matchings(40, 5)
     calls = []
     for solver in (WorkingSet(), Bundle()):
@@ -234,29 +236,29 @@ def test_few_calls_of_the_argmax_do():
     assert calls[0] <= 0.2 * calls[1]
 
 
-def test_features_of_known_outputs_are_not_computed_again():
+def test_features_of_cached_outputs_are_not_recomputed():
     xs, ys = matchings(10)
     risk = Structured(Matching()).risk(xs, ys, check=False)
     w = np.ones(3)
     first = [risk(w)[0], risk.call_counts()]
-    again = [risk(w)[0], risk.call_counts()]
-    assert again[0] == first[0]
-    assert again[1]["joint_feature"] == first[1]["joint_feature"]
-    assert again[1]["argmax"] == first[1]["argmax"] + 10
+    second = [risk(w)[0], risk.call_counts()]
+    assert second[0] == first[0]
+    assert second[1]["joint_feature"] == first[1]["joint_feature"]
+    assert second[1]["argmax"] == first[1]["argmax"] + 10
 
 
-def test_memory_is_bounded():
+def test_the_output_cache_is_bounded():
     xs, ys = matchings(12, 4)
     risk = Structured(Matching()).risk(xs, ys, memory=1)
     result = minimize(Objective(risk, L2(), 0.01), tol=1e-3)
     assert result.status == "converged"
     assert risk.call_counts()["kept"] == 12
     assert risk.call_counts()["dropped"] > 0
-    free = minimize(Objective(Structured(Matching()).risk(xs, ys), L2(), 0.01), tol=1e-3)
-    assert result.value == pytest.approx(free.value, rel=2e-3)
+    unbounded = minimize(Objective(Structured(Matching()).risk(xs, ys), L2(), 0.01), tol=1e-3)
+    assert result.value == pytest.approx(unbounded.value, rel=2e-3)
 
 
-def test_another_risk_has_no_working_set():
+def test_other_risks_have_no_working_set():
     J = Objective(linear_risk(np.eye(2), [1.0, -1.0], "hinge"), L2(), 0.1)
     with pytest.raises(UnsupportedProblem, match=r"caches the outputs it finds.*use Bundle"):
         minimize(J, WorkingSet())
@@ -264,9 +266,9 @@ def test_another_risk_has_no_working_set():
         WorkingSet(0)
 
 
-# ---------------------------------------------------------------- where it runs
+# ---------------------------------------------------------------- executors
 def bits(executor, kind):
-    """A few calls and steps, to the last bit."""
+    """The bits of two evaluations and of a run."""
     xs, ys = matchings(12) if kind == "max_margin" else classes(12)
     model = Matching() if kind == "max_margin" else Kinds(3, 4)
     risk = Structured(model, kind).risk(xs, ys, executor=executor, n_shards=3)
@@ -289,21 +291,21 @@ def test_processes_give_the_same_bits(kind):
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_named_and_the_run_resumes(tmp_path):
+def test_a_killed_process_is_reported_and_the_run_resumes(tmp_path):
     xs, ys = matchings(30, 5)
     loss = Structured(Matching())
     risk = loss.risk(xs, ys, executor=Processes(n_workers=2))
-    save = Checkpoint(tmp_path / "run", every=0.0)
+    checkpoint = Checkpoint(tmp_path / "run", every=0.0)
 
     def kill(it, row):
         if row["iteration"] == 4:
             os.kill(risk.executor._workers[0].process.pid, signal.SIGTERM)
 
     with pytest.raises(RuntimeError, match=r"worker process ended .*checkpoint"):
-        minimize(Objective(risk, L2(), 1e-3), tol=1e-8, callback=kill, checkpoint=save)
+        minimize(Objective(risk, L2(), 1e-3), tol=1e-8, callback=kill, checkpoint=checkpoint)
     risk.executor.close()
     J = Objective(loss.risk(xs, ys), L2(), 1e-3)
-    resumed = minimize(J, tol=1e-8, checkpoint=save)
+    resumed = minimize(J, tol=1e-8, checkpoint=checkpoint)
     assert resumed.status == "converged"
     assert [row["iteration"] for row in resumed.trace[:4]] == [1, 2, 3, 4]
     assert resumed.value == pytest.approx(minimize(J, tol=1e-8).value, rel=2e-8)
@@ -323,7 +325,7 @@ def test_a_run_resumes(tmp_path):
         minimize(other, tol=1e-6, checkpoint=tmp_path / "run")
 
 
-def test_what_cannot_be_sent_is_named():
+def test_models_that_cannot_be_pickled_are_reported():
     model = Matching(form=lambda v: v)
     with pytest.raises(TypeError, match=r"the model Matching cannot be sent to other processes.*use Threads"):
         Structured(model).risk(*matchings(), executor=Processes)
@@ -333,26 +335,26 @@ def test_what_cannot_be_sent_is_named():
 
 # ---------------------------------------------------------------- wrong models
 class Greedy(Listed):
-    """Takes the best column left, a row at a time: not the best matching."""
+    """Takes the best remaining column row by row, which is not the best matching."""
 
     def loss_augmented_argmax(self, x, y, w):
         score = x @ w + (1 - np.eye(len(y))[y]) / len(y)
-        found = np.full(len(y), -1)
+        columns = np.full(len(y), -1)
         for i in range(len(y)):
-            left = [j for j in range(len(y)) if j not in found[:i]]
-            found[i] = left[int(np.argmax(score[i, left]))]
-        return found
+            remaining = [j for j in range(len(y)) if j not in columns[:i]]
+            columns[i] = remaining[int(np.argmax(score[i, remaining]))]
+        return columns
 
 
 class Blind(Matching):
-    """Forgets the cost."""
+    """Ignores the cost."""
 
     def loss_augmented_argmax(self, x, y, w):
         return self.argmax(x, w)
 
 
 class Late(Matching):
-    """Is wrong for the last example alone, and only at some w."""
+    """Wrong for the last example only, and only at some w."""
 
     def loss_augmented_argmax(self, x, y, w):
         if x[0, 0, 0] > 50 and w @ w > 0:
@@ -361,22 +363,22 @@ class Late(Matching):
 
 
 @pytest.mark.parametrize("model", [Greedy(), Blind()], ids=["greedy", "blind"])
-def test_an_argmax_that_does_not_maximize_is_caught(model):
+def test_an_argmax_that_does_not_maximize_is_detected(model):
     with pytest.raises(
         ValueError, match=r"loss_augmented_argmax does not maximize: for example \d+ it found"
     ):
         Structured(model).risk(*matchings(20, 5))
 
 
-def test_a_greedy_argmax_is_caught_by_what_was_found_before():
-    """Without a list of outputs, in the run at the latest: nothing is claimed to have converged."""
+def test_a_greedy_argmax_is_detected_by_cached_outputs():
+    """Without a list of outputs it is detected during the run: no convergence is claimed."""
     xs, ys = matchings(20, 5)
     greedy = type("Plain", (Greedy,), {"outputs": None})()
     with pytest.raises(ValueError, match="does not maximize"):
         minimize(Objective(Structured(greedy).risk(xs, ys, check=False), L2(), 0.001), tol=1e-6)
 
 
-def test_a_rare_mistake_is_caught_at_its_example():
+def test_a_rare_mistake_is_detected_at_its_example():
     xs, ys = matchings(20, 3)
     xs[17][0, 0, 0] = 60.0
     with pytest.raises(ValueError, match="for example 17 it found"):
@@ -388,7 +390,7 @@ def changed(**methods):
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "message"),
     [
         (changed(cost=lambda s, y, o: 1.0), r"cost\(y, y\) of example 0 is 1.0"),
         (changed(cost=lambda s, y, o: math.nan), "cost of example 0 is nan"),
@@ -401,13 +403,13 @@ def changed(**methods):
         (changed(joint_feature=lambda s, x, y: sparse.csr_array(x[None])), r"has shape \(1, 3\)"),
     ],
 )
-def test_bad_features_and_costs_are_named(model, says):
-    with pytest.raises(ValueError, match=says):
+def test_bad_features_and_costs_are_reported(model, message):
+    with pytest.raises(ValueError, match=message):
         Structured(model, "max_margin").risk(*classes())
 
 
 @pytest.mark.parametrize(
-    ("sums", "says"),
+    ("sums", "message"),
     [
         (lambda s, x, w: 0.0, "is no pair"),
         (lambda s, x, w: (math.inf, x), "is inf"),
@@ -421,12 +423,12 @@ def test_bad_features_and_costs_are_named(model, says):
         ),
     ],
 )
-def test_bad_sums_are_named(sums, says):
-    with pytest.raises(ValueError, match=says):
+def test_bad_log_partitions_are_reported(sums, message):
+    with pytest.raises(ValueError, match=message):
         Structured(changed(log_partition=sums), "log").risk(*classes())
 
 
-def test_incomplete_models_are_named():
+def test_incomplete_models_are_reported():
     with pytest.raises(TypeError, match="object lacks methods: a model needs joint_feature, cost, "):
         Structured(object())
     with pytest.raises(TypeError, match="Kinds has methods for both losses"):
@@ -447,7 +449,7 @@ def test_incomplete_models_are_named():
         Structured(Kinds(3, 4), "log").predict([], np.zeros(12))
 
 
-def test_it_prints_without_addresses():
+def test_repr_choice_and_prediction():
     assert repr(Structured(Matching())) == "Structured(Matching(dim=3), loss='max_margin')"
     assert (
         Auto().choose(Objective(Structured(Kinds(2, 2), "log").risk([[0.0, 1.0]], [1]), L2(), 1))[0]

@@ -1,4 +1,4 @@
-"""What users bring themselves: matrices that make features, kernels of strings, regularizers of little."""
+"""User-defined objects: matrices that compute features, kernels of strings, minimal regularizers."""
 
 import numpy as np
 import pytest
@@ -25,56 +25,56 @@ Y = np.where(X[:, 0] + 0.5 * rng.standard_normal(60) > 0, 1.0, -1.0)
 
 # ---------------------------------------------------------------- matrices
 class Squares:
-    """The columns of X and their squares, made when they are asked for."""
+    """The columns of X and their squares, computed on demand."""
 
     block_rows = 7
 
     def __init__(self, X):
         self.X, self.shape = X, (len(X), 2 * X.shape[1])
 
-    def made(self, start, stop):
+    def features(self, start, stop):
         return np.hstack([self.X[start:stop], self.X[start:stop] ** 2])
 
     def scores(self, w, start, stop):
-        return self.made(start, stop) @ w
+        return self.features(start, stop) @ w
 
     def pullback(self, dz, start, stop, out):
-        out += self.made(start, stop).T @ dz
+        out += self.features(start, stop).T @ dz
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "squared", "softmax"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_a_matrix_of_ones_own_gives_the_risk_of_its_rows(loss, fit_intercept):
+def test_a_user_matrix_gives_the_risk_of_its_rows(loss, fit_intercept):
     if loss == "roc_area" and fit_intercept:
         return
-    own = Squares(X)
+    matrix = Squares(X)
     y = np.where(Y > 0, 1.0, 0.0) if loss == "softmax" else Y
-    made, given = (
+    computed, stored = (
         Objective(linear_risk(A, y, loss, fit_intercept=fit_intercept), L2(), 0.01)
-        for A in (own, own.made(0, 60))
+        for A in (matrix, matrix.features(0, 60))
     )
-    w = rng.standard_normal(given.risk.dim)
-    assert made.value(w) == pytest.approx(given.value(w), rel=1e-12)
-    found = minimize(made, tol=1e-6)
-    assert found.status == "converged"
-    assert found.lower <= minimize(given, tol=1e-6).value + 1e-12
+    w = rng.standard_normal(stored.risk.dim)
+    assert computed.value(w) == pytest.approx(stored.value(w), rel=1e-12)
+    result = minimize(computed, tol=1e-6)
+    assert result.status == "converged"
+    assert result.lower <= minimize(stored, tol=1e-6).value + 1e-12
 
 
-def test_solvers_of_rows_refuse_a_matrix_of_ones_own():
+def test_solvers_that_read_rows_refuse_a_user_matrix():
     J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
     with pytest.raises(UnsupportedProblem, match="rows are all in this process"):
         minimize(J, riskmin.DualGaussSeidel())
 
 
 def broken(**changes):
-    own = Squares(X)
+    matrix = Squares(X)
     for name, value in changes.items():
-        setattr(own, name, value)
-    return own
+        setattr(matrix, name, value)
+    return matrix
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("matrix", "message"),
     [
         (broken(shape=(60,)), r"Squares.shape is \(60,\)"),
         (broken(block_rows=0), "block_rows is 0"),
@@ -82,47 +82,47 @@ def broken(**changes):
         (broken(pullback=lambda dz, i, j, out: out.fill(np.nan)), "NaN or infinity"),
     ],
 )
-def test_matrices_of_ones_own_that_are_refused(own, message):
+def test_invalid_user_matrices_are_refused(matrix, message):
     with pytest.raises(ValueError, match=message):
-        linear_risk(own, Y, "hinge")
+        linear_risk(matrix, Y, "hinge")
 
 
 # ---------------------------------------------------------------- kernels
 WORDS = np.array([f"{'ab' if y > 0 else 'cd'}{k % 7}" for k, y in enumerate(Y)])
 
 
-def shared(A, B):
-    """How many letters two words share, which is an inner product."""
+def n_shared_letters(A, B):
+    """The number of letters that two words share, which is an inner product."""
     letters = "abcd0123456"
     a, b = (np.array([[c in word for c in letters] for word in np.ravel(words)], float) for words in (A, B))
     return a @ b.T
 
 
 @pytest.mark.parametrize("words", [WORDS, WORDS.tolist(), WORDS[:, None], WORDS.astype(object)])
-def test_kernel_machines_take_strings_as_kernel_risk_does(words):
-    model = KernelClassifier("hinge", kernel=shared, alpha=0.01).fit(words, Y)
+def test_kernel_machines_accept_strings(words):
+    model = KernelClassifier("hinge", kernel=n_shared_letters, alpha=0.01).fit(words, Y)
     assert model.score(words, Y) == 1.0
-    J = Objective(*kernel_risk(WORDS, Y, "hinge", shared, fit_intercept=True), lam=0.01)
+    J = Objective(*kernel_risk(WORDS, Y, "hinge", n_shared_letters, fit_intercept=True), lam=0.01)
     assert model.lower_bound_ <= minimize(J).value
     assert minimize(J).lower <= model.objective_
-    assert KernelRegressor("squared", kernel=shared, alpha=1e-3).fit(words, Y).predict(words[:5]).shape == (
-        5,
-    )
+    assert KernelRegressor("squared", kernel=n_shared_letters, alpha=1e-3).fit(words, Y).predict(
+        words[:5]
+    ).shape == (5,)
 
 
-def test_strings_need_a_kernel_of_ones_own():
+def test_strings_need_a_user_kernel():
     with pytest.raises(ValueError, match="could not convert"):
         KernelClassifier().fit(WORDS[:, None], Y)
-    model = KernelClassifier(kernel=shared).fit(WORDS[:, None], Y)
+    model = KernelClassifier(kernel=n_shared_letters).fit(WORDS[:, None], Y)
     with pytest.raises(ValueError, match="X has 2 columns"):
         model.predict(np.column_stack([WORDS, WORDS]))
     with pytest.raises(ValueError, match="inconsistent"):
-        KernelClassifier(kernel=shared).fit(WORDS[:5], Y)
+        KernelClassifier(kernel=n_shared_letters).fit(WORDS[:5], Y)
 
 
 # ---------------------------------------------------------------- regularizers
 class Half:
-    """L2, with no more than a regularizer must have."""
+    """L2 with only the required methods of a regularizer."""
 
     inner = L2()
     formula = "|w|^2 / 2"
@@ -134,7 +134,7 @@ class Half:
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "f1"])
-def test_the_solver_that_a_message_names_takes_the_problem(loss):
+def test_the_solver_named_in_the_message_supports_the_problem(loss):
     J = Objective(linear_risk(X, Y, loss), Half(), 0.1)
     best = minimize(Objective(linear_risk(X, Y, loss), L2(), 0.1), tol=1e-6)
     with pytest.raises(UnsupportedProblem) as refused:
@@ -144,10 +144,10 @@ def test_the_solver_that_a_message_names_takes_the_problem(loss):
         assert "use ProximalGradient" in str(refused.value)
         named = ProximalGradient()
     for solver in (named, None):
-        found = minimize(J, solver)
-        assert found.status == "converged"
-        assert found.lower <= best.value * (1 + 1e-9)
-        assert found.value >= best.lower
+        result = minimize(J, solver)
+        assert result.status == "converged"
+        assert result.lower <= best.value * (1 + 1e-9)
+        assert result.value >= best.lower
     if loss != "logistic":
         with pytest.raises(UnsupportedProblem, match="use Smoothing"):
             minimize(J, ProximalGradient())

@@ -1,4 +1,4 @@
-"""Weights of features with many outputs: the same as features that are divided by their roots."""
+"""Weights of features for multi-output models: equivalent to features divided by their square roots."""
 
 import numpy as np
 import pytest
@@ -29,11 +29,11 @@ def data(n=80, seed=0):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("loss", "solver"), CASES, ids=lambda v: type(v).__name__)
-def test_weights_are_features_divided_by_their_roots(loss, solver, intercept, sparse):
+def test_weights_equal_features_divided_by_their_roots(loss, solver, intercept, sparse):
     X, y = data()
     form = sp.csr_array if sparse else np.asarray
     tol = 2e-9 if isinstance(solver, rm.Smoothing) else 1e-10
-    ours, plain = (
+    weighted, scaled = (
         rm.minimize(
             rm.Objective(rm.linear_risk(form(rows), y, loss, fit_intercept=intercept), reg, 1e-2),
             solver,
@@ -42,14 +42,14 @@ def test_weights_are_features_divided_by_their_roots(loss, solver, intercept, sp
         )
         for rows, reg in ((X, rm.L2(EACH)), (X / np.sqrt(WEIGHTS), rm.L2()))
     )
-    assert ours.status == plain.status == "converged"
-    assert ours.value == pytest.approx(plain.value, rel=1e-9 + tol)
+    assert weighted.status == scaled.status == "converged"
+    assert weighted.value == pytest.approx(scaled.value, rel=1e-9 + tol)
     weights = P * K
-    np.testing.assert_allclose(ours.w[:weights] * np.sqrt(EACH), plain.w[:weights], atol=2e-3)
+    np.testing.assert_allclose(weighted.w[:weights] * np.sqrt(EACH), scaled.w[:weights], atol=2e-3)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_a_saved_run_of_dual_ascent_goes_on(intercept):
+def test_a_saved_run_of_dual_ascent_continues(intercept):
     X, y = data()
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=intercept)
     obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualGaussSeidel()
@@ -60,39 +60,39 @@ def test_a_saved_run_of_dual_ascent_goes_on(intercept):
     assert after.value == pytest.approx(steps[3].value, rel=1e-12)
 
 
-def test_weights_of_single_scores_are_taken_by_newton():
+def test_newton_accepts_a_weight_per_output():
     X, y = data()
     m = np.random.default_rng(0).uniform(0.1, 10.0, P * K)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(m), 1e-2)
-    ours, other = (rm.minimize(obj, s, tol=1e-8) for s in (rm.SemismoothNewton(), rm.Bundle()))
-    assert ours.status == other.status == "converged"
-    assert ours.value == pytest.approx(other.value, rel=1e-7)
+    newton, bundle = (rm.minimize(obj, s, tol=1e-8) for s in (rm.SemismoothNewton(), rm.Bundle()))
+    assert newton.status == bundle.status == "converged"
+    assert newton.value == pytest.approx(bundle.value, rel=1e-7)
 
 
 # ---------------------------------------------------------------- estimators
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "squared_hinge"])
-def test_classifiers_take_a_weight_a_feature(loss):
+def test_classifiers_accept_one_weight_per_feature(loss):
     X, y = data()
-    ours = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, y)
-    plain = rm.LinearClassifier(loss, alpha=1e-2, tol=1e-9).fit(X / np.sqrt(WEIGHTS), y)
-    assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-8)
-    all_of_them = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(EACH), tol=1e-9).fit(X, y)
-    assert ours.objective_ == pytest.approx(all_of_them.objective_, rel=1e-8)
+    weighted = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, y)
+    scaled = rm.LinearClassifier(loss, alpha=1e-2, tol=1e-9).fit(X / np.sqrt(WEIGHTS), y)
+    assert weighted.objective_ == pytest.approx(scaled.objective_, rel=1e-8)
+    repeated = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(EACH), tol=1e-9).fit(X, y)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
 
 
-def test_other_estimators_do_too():
+def test_other_estimators_accept_one_weight_per_feature():
     X, y = data()
     tree = rm.HierarchicalClassifier(regularizer=rm.L2(WEIGHTS), alpha=1e-2, separator="/")
     assert tree.fit(X, np.array(["a/x", "a/y", "b"])[y.astype(int)]).result_.status == "converged"
     Y = np.column_stack([X[:, 0], X[:, 1] ** 2])
-    ours = rm.LinearRegressor("squared", alpha=0.1, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, Y)
-    plain = rm.LinearRegressor("squared", alpha=0.1, tol=1e-9).fit(X / np.sqrt(WEIGHTS), Y)
-    assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-8)
-    found = rm.LinearClassifierCV("logistic", regularizer=rm.L1(WEIGHTS), alphas=3, cv=3).fit(X, y)
-    assert found.coef_.shape == (K, P)
+    weighted = rm.LinearRegressor("squared", alpha=0.1, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, Y)
+    scaled = rm.LinearRegressor("squared", alpha=0.1, tol=1e-9).fit(X / np.sqrt(WEIGHTS), Y)
+    assert weighted.objective_ == pytest.approx(scaled.objective_, rel=1e-8)
+    search = rm.LinearClassifierCV("logistic", regularizer=rm.L1(WEIGHTS), alphas=3, cv=3).fit(X, y)
+    assert search.coef_.shape == (K, P)
 
 
-def test_certificates_of_such_models_hold(tmp_path, capsys):
+def test_certificates_of_weighted_models_hold(tmp_path, capsys):
     X, y = data()
     model = rm.LinearClassifier("hinge", alpha=1e-2, regularizer=rm.L2(WEIGHTS)).fit(X, y)
     rm.save_model(model, tmp_path / "m.riskmin")
@@ -104,7 +104,7 @@ def test_certificates_of_such_models_hold(tmp_path, capsys):
     assert "certified: the objective is within" in capsys.readouterr().out
 
 
-def test_settings_of_features_are_repeated():
+def test_settings_of_features_are_repeated_per_output():
     box = repeat_per_output(rm.Box(rm.Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
     assert box.reg.weights.tolist() == [1.0, 1.0, 2.0, 2.0]
     assert box.lower.tolist() == [0.0, 0.0, -1.0, -1.0]

@@ -1,4 +1,4 @@
-"""Regularizers: their contract, what single ones must be, extreme inputs, other array libraries, errors."""
+"""Regularizers: their contract, special cases, extreme inputs, other array libraries, errors."""
 
 import json
 import math
@@ -39,8 +39,8 @@ from riskmin.testing import check_regularizer
 vectors = arrays(float, 5, elements=st.floats(-100, 100))
 
 
-def plain():
-    """Those that fit any dimension."""
+def any_dimension():
+    """Regularizers for any dimension."""
     return [
         L2(),
         L2(3.0),
@@ -66,7 +66,7 @@ def plain():
 
 
 def by_feature(dim, seed=0):
-    """Those with a setting a feature, and quadratic forms."""
+    """Regularizers with one setting per feature, and quadratic forms."""
     rng = np.random.default_rng(seed)
     m, lower, upper = rng.uniform(0.3, 3, dim), -rng.uniform(0, 2, dim), rng.uniform(0, 2, dim)
     B = rng.standard_normal((dim, dim))
@@ -89,13 +89,13 @@ def by_feature(dim, seed=0):
     ]
 
 
-SMALL = [*plain(), *by_feature(5)]
+SMALL = [*any_dimension(), *by_feature(5)]
 SMOOTH_DUAL = [r for r in SMALL if not getattr(r, "polyhedral", False)]
-each = pytest.mark.parametrize("reg", SMALL, ids=lambda r: repr(r)[:60])
+each_regularizer = pytest.mark.parametrize("reg", SMALL, ids=lambda r: repr(r)[:60])
 
 
 # ---------------------------------------------------------------- the contract
-@pytest.mark.parametrize("reg", [*plain()[::2], *by_feature(9)[::2]], ids=lambda r: repr(r)[:60])
+@pytest.mark.parametrize("reg", [*any_dimension()[::2], *by_feature(9)[::2]], ids=lambda r: repr(r)[:60])
 def test_contract(reg):
     check_regularizer(reg, 9)
 
@@ -103,73 +103,77 @@ def test_contract(reg):
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 2, 9, 100])
 def test_contract_in_other_dimensions(dim):
-    for reg in [*plain(), *by_feature(dim)]:
+    for reg in [*any_dimension(), *by_feature(dim)]:
         check_regularizer(reg, dim, seed=1)
 
 
-def but(method, change):
-    """The method of the base class, its result changed."""
+def altered(method, change):
+    """The method of the base class with a changed result."""
 
-    def changed(self, *args):
+    def wrapper(self, *args):
         return change(getattr(super(type(self), self), method)(*args), *args)
 
-    return {method: changed}
+    return {method: wrapper}
 
 
 WRONG = {
     "value": (L2(), {"value": lambda self, w: float(w @ w)}, "minimizer"),
-    "grad": (L2(), but("grad", lambda g, w: 1.001 * g), "grad"),
-    "prox": (L2(), but("prox", lambda p, v, step: p * (1 + step) / (1 + 1.01 * step)), "minimizer"),
+    "grad": (L2(), altered("grad", lambda g, w: 1.001 * g), "grad"),
+    "prox": (L2(), altered("prox", lambda p, v, step: p * (1 + step) / (1 + 1.01 * step)), "minimizer"),
     "prox of step 0": (
         Box(L2()),
-        but("prox", lambda p, v, step: p if step else p + 0.1),
+        altered("prox", lambda p, v, step: p if step else p + 0.1),
         "nearest point",
     ),
-    "prox of step 0 outside": (Box(L2()), but("prox", lambda p, v, step: p if step else v), "domain"),
-    "conjugate": (L2(), but("conjugate", lambda c, u: 0.998 * c), "conjugate|Fenchel"),
-    "conjugate_grad": (L2(), but("conjugate_grad", lambda w, u: 0.99 * w), "conjugate_grad"),
+    "prox of step 0 outside": (Box(L2()), altered("prox", lambda p, v, step: p if step else v), "domain"),
+    "conjugate": (L2(), altered("conjugate", lambda c, u: 0.998 * c), "conjugate|Fenchel"),
+    "conjugate_grad": (L2(), altered("conjugate_grad", lambda w, u: 0.99 * w), "conjugate_grad"),
     "scale": (L2(), {"scale": lambda self, cut, lam: 1.0}, "another s"),
     "line": (L2(), {"line": lambda self, w, d: lambda t: (self.value(w + t * d), float(w @ d))}, "slope"),
-    "line at a kink": (
+    "line at a nonsmooth point": (
         L1(),
-        {
-            "line": lambda self, w, d: (
-                lambda t: (self.value(w + t * d), _slope_with_a_fault(self, w + t * d, d))
-            )
-        },
+        {"line": lambda self, w, d: lambda t: (self.value(w + t * d), _wrong_slope(self, w + t * d, d))},
         "too much",
     ),
-    "bend": (
+    "Hessian product": (
         Elastic(),
-        but("conjugate_hessian_product", lambda H, u, A: 1.01 * H),
+        altered("conjugate_hessian_product", lambda H, u, A: 1.01 * H),
         "conjugate_hessian_product",
     ),
-    "bend everywhere": (
+    "Hessian product everywhere": (
         Elastic(),
         {"conjugate_hessian_product": lambda self, u, A: A @ A.T},
         "conjugate_hessian_product",
     ),
-    "bend without the mean": (
+    "Hessian product without the mean": (
         Entropy(),
         {"conjugate_hessian_product": lambda self, u, A: (A * self.conjugate_grad(u)) @ A.T},
         "conjugate_hessian_product",
     ),
-    "bend of one row": (Elastic(), but("conjugate_hessian_product", lambda H, u, A: H[:1]), "shape"),
-    "gram": (L2(), but("inverse_metric_product", lambda g, A, a: 1.001 * g), "inverse_metric_product"),
-    "gram of no quadratic form": (
+    "Hessian product of one row": (
+        Elastic(),
+        altered("conjugate_hessian_product", lambda H, u, A: H[:1]),
+        "shape",
+    ),
+    "metric product": (
+        L2(),
+        altered("inverse_metric_product", lambda g, A, a: 1.001 * g),
+        "inverse_metric_product",
+    ),
+    "metric product of no quadratic form": (
         Elastic(),
         {"inverse_metric_product": lambda self, A, a: A @ self.conjugate_grad(a)},
         "not linear",
     ),
-    "reach too far": (Box(L2(), -1.0, 1.0), but("reach", lambda t, w, d: 1.01 * t + 0.01), "ends before"),
-    "reach for ever": (Box(L2(), -1.0, 1.0), {"reach": lambda self, w, d: math.inf}, "ends before"),
-    "reach too short": (Box(L2(), -1.0, 1.0), but("reach", lambda t, w, d: min(t, 1.0)), "goes on"),
+    "reach too far": (Box(L2(), -1.0, 1.0), altered("reach", lambda t, w, d: 1.01 * t + 0.01), "ends before"),
+    "infinite reach": (Box(L2(), -1.0, 1.0), {"reach": lambda self, w, d: math.inf}, "ends before"),
+    "reach too short": (Box(L2(), -1.0, 1.0), altered("reach", lambda t, w, d: min(t, 1.0)), "goes on"),
     "negative reach": (L2(), {"reach": lambda self, w, d: -1.0}, "reach"),
 }
 
 
-def _slope_with_a_fault(reg, w, d):
-    """Behind w instead of ahead of it, where the two differ, and twice as much."""
+def _wrong_slope(reg, w, d):
+    """At a nonsmooth point, twice the absolute slope; elsewhere the correct one."""
     return reg.slope(w, d) if np.all(w) else 2 * abs(reg.slope(w, d))
 
 
@@ -181,11 +185,11 @@ def test_contract_refuses(base, methods, message):
         check_regularizer(broken(**fields))
 
 
-# ---------------------------------------------------------------- properties, at any point
+# ---------------------------------------------------------------- properties at any point
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(SMALL), vectors, vectors, st.floats(1e-4, 1e4))
 def test_moreau(reg, v, x, step):
-    """prox(v) = v - u step, with u in the subdifferential: Fenchel-Young is an equality there."""
+    """prox(v) = v - u step, with u in the subdifferential: Fenchel-Young holds with equality."""
     w = reg.prox(v, step)
     u = (v - w) / step
     size = 1 + abs(float(u @ w))
@@ -197,11 +201,11 @@ def test_moreau(reg, v, x, step):
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([r for r in SMOOTH_DUAL if not isinstance(r, Quadratic)]), vectors, vectors)
 def test_the_gradient_of_the_conjugate(reg, u, d):
-    """The conjugate lies above the tangent, and touches it: between the slopes on both sides."""
+    """The conjugate lies above its tangent: its slope lies between the one-sided differences."""
     u, d = 0.05 * u, d / (1 + np.linalg.norm(d))
-    slope, here, h = float(reg.conjugate_grad(u) @ d), reg.conjugate(u), 1e-5
-    left, right = (here - reg.conjugate(u - h * d)) / h, (reg.conjugate(u + h * d) - here) / h
-    rounding = 1e-9 * (1 + abs(here)) + 1e-6 * abs(slope)
+    slope, value, h = float(reg.conjugate_grad(u) @ d), reg.conjugate(u), 1e-5
+    left, right = (value - reg.conjugate(u - h * d)) / h, (reg.conjugate(u + h * d) - value) / h
+    rounding = 1e-9 * (1 + abs(value)) + 1e-6 * abs(slope)
     assert left - rounding <= slope <= right + rounding
 
 
@@ -214,7 +218,7 @@ def test_the_gradient_of_the_conjugate(reg, u, d):
     st.sampled_from([1e-6, 1.0, 1e6]),
 )
 def test_no_bound_exceeds_the_objective(reg, a, b, lam, size):
-    """And none is better than that of `scale`."""
+    """No other scaling of the cut gives a better bound than `scale`."""
     cut, obj = Cut(size * a, b), Objective(None, reg, lam)
     lower = obj.lower(cut)
     for v in (0 * a, a, -a, -3 * b * a):
@@ -227,32 +231,32 @@ def test_no_bound_exceeds_the_objective(reg, a, b, lam, size):
 
 
 @given(vectors, st.floats(-50, 50), st.floats(1e-3, 1e3))
-def test_the_bound_is_the_minimum_of_the_cut_and_the_floor(a, b, lam):
-    """By L2's own geometry: max(0, a @ w + b) + lam |w|^2 / 2 is least on the line through a."""
+def test_the_bound_is_the_minimum_of_the_cut_and_zero(a, b, lam):
+    """For L2, max(0, a @ w + b) + lam |w|^2 / 2 is minimal on the line through a."""
     lower = Objective(None, L2(), lam).lower(Cut(a, b))
     q = float(a @ a)
     if q < 1e-100:
         assert lower == pytest.approx(max(b, 0.0))
         return
-    # w = -t a: max(0, b - t q) + lam t^2 q / 2, least at t = 1 / lam or where the cut meets the floor
+    # w = -t a: max(0, b - t q) + lam t^2 q / 2, minimal at t = 1 / lam or where the cut reaches zero
     t = min(1 / lam, max(b / q, 0.0))
-    least = max(0.0, b - t * q) + lam * t * t * q / 2
-    assert lower == pytest.approx(least, rel=1e-9, abs=1e-9)
+    minimum = max(0.0, b - t * q) + lam * t * t * q / 2
+    assert lower == pytest.approx(minimum, rel=1e-9, abs=1e-9)
 
 
-def test_without_a_cut_the_bound_is_the_least_of_the_regularizer():
+def test_without_a_useful_cut_the_bound_is_the_minimum_of_the_regularizer():
     """R >= 0 and w >= 2 bound J by lam |w|^2 / 2 = 4 lam."""
     assert Objective(None, Box(L2(), 2.0), 3.0).lower(Cut(np.ones(2), -100.0)) == 12.0
     assert Objective(None, L2(), 3.0).lower(Cut(np.full(2, np.inf), -1.0)) == 0.0
 
 
-@each
+@each_regularizer
 @pytest.mark.parametrize("size", [1e6, 1e-300])
 def test_extreme_inputs(reg, size):
-    """No warning, no NaN, and points of the domain, at any size of w, u and step."""
+    """No warning, no NaN, and points within the domain, at any size of w, u and step."""
     rng = np.random.default_rng(4)
     u, d = size * rng.standard_normal(5), rng.standard_normal(5)
-    with np.errstate(over="ignore"):  # as `minimize` does: far out, an exponential is infinite
+    with np.errstate(over="ignore"):  # as `minimize` does: exponentials of large numbers are infinite
         assert not math.isnan(reg.conjugate(u))
         for step in (0.0, 1e-8, 1.0, 1e8):
             w = reg.prox(u, step)
@@ -272,14 +276,14 @@ def test_at_the_bounds_of_a_box():
     lower, upper = np.full(3, -1.0), np.full(3, 2.0)
     assert box.value(lower) == 3.0
     assert box.value(upper) == 6.0
-    assert box.value(np.nextafter(upper, 3.0)) == pytest.approx(6.0)  # by a bit of rounding
+    assert box.value(np.nextafter(upper, 3.0)) == pytest.approx(6.0)  # within rounding of the bound
     assert box.value(upper + 1e-9) == math.inf
     assert box.reach(upper, np.ones(3)) == 0.0
     assert box.reach(lower, np.ones(3)) == 3.0
     assert box.reach(lower, np.zeros(3)) == math.inf
 
 
-# ---------------------------------------------------------------- what single ones must be
+# ---------------------------------------------------------------- special cases
 def test_special_cases_agree():
     rng = np.random.default_rng(0)
     w, u = rng.standard_normal((2, 5))
@@ -296,7 +300,7 @@ def test_special_cases_agree():
 
 
 @pytest.mark.parametrize("normalized", [True, False])
-def test_a_balanced_entropy_is_that_of_the_stacked_data(normalized):
+def test_a_balanced_entropy_equals_the_entropy_of_stacked_data(normalized):
     """[X, -X] with twice as many weights: the same minimum, and the same w = w+ - w-."""
     rng = np.random.default_rng(2)
     X = rng.standard_normal((60, 4))
@@ -314,7 +318,7 @@ def test_a_balanced_entropy_is_that_of_the_stacked_data(normalized):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("normalized", [True, False])
-def test_a_balanced_entropy_is_that_of_cvxpy(normalized):
+def test_a_balanced_entropy_equals_cvxpy(normalized):
     cp = pytest.importorskip("cvxpy")
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((40, 3)), np.append(np.ones(20), -np.ones(20))
@@ -324,15 +328,15 @@ def test_a_balanced_entropy_is_that_of_cvxpy(normalized):
     program = cp.Problem(cp.Minimize(J), [cp.sum(plus + minus) == 6] if normalized else [])
     program.solve(solver=cp.CLARABEL)
     reg = Entropy(normalized=normalized, balanced=True)
-    found = minimize(Objective(linear_risk(X, y, Hinge()), reg, 0.1), Bundle(), tol=1e-8)
-    assert found.value == pytest.approx(program.value, rel=1e-6)
-    np.testing.assert_allclose(found.w, plus.value - minus.value, atol=1e-3)
+    result = minimize(Objective(linear_risk(X, y, Hinge()), reg, 0.1), Bundle(), tol=1e-8)
+    assert result.value == pytest.approx(program.value, rel=1e-6)
+    np.testing.assert_allclose(result.w, plus.value - minus.value, atol=1e-3)
 
 
 # ---------------------------------------------------------------- dtypes and libraries
-@each
+@each_regularizer
 @pytest.mark.parametrize("library", ["float32", pytest.param("torch", marks=pytest.mark.slow)])
-def test_other_arrays_give_the_same(reg, library):
+def test_other_arrays_give_the_same_values(reg, library):
     if isinstance(reg, Quadratic) and library == "torch":
         pytest.skip("K is NumPy's or SciPy's")
     torch = pytest.importorskip("torch") if library == "torch" else None
@@ -340,37 +344,41 @@ def test_other_arrays_give_the_same(reg, library):
     v, d, A = rng.standard_normal(5), rng.standard_normal(5), rng.standard_normal((2, 5))
     w, u = reg.prox(v, 1.0), 0.1 * d
 
-    def there(a):
+    def convert(a):
         return np.asarray(a, dtype=np.float32) if torch is None else torch.as_tensor(a, dtype=torch.float64)
 
     rtol = 1e-3 if torch is None else 1e-9
-    if not (torch is None and isinstance(reg, Entropy) and reg.normalized):  # float32 misses the sum
-        assert reg.value(there(w)) == pytest.approx(reg.value(w), rel=rtol, abs=rtol)
-        assert reg.line(there(w), there(0 * d))(0.5) == pytest.approx(
+    if not (
+        torch is None and isinstance(reg, Entropy) and reg.normalized
+    ):  # float32 misses the sum constraint
+        assert reg.value(convert(w)) == pytest.approx(reg.value(w), rel=rtol, abs=rtol)
+        assert reg.line(convert(w), convert(0 * d))(0.5) == pytest.approx(
             reg.line(w, 0 * d)(0.5), rel=rtol, abs=rtol
         )
-    assert reg.conjugate(there(u)) == pytest.approx(reg.conjugate(u), rel=rtol, abs=rtol)
-    assert reg.reach(there(w), there(d)) == pytest.approx(reg.reach(w, d), rel=rtol, abs=rtol)
+    assert reg.conjugate(convert(u)) == pytest.approx(reg.conjugate(u), rel=rtol, abs=rtol)
+    assert reg.reach(convert(w), convert(d)) == pytest.approx(reg.reach(w, d), rel=rtol, abs=rtol)
     for lam in (0.1, 10.0):
-        assert reg.scale(Cut(there(d), 0.7), lam) == pytest.approx(
+        assert reg.scale(Cut(convert(d), 0.7), lam) == pytest.approx(
             reg.scale(Cut(d, 0.7), lam), rel=0.05, abs=rtol
         )
     pairs = []
     if not (library == "torch" and isinstance(reg, (Entropy, QNorm))):
-        pairs.append((reg.prox(there(v), 0.5), reg.prox(v, 0.5)))
+        pairs.append((reg.prox(convert(v), 0.5), reg.prox(v, 0.5)))
     if not getattr(reg, "polyhedral", False):
-        pairs.append((reg.conjugate_grad(there(u)), reg.conjugate_grad(u)))
+        pairs.append((reg.conjugate_grad(convert(u)), reg.conjugate_grad(u)))
     if hasattr(reg, "conjugate_hessian_product") and not getattr(reg, "polyhedral", False):
-        pairs.append((reg.conjugate_hessian_product(there(u), there(A)), reg.conjugate_hessian_product(u, A)))
+        pairs.append(
+            (reg.conjugate_hessian_product(convert(u), convert(A)), reg.conjugate_hessian_product(u, A))
+        )
     if hasattr(reg, "grad"):
-        pairs.append((reg.grad(there(w)), reg.grad(w)))
-    for got, want in pairs:
-        assert torch is None or isinstance(got, torch.Tensor)
-        np.testing.assert_allclose(np.asarray(got), want, rtol=rtol, atol=rtol)
+        pairs.append((reg.grad(convert(w)), reg.grad(w)))
+    for result, expected in pairs:
+        assert torch is None or isinstance(result, torch.Tensor)
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=rtol, atol=rtol)
 
 
-# ---------------------------------------------------------------- names, specs, equality, errors
-@each
+# ---------------------------------------------------------------- names, dicts, equality, errors
+@each_regularizer
 def test_equality_and_repr(reg):
     assert reg == reg
     assert hash(reg) == hash(reg)
@@ -379,7 +387,7 @@ def test_equality_and_repr(reg):
     assert reg != "L2"
 
 
-def test_equality_looks_at_arrays():
+def test_equality_compares_arrays():
     one, two = by_feature(5), by_feature(5)
     assert one[:-1] == two[:-1]  # all but the operator, which is only equal to itself
     assert one[-1] != two[-1]
@@ -390,7 +398,7 @@ def test_equality_looks_at_arrays():
 
 
 @pytest.mark.parametrize(
-    "reg", [*plain(), *by_feature(5)[:-3], *REGULARIZERS.values()], ids=lambda r: repr(r)[:60]
+    "reg", [*any_dimension(), *by_feature(5)[:-3], *REGULARIZERS.values()], ids=lambda r: repr(r)[:60]
 )
 def test_spec_round_trip(reg):
     assert regularizer_from_dict(json.loads(json.dumps(regularizer_to_dict(reg)))) == reg
@@ -398,9 +406,9 @@ def test_spec_round_trip(reg):
 
 
 def test_settings_cannot_be_written_to():
-    mine = np.ones(3)
-    reg = L2(mine)
-    mine[0] = 7.0
+    weights = np.ones(3)
+    reg = L2(weights)
+    weights[0] = 7.0
     assert reg == L2(np.ones(3))
     with pytest.raises(ValueError, match="read-only"):
         reg.weights[0] = 2.0
@@ -491,10 +499,10 @@ def test_a_singular_sparse_form_is_refused():
 
 # ---------------------------------------------------------------- solvers
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm()], ids=repr)
-def test_solvers_say_which_regularizer_they_take(solver):
+def test_solvers_refuse_unsupported_regularizers(solver):
     @dataclass(frozen=True)
     class Own:
-        """One with a value and nothing else, but for a minimum."""
+        """A regularizer with a value and a zero conjugate gradient only."""
 
         def value(self, w):
             return float(np.abs(w).sum())
@@ -526,14 +534,14 @@ def test_lam_is_checked(lam):
         Objective(None, L2(), lam)
 
 
-def test_zeros_among_tiny_numbers_have_a_proximal_point():
-    """0 / 0 made them NaN, where the factor of the penalty underflows."""
+def test_the_proximal_point_of_zeros_and_tiny_numbers():
+    """Where the factor of the penalty underflows, 0 / 0 gave NaN."""
     w = QNorm(q=1.5, power=4.0).prox(np.array([0.0, 1e-265]), 1.0)
     np.testing.assert_allclose(w, [0.0, 1e-265])
 
 
 @pytest.mark.parametrize("K", [2 * np.eye(3), sp.csc_array(2 * np.eye(3))])
-def test_a_quadratic_form_that_was_used_can_be_pickled(K):
+def test_a_quadratic_form_can_be_pickled_after_use(K):
     reg = Quadratic(K)
     u = reg.conjugate_grad(np.ones(3))
     assert np.array_equal(pickle.loads(pickle.dumps(reg)).conjugate_grad(np.ones(3)), u)
@@ -542,7 +550,7 @@ def test_a_quadratic_form_that_was_used_can_be_pickled(K):
 @pytest.mark.parametrize("prior", [1e-100, 1e100])
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("balanced", [True, False])
-def test_entropies_at_the_ends_of_what_a_prior_may_be(prior, normalized, balanced):
+def test_entropies_with_the_smallest_and_largest_priors(prior, normalized, balanced):
     reg = Entropy(prior, normalized, balanced)
     w = reg.conjugate_grad(np.array([0.5, -0.5, 0.0]))
     assert 0 <= reg.value(w) <= 10 * prior

@@ -1,4 +1,4 @@
-"""Bundle methods with every regularizer: the optimum of cvxpy, the program of the cuts, small strengths."""
+"""Bundle methods with every regularizer: optima by cvxpy, the master problem, extreme values of lam."""
 
 import numpy as np
 import pytest
@@ -33,8 +33,8 @@ K = np.array([[2.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.0], 
 WEIGHTS = np.array([0.5, 1.0, 2.0, 1.5])
 
 
-def written(cp, w, pair):
-    """Every regularizer as cvxpy writes it, with its constraints; the pair is for balanced entropies."""
+def cvxpy_regularizers(cp, w, pair):
+    """Every regularizer as a cvxpy expression with constraints; `pair` is for balanced entropies."""
     plus, minus = pair
     split = [w == plus - minus]
 
@@ -66,21 +66,21 @@ def written(cp, w, pair):
 @pytest.mark.slow
 @pytest.mark.parametrize("lam", [0.5, 0.02])
 @pytest.mark.parametrize("index", range(15))
-def test_the_optimum_is_that_of_cvxpy(index, lam):
+def test_the_optimum_equals_cvxpys(index, lam):
     cp = pytest.importorskip("cvxpy")
     X, y, weights = problem(Hinge(), n=40)
     w, pair, b = cp.Variable(4), (cp.Variable(4), cp.Variable(4)), cp.Variable()
-    reg, omega, constraints = written(cp, w, pair)[index]
+    reg, omega, constraints = cvxpy_regularizers(cp, w, pair)[index]
     for intercept in (False, True):
         z = X @ w + (b if intercept else 0.0)
         risk = (weights / weights.sum()) @ cp.pos(1 - cp.multiply(y, z))
         program = cp.Problem(cp.Minimize(lam * omega + risk), constraints)
         program.solve(solver=cp.CLARABEL)
         obj = Objective(linear_risk(X, y, Hinge(), sample_weight=weights, fit_intercept=intercept), reg, lam)
-        found = minimize(obj, Bundle(), tol=1e-7)
-        assert found.status == "converged"
-        assert found.value == pytest.approx(program.value, rel=1e-5, abs=1e-7)
-        assert found.lower <= program.value * (1 + 1e-5)
+        result = minimize(obj, Bundle(), tol=1e-7)
+        assert result.status == "converged"
+        assert result.value == pytest.approx(program.value, rel=1e-5, abs=1e-7)
+        assert result.lower <= program.value * (1 + 1e-5)
 
 
 REGS = [
@@ -96,10 +96,10 @@ REGS = [
     QNorm(3.0, 1.5),
     Quadratic(K),
 ]
-each = pytest.mark.parametrize("reg", REGS, ids=lambda r: repr(r)[:50])
+each_regularizer = pytest.mark.parametrize("reg", REGS, ids=lambda r: repr(r)[:50])
 
 
-@each
+@each_regularizer
 def test_the_methods_agree(reg):
     """To six digits, each with its own certificate."""
     X, y, _ = problem(Absolute(), n=40)
@@ -113,25 +113,25 @@ def test_the_methods_agree(reg):
         assert third.lower <= best.value <= third.value * (1 + 1e-9)
 
 
-@each
+@each_regularizer
 @pytest.mark.parametrize("lam", [1e-6, 1e3])
-def test_extreme_strengths(reg, lam):
-    """The smallest lam are where tolerances and exponentials bite, and the bound must still close."""
+def test_extreme_regularization_strengths(reg, lam):
+    """For the smallest lam, tolerances and exponentials are critical, and the gap must still close."""
     X, y, _ = problem(Logistic(), n=60, p=4)
     obj = Objective(linear_risk(X, y, Hinge()), reg, lam)
-    found = minimize(obj, Bundle(), tol=1e-5, max_iter=1000)
-    assert found.status == "converged"
+    result = minimize(obj, Bundle(), tol=1e-5, max_iter=1000)
+    assert result.status == "converged"
     rng = np.random.default_rng(0)
     for v in rng.standard_normal((20, 4)):
-        assert found.lower <= obj.value(reg.prox(found.w + 0.1 * v, 0.0)) * (1 + 1e-12)
+        assert result.lower <= obj.value(reg.prox(result.w + 0.1 * v, 0.0)) * (1 + 1e-12)
 
 
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from([L2(), *REGS]), st.integers(1, 8), st.integers(0, 10_000), st.sampled_from([1e-3, 1.0])
 )
-def test_the_mixture_is_the_best(reg, m, seed, lam):
-    """By duality: the model at its minimizer is no more than the bound of the mixture."""
+def test_the_mixture_of_cuts_is_optimal(reg, m, seed, lam):
+    """By duality: the model at its minimizer is at most the bound of the mixture."""
     rng = np.random.default_rng(seed)
     obj = Objective(linear_risk(np.eye(4), np.ones(4), Absolute()), reg, lam)
     cuts = CuttingPlaneModel.empty(Bundle(), obj, np.zeros(4))
@@ -148,16 +148,16 @@ def test_the_mixture_is_the_best(reg, m, seed, lam):
     assert obj.lower(best) >= model - 1e-7 * size
 
 
-def test_idle_cuts_are_forgotten():
-    """Not one by one, but before they are many."""
+def test_inactive_cuts_are_pruned():
+    """Not one by one, but before they become many."""
     X, y, _ = problem(Hinge(), n=300, p=4)
     steps = Bundle(keep=3).iterates(Objective(linear_risk(X, y, Hinge()), L1(), 1e-3), np.zeros(4))
-    held = [it.info["cuts"] for it, _ in zip(steps, range(60), strict=False)]
-    assert max(held) <= 16
+    n_cuts = [it.info["cuts"] for it, _ in zip(steps, range(60), strict=False)]
+    assert max(n_cuts) <= 16
 
 
-def test_columns_come_as_they_are_wanted():
-    """A thousand features and few that count: the linear program sees a part of them."""
+def test_columns_are_added_as_needed():
+    """With a thousand features of which few matter, the linear program contains only some of them."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((200, 1000))
     y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
@@ -172,22 +172,22 @@ def test_columns_come_as_they_are_wanted():
 
 @pytest.mark.parametrize("reg", [L1(), Box(L1(), -1.0, 1.0)])
 @pytest.mark.parametrize("lam", [1e-16, 1e-20, 1e-300])
-def test_a_linear_program_with_larger_numbers_than_are_taken(reg, lam):
-    """No proof can be had for such a lam, but a point, and no error."""
+def test_a_linear_program_with_numbers_beyond_its_range(reg, lam):
+    """For such a lam no proof is possible, but a finite point is returned without an error."""
     X, y, _ = problem(Hinge(), n=60)
-    y[::7] *= -1  # no w fits them all
+    y[::7] *= -1  # no w separates them
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), reg, lam)
     result = minimize(obj, Bundle(), max_iter=100)
     assert 0 <= result.lower <= result.value < 1
     assert np.isfinite(result.w).all()
 
 
-def test_a_linear_program_with_cuts_that_have_to_be_shrunk():
-    """Of squares of large numbers: what they prove stays below the minimum."""
+def test_a_linear_program_with_scaled_cuts():
+    """For squares of large numbers, the bounds stay below the minimum."""
     rng = np.random.default_rng(0)
     X = 1e4 * rng.normal(size=(100, 5))
     y = 100 * X[:, 0] + 1e5 * rng.normal(size=100)
     obj = Objective(linear_risk(X, y, Squared()), L1(), 1e-6)
-    result, least = minimize(obj, Bundle(), tol=1e-6), minimize(obj, CoordinateDescent())
-    assert result.lower <= least.value * (1 + 1e-9)
-    assert result.value <= 1.01 * least.value
+    result, reference = minimize(obj, Bundle(), tol=1e-6), minimize(obj, CoordinateDescent())
+    assert result.lower <= reference.value * (1 + 1e-9)
+    assert result.value <= 1.01 * reference.value

@@ -1,4 +1,4 @@
-"""Coordinate descent on working sets: optima, optimality conditions, and what its columns are made of."""
+"""Coordinate descent on working sets: optima, optimality conditions, and its columns and Gram matrices."""
 
 from itertools import islice, pairwise
 
@@ -64,14 +64,14 @@ REGS = [
 
 
 def optimum(loss, X, y, weights, reg, lam, intercept):
-    """The least J by cvxpy and Clarabel."""
+    """The minimum of J by cvxpy and Clarabel."""
     import cvxpy as cp
 
     c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
     w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
     z = X @ w + b
     m, r = cp.multiply(y, z), z - y
-    each = {
+    row_losses = {
         Squared: lambda: cp.square(r) / 2,
         Logistic: lambda: cp.logistic(-m),
         SquaredHinge: lambda: cp.square(cp.pos(loss.margin - m)) / 2,
@@ -89,14 +89,14 @@ def optimum(loss, X, y, weights, reg, lam, intercept):
     lower, upper = t.lower * ones, t.upper * ones
     bounds = [w[j] >= lower[j] for j in np.flatnonzero(lower > -np.inf)]
     bounds += [w[j] <= upper[j] for j in np.flatnonzero(upper < np.inf)]
-    program = cp.Problem(cp.Minimize(lam * omega + c @ each), bounds)
+    program = cp.Problem(cp.Minimize(lam * omega + c @ row_losses), bounds)
     program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     assert program.status == "optimal"
     return float(program.value)
 
 
 def violation(obj, w):
-    """How far -grad R is from the subgradients of lam Omega, a feature at a time, by its definition."""
+    """The largest distance of an entry of -grad R from the subgradients of lam Omega, by definition."""
     _, g, _ = obj(w)
     t = obj.reg.terms(w)
     ones = np.ones(len(w))
@@ -113,10 +113,10 @@ def compare(loss, reg, lam, intercept, weighted, seed=0):
     weights = weights if weighted else None
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), reg, lam)
     result = minimize(obj, CoordinateDescent(), tol=1e-9, max_iter=300)
-    least = optimum(loss, X, y, weights, reg, lam, intercept)
+    expected = optimum(loss, X, y, weights, reg, lam, intercept)
     assert result.status == "converged"
-    assert result.value == pytest.approx(least, rel=1e-6)
-    assert result.lower <= least * (1 + 1e-8)
+    assert result.value == pytest.approx(expected, rel=1e-6)
+    assert result.lower <= expected * (1 + 1e-8)
 
 
 # ---------------------------------------------------------------- optima
@@ -136,7 +136,7 @@ def test_reaches_the_optimum_of_every_pair(loss, reg):
     compare(loss, reg, 0.005, True, weighted=False, seed=2)
 
 
-def test_keeps_the_contract_of_solvers():
+def test_the_contract_of_solvers():
     check_solver(CoordinateDescent(), smooth=True)
     check_solver(CoordinateDescent(start=1), smooth=True)
 
@@ -151,7 +151,7 @@ def test_keeps_the_contract_of_solvers():
     loss=st.sampled_from([Squared(), Logistic(), SquaredHinge()]),
     sparse=st.booleans(),
 )
-def test_the_end_meets_the_optimality_conditions(seed, n, p, lam, which, loss, sparse):
+def test_the_solution_meets_the_optimality_conditions(seed, n, p, lam, which, loss, sparse):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
@@ -159,9 +159,11 @@ def test_the_end_meets_the_optimality_conditions(seed, n, p, lam, which, loss, s
     obj = Objective(linear_risk(sp.csr_array(X) if sparse else X, y, loss), which, lam)
     result = minimize(obj, CoordinateDescent(start=2), tol=1e-10, max_iter=500)
     assert result.gap <= 1e-8 * result.value
-    # a step of one coordinate by its slope would gain slope^2 / (2 curve), and no more than the gap is left
-    curve = {Squared: 1.0, Logistic: 0.25, SquaredHinge: 2.0}[type(loss)] * float((X * X).mean(0).max()) + lam
-    assert violation(obj, result.w) <= max(1e-3, 2 * (2 * curve * result.gap) ** 0.5 / lam)
+    # a step in one coordinate would gain slope^2 / (2 curvature), which is at most the gap
+    curvature = {Squared: 1.0, Logistic: 0.25, SquaredHinge: 2.0}[type(loss)] * float(
+        (X * X).mean(0).max()
+    ) + lam
+    assert violation(obj, result.w) <= max(1e-3, 2 * (2 * curvature * result.gap) ** 0.5 / lam)
 
 
 def test_agrees_with_scikit_learn():
@@ -169,14 +171,16 @@ def test_agrees_with_scikit_learn():
 
     X, y, _ = problem(Squared(), n=60, p=8)
     lasso = Lasso(alpha=0.1, tol=1e-12, max_iter=100_000).fit(X, y)
-    ours = minimize(
+    result = minimize(
         Objective(linear_risk(X, y, Squared(), fit_intercept=True), L1(), 0.1), CoordinateDescent(), tol=1e-12
     )
-    np.testing.assert_allclose(ours.w, lasso.coef_, atol=1e-6)
-    alpha, share = 0.1, 0.7
-    net = ElasticNet(alpha=alpha, l1_ratio=share, tol=1e-12, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(result.w, lasso.coef_, atol=1e-6)
+    alpha, l1_ratio = 0.1, 0.7
+    net = ElasticNet(alpha=alpha, l1_ratio=l1_ratio, tol=1e-12, max_iter=100_000).fit(X, y)
     obj = Objective(
-        linear_risk(X, y, Squared(), fit_intercept=True), Elastic(share / (1 - share)), alpha * (1 - share)
+        linear_risk(X, y, Squared(), fit_intercept=True),
+        Elastic(l1_ratio / (1 - l1_ratio)),
+        alpha * (1 - l1_ratio),
     )
     np.testing.assert_allclose(minimize(obj, CoordinateDescent(), tol=1e-12).w, net.coef_, atol=1e-6)
 
@@ -185,8 +189,8 @@ def test_agrees_with_scikit_learn():
     model = LogisticRegression(
         C=1 / (60 * lam), l1_ratio=1.0, solver="saga", fit_intercept=False, tol=1e-10, max_iter=100_000
     ).fit(X, y)
-    ours = minimize(Objective(linear_risk(X, y, Logistic()), L1(), lam), CoordinateDescent(), tol=1e-12)
-    np.testing.assert_allclose(ours.w, model.coef_[0], atol=1e-5)
+    result = minimize(Objective(linear_risk(X, y, Logistic()), L1(), lam), CoordinateDescent(), tol=1e-12)
+    np.testing.assert_allclose(result.w, model.coef_[0], atol=1e-5)
 
 
 # ---------------------------------------------------------------- the data
@@ -210,17 +214,17 @@ FORMS = {
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
-def test_the_storage_of_x_does_not_matter(loss, intercept):
+def test_storage_formats_agree(loss, intercept):
     X, y = wide()
     X = X.astype(np.float32).astype(float)
-    found = {}
+    results = {}
     for name, form in FORMS.items():
         obj = Objective(linear_risk(form(X), y, loss, fit_intercept=intercept), L1(), 0.02)
-        found[name] = minimize(obj, CoordinateDescent(), tol=1e-11)
-        assert found[name].status == "converged"
-    for result in found.values():
-        assert result.value == pytest.approx(found["C order"].value, rel=1e-10)
-        np.testing.assert_allclose(result.w, found["C order"].w, atol=1e-4)
+        results[name] = minimize(obj, CoordinateDescent(), tol=1e-11)
+        assert results[name].status == "converged"
+    for result in results.values():
+        assert result.value == pytest.approx(results["C order"].value, rel=1e-10)
+        np.testing.assert_allclose(result.w, results["C order"].w, atol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["C order", "Fortran order", "CSR"])
@@ -228,8 +232,8 @@ def test_the_storage_of_x_does_not_matter(loss, intercept):
 def test_without_gram_matrices(form, intercept, monkeypatch):
     X, y = wide(p=50)
     results = []
-    for most in (columns.GRAM_MAX_COLUMNS, 0):
-        monkeypatch.setattr(columns, "GRAM_MAX_COLUMNS", most)
+    for max_columns in (columns.GRAM_MAX_COLUMNS, 0):
+        monkeypatch.setattr(columns, "GRAM_MAX_COLUMNS", max_columns)
         obj = Objective(linear_risk(FORMS[form](X), y, Logistic(), fit_intercept=intercept), Elastic(), 0.02)
         results.append(minimize(obj, CoordinateDescent(), tol=1e-9))
     assert [r.status for r in results] == ["converged"] * 2
@@ -237,28 +241,28 @@ def test_without_gram_matrices(form, intercept, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["C order", "Fortran order", "CSR", "CSC"])
-def test_gram_matrices_are_what_they_say(form):
-    """Also where some columns are known, and where numbers are stored twice."""
+def test_gram_matrices_equal_their_definition(form):
+    """Also if some columns are already cached, and with duplicate entries."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3000, 12)) * (rng.random((3000, 12)) < 0.4)
-    d, at, r = rng.random(3000), np.array([7, 1, 3, 10, 0]), rng.standard_normal(3000)
-    held = FORMS[form](X)
-    if sp.issparse(held):
-        coo = held.tocoo()
-        twice = tuple(np.tile(k, 2) for k in coo.coords)
-        both = sp.coo_array((np.concatenate([coo.data, 2 * coo.data]), twice), X.shape)
-        held, X = _unsummed(both, held.format), 3 * X
-    source = columns.columns_of(Shard(as_matrix(held), None, None, {}))
-    if sp.issparse(held):
-        source.store.fetch(at, np.array([5]))
-    whole = X[:, at].T @ (d[:, None] * X[:, at])
-    np.testing.assert_allclose(source.gram_rows(at, 0, ColumnGram(d)), whole, atol=1e-9)
-    np.testing.assert_allclose(source.gram_rows(at, 2, ColumnGram(d)), whole[2:], atol=1e-9)
-    np.testing.assert_allclose(source.pull_back(at, r), X[:, at].T @ r, atol=1e-9)
+    d, columns_, r = rng.random(3000), np.array([7, 1, 3, 10, 0]), rng.standard_normal(3000)
+    stored = FORMS[form](X)
+    if sp.issparse(stored):
+        coo = stored.tocoo()
+        duplicated = tuple(np.tile(k, 2) for k in coo.coords)
+        with_duplicates = sp.coo_array((np.concatenate([coo.data, 2 * coo.data]), duplicated), X.shape)
+        stored, X = _unsummed(with_duplicates, stored.format), 3 * X
+    source = columns.columns_of(Shard(as_matrix(stored), None, None, {}))
+    if sp.issparse(stored):
+        source.store.fetch(columns_, np.array([5]))
+    expected = X[:, columns_].T @ (d[:, None] * X[:, columns_])
+    np.testing.assert_allclose(source.gram_rows(columns_, 0, ColumnGram(d)), expected, atol=1e-9)
+    np.testing.assert_allclose(source.gram_rows(columns_, 2, ColumnGram(d)), expected[2:], atol=1e-9)
+    np.testing.assert_allclose(source.pull_back(columns_, r), X[:, columns_].T @ r, atol=1e-9)
 
 
 def _unsummed(coo, form):
-    """CSR or CSC with the duplicates left in."""
+    """CSR or CSC with duplicates that are not summed."""
     major = coo.coords[0 if form == "csr" else 1]
     minor = coo.coords[1 if form == "csr" else 0]
     order = np.argsort(major, kind="stable")
@@ -267,8 +271,8 @@ def _unsummed(coo, form):
     return kind((coo.data[order], minor[order].astype(np.int32), ends.astype(np.int32)), shape=coo.shape)
 
 
-def test_a_sample_of_rows_will_do_for_a_model():
-    """On many rows, the first Gram matrices leave some out; the end is as exact as ever."""
+def test_a_sample_of_rows_suffices_for_a_model():
+    """With many rows, the first Gram matrices use a sample; the solution is exact all the same."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 8))
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(20_000) > 0, 1.0, -1.0)
@@ -281,29 +285,29 @@ def test_a_sample_of_rows_will_do_for_a_model():
 
 @pytest.mark.slow
 def test_many_rows_start_from_a_sample(monkeypatch):
-    """Which takes fewer steps over all of them, weights of zero and an intercept or not; dense or sparse."""
+    """It takes fewer steps over all rows, with zero weights, an intercept or none, dense or sparse X."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((24_000, 6)) * (rng.random((24_000, 6)) < 0.7)
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 24_000).astype(float)
     steps = {}
-    for most in (subproblem.SAMPLE_MIN_ROW_RATIO, 10**9):
-        monkeypatch.setattr(subproblem, "SAMPLE_MIN_ROW_RATIO", most)
+    for min_ratio in (subproblem.SAMPLE_MIN_ROW_RATIO, 10**9):
+        monkeypatch.setattr(subproblem, "SAMPLE_MIN_ROW_RATIO", min_ratio)
         for form in (np.asarray, sp.csr_array):
-            for free in (False, True):
-                risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=free)
+            for intercept in (False, True):
+                risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=intercept)
                 result = minimize(Objective(risk, L1(), 1e-3), CoordinateDescent(), tol=1e-9)
                 assert result.status == "converged"
-                steps[most, form, free] = result
-    for (most, *how), result in steps.items():
-        whole = steps[10**9, *how]
-        assert result.value == pytest.approx(whole.value, rel=2e-9)
-        assert most == 10**9 or result.n_iter < whole.n_iter
+                steps[min_ratio, form, intercept] = result
+    for (min_ratio, *case), result in steps.items():
+        unsampled = steps[10**9, *case]
+        assert result.value == pytest.approx(unsampled.value, rel=2e-9)
+        assert min_ratio == 10**9 or result.n_iter < unsampled.n_iter
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_what_a_model_foresees_is_a_cut(loss):
-    """However bad the model is: its slopes are brought into the domain of the conjugate."""
+def test_slopes_of_a_model_give_a_cut(loss):
+    """For any model: its slopes are projected onto the domain of the conjugate."""
     X, y, weights = problem(loss, n=30, p=6)
     weights[:3] = 0.0
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L1(), 0.1)
@@ -312,13 +316,13 @@ def test_what_a_model_foresees_is_a_cut(loss):
     for size in (0.1, 1.0, 10.0):
         u = points.feasible_slopes(size * rows.c * rng.standard_normal(30))
         cut = points._cut_from_slopes(u, X.T @ (rows.c * u), np.zeros(30))
-        for far in (0.01, 0.3, 3.0):
-            v = far * rng.standard_normal(6)
+        for scale in (0.01, 0.3, 3.0):
+            v = scale * rng.standard_normal(6)
             assert obj.risk(v)[0] >= cut.a @ v + cut.b
 
 
-# ---------------------------------------------------------------- how it goes
-def test_working_sets_are_small_and_zeros_are_zeros():
+# ---------------------------------------------------------------- progress
+def test_working_sets_are_small_and_zeros_are_exact():
     X, y = wide(p=2000)
     result = minimize(
         Objective(linear_risk(X, y, Logistic()), L1(), 0.05), CoordinateDescent(start=8), tol=1e-9
@@ -328,19 +332,19 @@ def test_working_sets_are_small_and_zeros_are_zeros():
     assert 0 < np.count_nonzero(result.w) < 60
 
 
-def test_j_never_rises_and_w0_is_where_it_starts():
+def test_j_never_increases_and_w0_is_the_start():
     X, y = wide()
     obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=True), L1(), 0.02)
     best = minimize(obj, CoordinateDescent(), tol=1e-10)
     values = [it.value for it in islice(CoordinateDescent().iterates(obj, np.ones(400)), 20)]
     assert all(b <= a * (1 + 1e-13) for a, b in pairwise(values))
-    near = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), best.w, tol=1e-6)
-    far = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), tol=1e-6)
-    assert near.n_iter < far.n_iter
+    warm = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), best.w, tol=1e-6)
+    cold = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), tol=1e-6)
+    assert warm.n_iter < cold.n_iter
 
 
 def test_columns_of_zeros_and_copies():
-    """The one gets w_j = 0 from wherever it starts, the other have no unique w."""
+    """Zero columns get w_j = 0 from any start; copies have no unique w."""
     X, y = wide(p=30)
     X = np.hstack([X, X, np.zeros((60, 2))])
     for form in (np.asarray, sp.csr_array):
@@ -350,18 +354,18 @@ def test_columns_of_zeros_and_copies():
         assert not result.w[60:].any()
 
 
-def test_goes_on_from_a_state():
+def test_a_saved_state_continues():
     X, y = wide()
     obj = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L1(), 0.01)
     steps = list(islice(CoordinateDescent().iterates(obj, np.zeros(400)), 4))
     state = {k: v.copy() for k, v in steps[1].state().items()}
-    again = list(islice(CoordinateDescent().resume(obj, state), 2))
-    for one, other in zip(again, steps[2:], strict=True):
+    resumed = list(islice(CoordinateDescent().resume(obj, state), 2))
+    for one, other in zip(resumed, steps[2:], strict=True):
         assert one.value == pytest.approx(other.value, rel=1e-6)
 
 
-def test_stops_at_the_minimum():
-    """At lam_max w = 0 is it, and there is nothing to gain."""
+def test_it_stops_at_the_minimum():
+    """At lam_max the minimizer is w = 0, and no step is taken."""
     X, y = wide()
     risk = linear_risk(X, y, Squared())
     lam = abs(risk(np.zeros(400))[1]).max() * 1.001
@@ -369,8 +373,8 @@ def test_stops_at_the_minimum():
     assert len(steps) == 1
 
 
-# ---------------------------------------------------------------- what it does not take
-def test_says_what_it_does_not_take():
+# ---------------------------------------------------------------- unsupported problems
+def test_unsupported_problems_are_refused():
     X, y = wide(p=5)
     w0 = np.zeros(5)
     for loss in (Hinge(), PowerHinge(p=1.0), PowerHinge(p=1.5), EpsilonInsensitive()):
@@ -392,8 +396,8 @@ class _Bowl:
         return 0.5 * float(w @ w), w
 
 
-def test_equations_that_leave_a_coordinate_where_it_is():
-    """Its step is zero, which must not be divided by."""
+def test_systems_that_leave_a_coordinate_unchanged():
+    """Its step is zero, and must not be a divisor."""
     w, g = np.array([1.0, 1.0]), np.array([1.0, -0.1])
     terms = np.array([[0.1, 0.1], [0.0, 0.0], [-np.inf, -np.inf], [np.inf, np.inf]])
     _solve_free_coordinates(np.eye(2), g, w, terms)

@@ -1,4 +1,4 @@
-"""Solvers in turn: no stall of one ends a run, the best point and bound are kept, the story is told."""
+"""Fallback: a stall does not end a run, the best point and bound are kept, and the solvers are reported."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ def objective(loss=None, n=80, lam=1e-3):
 
 @dataclass(frozen=True)
 class Stuck:
-    """Yields one point for ever, or some times."""
+    """Yields the same point forever, or a number of times."""
 
     times: int = 10**9
 
@@ -57,56 +57,56 @@ class Breaks:
 
 
 @pytest.mark.parametrize("first", [Stuck(), Stuck(3), Refuses(), Breaks()], ids=repr)
-def test_the_next_goes_on_where_one_gets_no_further(first):
+def test_the_next_solver_continues_after_a_stall(first):
     result = minimize(objective(), Fallback((first, Bundle()), 1e-6), tol=1e-6)
     assert result.status == "converged"
     best = minimize(objective(), Bundle(), tol=1e-8)
     assert result.value <= best.value * (1 + 2e-6)
 
 
-def test_the_best_point_and_the_best_bound_are_passed_on():
-    seen = []
+def test_the_best_point_and_bound_are_passed_on():
+    start_values = []
 
     @dataclass(frozen=True)
-    class Notes:
+    class RecordsStart:
         def iterates(self, obj, w0):
-            seen.append(obj.value(w0))
+            start_values.append(obj.value(w0))
             yield from Stuck(1).iterates(obj, w0)
 
-    solver = Fallback((Lbfgs(), Notes(), Stuck(2)), 1e-14)
+    solver = Fallback((Lbfgs(), RecordsStart(), Stuck(2)), 1e-14)
     result = minimize(objective(Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
-    assert seen[0] == pytest.approx(result.value, rel=1e-9)
+    assert start_values[0] == pytest.approx(result.value, rel=1e-9)
     assert result.value - result.lower <= 1e-9 * result.value
 
 
-def test_a_relay_ends_when_none_can_get_further():
+def test_a_run_ends_when_no_solver_makes_progress():
     result = minimize(objective(), Fallback((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter == 5
 
 
-def test_the_story_is_told_only_where_there_is_one():
-    plain = minimize(objective(Logistic()), Auto())
-    assert "then" not in plain.solver
-    story = minimize(objective(), Fallback((Stuck(3), Bundle()), 1e-3))
-    assert "Stuck for 3 steps, then Bundle for" in story.solver
+def test_several_solvers_are_reported_only_if_used():
+    single = minimize(objective(Logistic()), Auto())
+    assert "then" not in single.solver
+    several = minimize(objective(), Fallback((Stuck(3), Bundle()), 1e-3))
+    assert "Stuck for 3 steps, then Bundle for" in several.solver
 
 
-def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path):
+def test_a_resumed_run_continues_with_the_current_solver(tmp_path):
     obj, solver = objective(Absolute(), lam=1e-4), Fallback((Lbfgs(), Bundle()), 1e-7)
-    whole = minimize(obj, solver, tol=1e-7)
-    turns = [row["solver_index"] for row in whole.trace]
-    assert set(turns) == {1.0, 2.0}
-    for stop in (turns.index(2.0) - 2, turns.index(2.0) + 3):
+    uninterrupted = minimize(obj, solver, tol=1e-7)
+    indices = [row["solver_index"] for row in uninterrupted.trace]
+    assert set(indices) == {1.0, 2.0}
+    for stop in (indices.index(2.0) - 2, indices.index(2.0) + 3):
         file = tmp_path / f"run{stop}"
         minimize(obj, solver, tol=1e-7, max_iter=stop, checkpoint=file)
-        again = minimize(obj, solver, tol=1e-7, checkpoint=file)
-        assert again.status == "converged"
-        assert again.trace[stop]["solver_index"] == turns[stop]
-        assert again.value == pytest.approx(whole.value, rel=2e-7)
+        resumed = minimize(obj, solver, tol=1e-7, checkpoint=file)
+        assert resumed.status == "converged"
+        assert resumed.trace[stop]["solver_index"] == indices[stop]
+        assert resumed.value == pytest.approx(uninterrupted.value, rel=2e-7)
 
 
-def test_auto_has_a_method_that_always_converges():
+def test_auto_includes_a_method_that_always_converges():
     for loss in (Hinge(), Logistic(), Absolute()):
         solvers = Auto().with_fallbacks(objective(loss))[0].solvers
         assert any(isinstance(solver, Bundle) for solver in solvers)
@@ -121,15 +121,15 @@ def test_short_chains_at_a_small_lam_take_few_steps():
     assert result.n_iter < 1000
 
 
-def test_bad_settings_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(ValueError, match="at least one"):
         Fallback(())
     with pytest.raises(ValueError, match="tol"):
         Fallback((Bundle(),), tol=0.0)
 
 
-# ---------------------------------------------------------------- what the driver promises beside it
-def test_nothing_is_worse_than_w_0():
+# ---------------------------------------------------------------- other guarantees of the driver
+def test_no_result_is_worse_than_w0():
     @dataclass(frozen=True)
     class Far:
         def iterates(self, obj, w0):
@@ -154,7 +154,7 @@ def test_a_sample_of_one_class_does_not_end_the_run():
         assert minimize(J, Newton() if isinstance(loss, Logistic) else None).status == "converged"
 
 
-def test_the_absolute_tolerance_counts_where_j_all_but_vanishes():
+def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * 1e6
     y = np.where(X[:, 0] > 0, 1.0, -1.0)

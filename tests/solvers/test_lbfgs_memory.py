@@ -1,4 +1,4 @@
-"""The model of L-BFGS on inner products: the two-loop recursion itself, whatever is added or saved."""
+"""The inner-product form of L-BFGS equals the two-loop recursion, also after updates and restores."""
 
 import numpy as np
 import pytest
@@ -14,29 +14,29 @@ def square(rng, dim):
 
 @pytest.mark.parametrize("memory", [1, 3, 20])
 @pytest.mark.parametrize("every", [1, 2])
-def test_directions_are_those_of_the_two_loop_recursion(memory, every):
+def test_directions_equal_the_two_loop_recursion(memory, every):
     rng = np.random.default_rng(memory)
-    H, pairs, kept = square(rng, 7), LbfgsMemory(memory, np.zeros(7)), []
+    H, pairs, recent = square(rng, 7), LbfgsMemory(memory, np.zeros(7)), []
     for step in range(12):
         s = rng.standard_normal(7)
         pairs.add(s, H @ s)
-        pairs.add(s, -H @ s)  # says nothing of a convex function
-        kept = [*kept, (s, H @ s)][-memory:]
-        if step % every == 0:  # a direction need not follow each step
+        pairs.add(s, -H @ s)  # violates the curvature condition
+        recent = [*recent, (s, H @ s)][-memory:]
+        if step % every == 0:  # a direction need not be computed in each step
             g = rng.standard_normal(7)
-            np.testing.assert_allclose(pairs.direction(g), two_loop(kept, g), rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(pairs.direction(g), two_loop(recent, g), rtol=1e-9, atol=1e-11)
     assert len(pairs) == min(memory, 12)
 
 
-def test_what_is_saved_gives_the_same_directions_and_stays_as_it_is():
+def test_saved_pairs_give_the_same_directions_and_are_unchanged():
     rng = np.random.default_rng(0)
     H, pairs, g = square(rng, 5), LbfgsMemory(4, np.zeros(5)), rng.standard_normal(5)
     steps = rng.standard_normal((7, 5))
     for s in steps[:6]:
         pairs.add(s, H @ s)
     slots, expected = tuple(pairs.slots), pairs.direction(g)
-    pairs.add(steps[6], H @ steps[6])  # the next step is under way when the last iterate is saved
+    pairs.add(steps[6], H @ steps[6])  # the next step may have begun when the last iterate is saved
     state = pairs.state(slots)
     for inner in (state["inner"], None):
-        again = LbfgsMemory.from_arrays(4, np.zeros(5), state["S"], state["Y"], inner)
-        np.testing.assert_allclose(again.direction(g), expected, rtol=1e-10)
+        restored = LbfgsMemory.from_arrays(4, np.zeros(5), state["S"], state["Y"], inner)
+        np.testing.assert_allclose(restored.direction(g), expected, rtol=1e-10)

@@ -1,4 +1,4 @@
-"""Solvers for smooth losses and any regularizer, wherever the data are: ProximalGradient and OwlQn."""
+"""Solvers for smooth losses with any regularizer, for local and remote data: ProximalGradient and OwlQn."""
 
 from itertools import islice, pairwise
 
@@ -40,10 +40,10 @@ OTHERS = [Box(L1(W), -1.0, 1.0), Box(Elastic(0.2), -0.5, 0.3), QNorm(1.5, 2.0), 
 BOTH = [ProximalGradient(), OwlQn()]
 
 
-def objective(loss, reg, lam=0.02, intercept=False, **where):
+def objective(loss, reg, lam=0.02, intercept=False, **settings):
     X, y, weights = problem(loss)
     return Objective(
-        linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept, **where), reg, lam
+        linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept, **settings), reg, lam
     )
 
 
@@ -74,8 +74,8 @@ def test_contract():
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 @pytest.mark.parametrize("reg", [L1(), Elastic(0.3)], ids=repr)
-def test_iterates_are_what_they_say(solver, reg):
-    """The value is J(w), which never rises; the cut lies below R; a saved run goes on as it did."""
+def test_iterates_are_valid(solver, reg):
+    """The value is J(w) and never increases, the cut lies below R, and a saved run continues as before."""
     J = objective(Logistic(), reg, intercept=True)
     rng = np.random.default_rng(0)
     points = rng.standard_normal((50, 4)) * rng.exponential(3, (50, 1))
@@ -86,14 +86,14 @@ def test_iterates_are_what_they_say(solver, reg):
     assert all(b.value <= a.value * (1 + 1e-12) for a, b in pairwise(steps))
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(solver.resume(J, saved))
-        np.testing.assert_array_equal(again.w, after.w)
-        assert again.value == after.value
+        resumed = next(solver.resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, after.w)
+        assert resumed.value == after.value
 
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 def test_the_weights_are_sparse(solver):
-    """And zeros are zeros, not small numbers."""
+    """Zeros are exact, not small numbers."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 200))
     y = np.sign(X[:, :3].sum(axis=1))
@@ -107,8 +107,8 @@ def test_the_weights_are_sparse(solver):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_the_steepest_descent_is_the_least_slope(seed):
-    """By brute force: no direction of the same length has a lower one-sided slope of g @ w + l |w|_1."""
+def test_the_direction_of_steepest_descent_has_the_smallest_slope(seed):
+    """By brute force: no direction of the same length has a smaller one-sided slope of g @ w + l |w|_1."""
     rng = np.random.default_rng(seed)
     w, g, l1 = rng.integers(-1, 2, 5).astype(float), rng.standard_normal(5), rng.uniform(0, 1, 5)
     orthant = Orthant.from_point(w, g, l1)
@@ -126,29 +126,29 @@ def test_the_steepest_descent_is_the_least_slope(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 def test_data_in_other_processes(solver):
-    """Workers hold the rows: the same weights come out."""
-    elsewhere = {"executor": Processes(n_workers=2), "n_shards": 3}
+    """Rows in worker processes give the same weights."""
+    remote = {"executor": Processes(n_workers=2), "n_shards": 3}
     for intercept in (False, True):
-        here, there = (
-            minimize(objective(Huber(), Elastic(0.3), intercept=intercept, **where), solver, tol=1e-8)
-            for where in ({}, elsewhere)
+        local_result, remote_result = (
+            minimize(objective(Huber(), Elastic(0.3), intercept=intercept, **settings), solver, tol=1e-8)
+            for settings in ({}, remote)
         )
-        np.testing.assert_allclose(here.w, there.w, atol=1e-6)
+        np.testing.assert_allclose(local_result.w, remote_result.w, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 def test_data_of_another_library(solver):
-    """Everything stays in it, and the same weights come out."""
+    """All arrays stay in that library, and the weights agree."""
     torch = pytest.importorskip("torch")
     X, y, _ = problem(Huber())
     for reg in (L1(), Elastic(0.3, W)):
         for intercept in (False, True):
-            here, there = (
+            numpy_objective, torch_objective = (
                 Objective(linear_risk(A, y, Huber(), fit_intercept=intercept), reg, 0.02)
                 for A in (X, torch.tensor(X))
             )
-            one = minimize(here, solver, tol=1e-8)
-            two = minimize(there, solver, torch.zeros(4, dtype=torch.float64), tol=1e-8)
+            one = minimize(numpy_objective, solver, tol=1e-8)
+            two = minimize(torch_objective, solver, torch.zeros(4, dtype=torch.float64), tol=1e-8)
             assert isinstance(two.w, torch.Tensor)
             assert two.status == "converged"
             np.testing.assert_allclose(one.w, two.w.numpy(), atol=1e-5)
@@ -157,7 +157,7 @@ def test_data_of_another_library(solver):
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.floats(-3, 3), st.sampled_from(BOTH))
 def test_any_scale(seed, log_scale, solver):
-    """Data in any unit, lam weak or strong: the certified gap is reached."""
+    """Data in any unit and lam weak or strong: the certified gap is reached."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((20, 3)) * 10.0**log_scale
     y = np.where(rng.random(20) > 0.5, 1.0, -1.0)
@@ -168,8 +168,8 @@ def test_any_scale(seed, log_scale, solver):
 
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
-def test_exponentials_far_out(solver):
-    """A start from which the first step overflows everything."""
+def test_exponentials_that_overflow(solver):
+    """A start from which the first step overflows."""
     X, y, _ = problem(Exponential())
     J = Objective(linear_risk(10 * X, y, Exponential()), Elastic(0.1), 0.1)
     result = minimize(J, solver, np.full(4, -1.0), tol=1e-6, max_iter=5000)
@@ -178,17 +178,17 @@ def test_exponentials_far_out(solver):
 
 
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
-def test_at_the_minimum_already(solver):
-    """With a lam so large that zero is best, and a risk that is zero."""
+def test_a_start_at_the_minimum(solver):
+    """With lam so large that zero is optimal, and with a risk of zero."""
     J = objective(Squared(), L1(), lam=1e3)
     result = minimize(J, solver, tol=1e-9)
     assert (result.status, result.n_iter) == ("converged", 1)
     assert not result.w.any()
-    none = Objective(linear_risk(np.eye(4), np.zeros(4), Squared()), L1(), 1.0)
-    assert minimize(none, solver, tol=1e-6).value == 0
+    zero_risk = Objective(linear_risk(np.eye(4), np.zeros(4), Squared()), L1(), 1.0)
+    assert minimize(zero_risk, solver, tol=1e-6).value == 0
 
 
-def test_refusals_say_what_to_use_instead():
+def test_errors_name_an_alternative():
     for solver in BOTH:
         with pytest.raises(TypeError, match=r"needs a smooth loss, and Hinge\(.*\) is not: use Bundle"):
             minimize(objective(Hinge(), L1()), solver)
@@ -199,7 +199,7 @@ def test_refusals_say_what_to_use_instead():
         OwlQn(memory=0)
 
 
-def test_a_risk_of_ones_own_may_be_smooth():
+def test_a_user_risk_may_be_smooth():
     class Own:
         dim = 2
 
@@ -213,10 +213,10 @@ def test_a_risk_of_ones_own_may_be_smooth():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
-@pytest.mark.parametrize("part", [0.3, 0.03, 0.003])
+@pytest.mark.parametrize("fraction", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_sparse_classification_to_six_digits(solver, part, intercept):
-    """Wide, correlated, and of badly scaled columns."""
+def test_sparse_classification_to_six_digits(solver, fraction, intercept):
+    """Wide, correlated and badly scaled columns."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((200, 10)) @ rng.standard_normal((10, 300)) + 0.5 * rng.standard_normal(
         (200, 300)
@@ -224,6 +224,6 @@ def test_sparse_classification_to_six_digits(solver, part, intercept):
     X *= rng.uniform(0.1, 3, 300)
     y = np.where(X[:, :5].sum(axis=1) + rng.standard_normal(200) > 0, 1.0, -1.0)
     risk = linear_risk(X, y, Logistic(), fit_intercept=intercept)
-    lam = part * np.abs(risk(np.zeros(300))[1]).max()
+    lam = fraction * np.abs(risk(np.zeros(300))[1]).max()
     result = minimize(Objective(risk, L1(), lam), solver, tol=1e-6, max_iter=50_000)
     assert result.status == "converged"

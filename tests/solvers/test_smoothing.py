@@ -1,4 +1,4 @@
-"""Smoothed losses against quadratic programs, and smoothing as a solver: what it proves is true."""
+"""Smoothed losses against quadratic programs, and smoothing as a solver with valid certificates."""
 
 import functools
 from dataclasses import dataclass
@@ -71,8 +71,8 @@ def draw(loss, n, seed):
 
 
 # ---------------------------------------------------------------- the maximum over multipliers
-def program(loss, z, y, c, mu, centre=None):
-    """The smoothed loss by Clarabel, over its multipliers."""
+def program(loss, z, y, c, mu, center=None):
+    """The smoothed loss by Clarabel, as a maximum over its multipliers."""
     n = len(z)
     if isinstance(loss, RocArea | Ordinal):
         i, j = np.nonzero(y[:, None] > y)
@@ -84,11 +84,11 @@ def program(loss, z, y, c, mu, centre=None):
         return solved(goal, [beta >= 0, beta <= 1])
     if isinstance(loss, Prbep):
         beta, positive = cp.Variable(n), (y > 0).astype(float)
-        start = np.zeros(n) if centre is None else -n / 2 * y * centre
+        start = np.zeros(n) if center is None else -n / 2 * y * center
         goal = positive @ beta / positive.sum() - 2 / n * (y * z) @ beta
         limits = [beta >= 0, beta <= 1, positive @ beta == (1 - positive) @ beta]
         return solved(goal - mu / n * cp.sum_squares(beta - start), limits)
-    u, start = cp.Variable(n), np.zeros(n) if centre is None else centre / c
+    u, start = cp.Variable(n), np.zeros(n) if center is None else center / c
     lower, upper, conjugate = {
         Hinge: lambda: (
             np.where(y > 0, -1.0, 0.0),
@@ -109,9 +109,9 @@ def program(loss, z, y, c, mu, centre=None):
 
 
 def solved(goal, limits):
-    known = cp.Problem(cp.Maximize(goal), limits)
-    known.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
-    return float(known.value)
+    problem = cp.Problem(cp.Maximize(goal), limits)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return float(problem.value)
 
 
 @pytest.mark.parametrize("mu", [0.02, 0.5])
@@ -123,37 +123,37 @@ def test_smoothed_losses_are_the_maximum_over_their_multipliers(loss, mu):
         assert value == pytest.approx(program(loss, z, y, c, mu), abs=1e-8)
         if isinstance(loss, RocArea | Ordinal):
             continue
-        centre = smoothed_value_grad(loss, z + np.cos(np.arange(n)), y, c, mu)[1]
-        value, _, _ = smoothed_value_grad(loss, z, y, c, mu, centre)
-        assert value == pytest.approx(program(loss, z, y, c, mu, centre), abs=1e-8)
+        center = smoothed_value_grad(loss, z + np.cos(np.arange(n)), y, c, mu)[1]
+        value, _, _ = smoothed_value_grad(loss, z, y, c, mu, center)
+        assert value == pytest.approx(program(loss, z, y, c, mu, center), abs=1e-8)
 
 
 @each_kind
-def test_smoothed_losses_are_that_close(loss):
-    """l - mu D <= l_mu <= l, D the largest half square of multipliers: 1/2, or 2 min(n+, n-) / n of PRBEP."""
+def test_smoothed_losses_are_close_to_the_loss(loss):
+    """l - mu D <= l_mu <= l, with D the largest half square of multipliers."""
     for seed in range(20):
         z, y, c = draw(loss, 30, seed)
         D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, Prbep) else 0.5
-        true, _ = loss.value_grad(z, y, c)
+        unsmoothed, _ = loss.value_grad(z, y, c)
         for mu in (1e-8, 1e-3, 0.3, 10.0):
-            value, _, lift = smoothed_value_grad(loss, z, y, c, mu)
-            assert true - mu * D - 1e-12 <= value <= true + 1e-12
-            assert -1e-15 <= lift <= mu * D + 1e-12
+            value, _, offset = smoothed_value_grad(loss, z, y, c, mu)
+            assert unsmoothed - mu * D - 1e-12 <= value <= unsmoothed + 1e-12
+            assert -1e-15 <= offset <= mu * D + 1e-12
 
 
 @each_kind
-def test_the_smoothed_gradient_changes_slowly(loss):
-    """By the size of the step over mu: what a smooth solver counts on."""
+def test_the_smoothed_gradient_is_lipschitz(loss):
+    """With a constant proportional to 1 / mu, which smooth solvers rely on."""
     rng = np.random.default_rng(0)
     for seed in range(10):
         z, y, c = draw(loss, 25, seed)
         for mu in (0.01, 1.0):
             u = z + 10.0 ** rng.uniform(-4, 0) * rng.standard_normal(25)
-            one, two = (smoothed_value_grad(loss, at, y, c, mu)[1] for at in (z, u))
+            one, two = (smoothed_value_grad(loss, scores, y, c, mu)[1] for scores in (z, u))
             assert np.abs(two - one).sum() <= 4 * np.abs(u - z).max() / mu + 1e-12
 
 
-def test_a_zero_square_is_refused():
+def test_a_zero_mu_is_refused():
     with pytest.raises(ValueError, match="Smoothed needs mu > 0, not 0"):
         Smoothed(Hinge(), 0.0)
     with pytest.raises(UnsupportedProblem, match=r"cannot be smoothed.*use Bundle"):
@@ -162,20 +162,20 @@ def test_a_zero_square_is_refused():
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Prbep(), Hinge(), Absolute()], ids=repr)
-def test_torch_smooths_the_same(loss):
+def test_torch_agrees(loss):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss, 40, 3)
-    value, dz, lift = smoothed_value_grad(loss, z, y, c, 0.2)
+    value, dz, offset = smoothed_value_grad(loss, z, y, c, 0.2)
     for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        there = smoothed_value_grad(loss, *(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
-        assert there[1].dtype == dtype
-        assert float(there[0]) == pytest.approx(float(value), rel=tol)
-        assert float(there[2]) == pytest.approx(float(lift), rel=tol)
-        np.testing.assert_allclose(there[1].numpy(), dz, atol=tol)
+        result = smoothed_value_grad(loss, *(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
+        assert result[1].dtype == dtype
+        assert float(result[0]) == pytest.approx(float(value), rel=tol)
+        assert float(result[2]) == pytest.approx(float(offset), rel=tol)
+        np.testing.assert_allclose(result[1].numpy(), dz, atol=tol)
 
 
 @pytest.mark.parametrize("spread", [1e-8, 1.0, 1e8])
-def test_the_root_of_the_break_even_point_is_found_wherever_it_is(spread):
+def test_the_multiplier_of_the_break_even_point_is_found(spread):
     rng = np.random.default_rng(4)
     for n, positives in ((2, 1), (50, 1), (50, 49), (500, 30)):
         y = rng.permutation(np.where(np.arange(n) < positives, 1.0, -1.0))
@@ -186,12 +186,12 @@ def test_the_root_of_the_break_even_point_is_found_wherever_it_is(spread):
             assert np.all(beta >= 0)
             assert np.all(beta <= 1)
             assert np.sum(beta[y > 0]) == pytest.approx(np.sum(beta[y < 0]), rel=1e-12)
-            true, _ = Prbep().value_grad(z, y, np.full(n, 1 / n))
+            unsmoothed, _ = Prbep().value_grad(z, y, np.full(n, 1 / n))
             rounding = 1e-12 * (1 + np.abs(z).max())
-            assert true - mu - rounding <= value <= true + rounding
+            assert unsmoothed - mu - rounding <= value <= unsmoothed + rounding
 
 
-# ---------------------------------------------------------------- the risk that solvers see
+# ---------------------------------------------------------------- the smoothed risk
 def data(n=60, p=4, seed=0, loss=None):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p))
@@ -205,40 +205,40 @@ def data(n=60, p=4, seed=0, loss=None):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @each_kind
-def test_cuts_of_the_softened_risk_are_cuts_of_the_true_one(loss, intercept):
+def test_cuts_of_the_smoothed_risk_are_cuts_of_the_risk(loss, intercept):
     X, y = data(loss=loss)
     risk = linear_risk(X, y, loss, fit_intercept=intercept)
     rng = np.random.default_rng(1)
     for mu in (1e-3, 0.5):
-        view = SmoothedRisk(risk, mu)
+        smoothed = SmoothedRisk(risk, mu)
         for scale in (0.1, 3.0):
             w = scale * rng.standard_normal(4)
-            value, grad, slip = view.evaluate(w)
-            cut = view.cut(w)
-            true = risk(w)[0]
-            assert view.unsmoothed_value(w) == pytest.approx(true, rel=1e-11, abs=1e-12)
-            assert value <= true + 1e-11
-            assert slip <= 1e-12 + 1e-11 * abs(true)
-            assert cut.a @ w + cut.b <= true + 1e-11
+            value, grad, inexactness = smoothed.evaluate(w)
+            cut = smoothed.cut(w)
+            unsmoothed = risk(w)[0]
+            assert smoothed.unsmoothed_value(w) == pytest.approx(unsmoothed, rel=1e-11, abs=1e-12)
+            assert value <= unsmoothed + 1e-11
+            assert inexactness <= 1e-12 + 1e-11 * abs(unsmoothed)
+            assert cut.a @ w + cut.b <= unsmoothed + 1e-11
             for _ in range(20):
                 v = w + rng.standard_normal(4) * rng.choice([1e-3, 1.0, 30.0])
-                there = risk(v)[0]
-                assert cut.a @ v + cut.b <= there + 1e-10 * (1 + there)
+                risk_at_v = risk(v)[0]
+                assert cut.a @ v + cut.b <= risk_at_v + 1e-10 * (1 + risk_at_v)
             h, d = 1e-6, rng.standard_normal(4)
-            slope = (view(w + h * d)[0] - view(w - h * d)[0]) / (2 * h)
+            slope = (smoothed(w + h * d)[0] - smoothed(w - h * d)[0]) / (2 * h)
             assert slope == pytest.approx(grad @ d, abs=1e-6 + h / mu)
 
 
 @dataclass(frozen=True)
-class Misbent(RocArea):
+class WrongHessian(RocArea):
     def hessian(self, z, y, c, mu):
-        found = super().hessian(z, y, c, mu)
-        return found._replace(diagonal=1.01 * found.diagonal)
+        correct = super().hessian(z, y, c, mu)
+        return correct._replace(diagonal=1.01 * correct.diagonal)
 
 
-def test_the_contract_looks_at_second_derivatives():
+def test_the_contract_checks_second_derivatives():
     with pytest.raises(AssertionError, match="hessian is not what differences of gradients give"):
-        check_loss(Misbent())
+        check_loss(WrongHessian())
 
 
 # ---------------------------------------------------------------- the solver
@@ -253,14 +253,14 @@ def test_contract_of_other_settings(solver):
 
 
 @functools.cache
-def known(loss, reg, lam, intercept):
+def reference_optimum(loss, reg, lam, intercept):
     X, y = data(24, loss=loss)
     return optimum(loss, reg, X, y, None, lam, intercept)
 
 
 def check_fit(loss, reg, solver, intercept=False, lam=0.05, tol=1e-6):
     X, y = data(24, loss=loss)
-    best = known(loss, reg, lam, intercept)
+    best = reference_optimum(loss, reg, lam, intercept)
     J = Objective(linear_risk(X, y, loss, fit_intercept=intercept), reg, lam)
     result = minimize(J, solver, tol=tol)
     assert result.status == "converged"
@@ -273,7 +273,7 @@ def check_fit(loss, reg, solver, intercept=False, lam=0.05, tol=1e-6):
 
 
 @each_kind
-def test_the_certified_gap_holds_the_optimum(loss):
+def test_the_certified_gap_contains_the_optimum(loss):
     check_fit(loss, L2(), Smoothing())
 
 
@@ -288,24 +288,26 @@ def test_with_an_intercept(loss):
     [(L1(), ProximalGradient()), (L1(), OwlQn()), (Elastic(0.3), OwlQn()), (L2(), ProximalGradient())],
     ids=repr,
 )
-def test_with_regularizers_that_have_kinks(loss, reg, inner):
-    # proximal steps are slow where the loss is flat between kinks, and the driver has no patience with them
+def test_with_nonsmooth_regularizers(loss, reg, inner):
+    # proximal steps are slow where the loss is linear between breakpoints, and the driver may stop them
     check_fit(loss, reg, Smoothing(inner), tol=1e-3 if (reg, inner) == (L1(), ProximalGradient()) else 1e-4)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_what_a_cut_is_lifted_by_is_no_rounding(intercept):
+def test_the_minorant_offset_is_not_taken_for_rounding(intercept):
     X, y = data(24, loss=Hinge())
-    soft = SmoothedRisk(linear_risk(X, y, Hinge(), fit_intercept=intercept), 0.5)
-    J, w = Objective(soft, L1(), 0.05), np.full(4, 0.1)
-    here = J(w)
-    assert risk_uncertainty(J, w, here) <= 1e-11
-    assert soft.minorant_offset(w) == pytest.approx(here[2].a @ w + here[2].b - soft(w)[0], abs=1e-11)
-    assert soft.minorant_offset(w) > 0.01
+    smoothed = SmoothedRisk(linear_risk(X, y, Hinge(), fit_intercept=intercept), 0.5)
+    J, w = Objective(smoothed, L1(), 0.05), np.full(4, 0.1)
+    evaluation = J(w)
+    assert risk_uncertainty(J, w, evaluation) <= 1e-11
+    assert smoothed.minorant_offset(w) == pytest.approx(
+        evaluation[2].a @ w + evaluation[2].b - smoothed(w)[0], abs=1e-11
+    )
+    assert smoothed.minorant_offset(w) > 0.01
 
 
 def test_proximal_steps_reach_the_smoothed_minimum():
-    """Not where the descent is as small as the lift: that would be taken for rounding."""
+    """They do not stop where the decrease is as small as the minorant offset, as if it were rounding."""
     X, y = data(24, loss=Hinge())
     values = []
     for inner in (ProximalGradient(), OwlQn()):
@@ -316,7 +318,7 @@ def test_proximal_steps_reach_the_smoothed_minimum():
 
 @dataclass(frozen=True)
 class Once:
-    """A solver that stays where it is."""
+    """A solver that stays at its start."""
 
     def iterates(self, obj, w0):
         value, _, cut = obj(w0)
@@ -324,7 +326,7 @@ class Once:
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
-def test_smoothing_ends_before_mu_is_no_number(loss):
+def test_smoothing_ends_before_mu_underflows(loss):
     X, y = data(24, loss=loss)
     J = Objective(linear_risk(X, y, loss), L2(), 0.02)
     mus = [it.info["mu"] for it in islice(Smoothing(Once()).iterates(J, np.full(4, 0.3)), 200)]
@@ -334,8 +336,8 @@ def test_smoothing_ends_before_mu_is_no_number(loss):
 
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal()], ids=repr)
 @pytest.mark.parametrize("solver", [Smoothing(), SemismoothNewton()], ids=repr)
-def test_bounds_are_true_where_mu_is_tiny(loss, solver):
-    """Sums of multipliers are differences of scores over mu: no digit of those may be lost."""
+def test_bounds_are_valid_for_tiny_mu(loss, solver):
+    """Sums of multipliers are differences of scores divided by mu: their digits must not be lost."""
     X, y = data(60, loss=loss)
     J = Objective(linear_risk(100 * X, y, loss), L2(), 1e-3)
     best = minimize(J, Bundle(), tol=1e-12).value
@@ -346,39 +348,39 @@ def test_bounds_are_true_where_mu_is_tiny(loss, solver):
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal(), PairwiseHinge()], ids=repr)
 @pytest.mark.parametrize("mu", [1e-4, 1e-8, 1e-12])
 def test_multipliers_are_exact_for_any_mu(loss, mu):
-    """Scores in groups that are mu apart: many pairs are within reach of mu, and all far from zero."""
+    """Scores in groups with gaps of order mu: many pairs are within mu, and all scores are far from zero."""
     rng = np.random.default_rng(3)
     for _ in range(20):
         y = rng.permutation(np.arange(30) % 2) * 2.0 - 1
         z = 1 + rng.integers(0, 3, 30) + 0.5 * y + 2 * mu * rng.standard_normal(30)
         c = np.full(30, 1 / 30)
         labels = np.column_stack([y, np.zeros(30)]) if isinstance(loss, PairwiseHinge) else y
-        _, dz, lift = loss.smoothed_value_grad(z, labels, c, mu)
+        _, dz, offset = loss.smoothed_value_grad(z, labels, c, mu)
         lead = z[y < 0] - (z[y > 0, None] - 1)
         beta = np.clip(lead / mu, 0.0, 1.0) / lead.size
         np.testing.assert_allclose(dz[y > 0], -beta.sum(axis=1), atol=1e-14)
         np.testing.assert_allclose(dz[y < 0], beta.sum(axis=0), atol=1e-14)
-        assert lift == pytest.approx(0.5 * mu * lead.size * (beta**2).sum(), rel=1e-9)
+        assert offset == pytest.approx(0.5 * mu * lead.size * (beta**2).sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Absolute()], ids=repr)
-def test_a_run_resumes_where_it_was(loss):
+def test_a_run_resumes(loss):
     X, y = data(40, loss=loss)
     J = Objective(linear_risk(X, y, loss), L2(), 0.02)
     steps = list(islice(Smoothing().iterates(J, np.zeros(4)), 25))
-    whole = minimize(J, Smoothing(), tol=1e-7)
-    for it, then in list(pairwise(steps))[::4]:
+    uninterrupted = minimize(J, Smoothing(), tol=1e-7)
+    for it, expected in list(pairwise(steps))[::4]:
         state = {name: np.array(a, copy=True) for name, a in it.state().items()}
         after = list(islice(Smoothing().resume(J, state), 60))
-        if then.info["mu"] == it.info["mu"]:
-            np.testing.assert_allclose(after[0].w, then.w, atol=1e-7)
+        if expected.info["mu"] == it.info["mu"]:
+            np.testing.assert_allclose(after[0].w, expected.w, atol=1e-7)
         assert min(step.info["mu"] for step in after) < it.info["mu"]
-        assert min(step.value for step in after) <= whole.value * (1 + 1e-4)
-        assert all(J.lower(step.cut) <= whole.value * (1 + 1e-12) for step in after)
+        assert min(step.value for step in after) <= uninterrupted.value * (1 + 1e-4)
+        assert all(J.lower(step.cut) <= uninterrupted.value * (1 + 1e-12) for step in after)
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Hinge()], ids=repr)
-def test_all_ways_to_hold_the_rows_give_the_same_fit(loss):
+def test_all_storage_formats_and_executors_give_the_same_fit(loss):
     torch = pytest.importorskip("torch")
     X, y = data()
     fits = {
@@ -388,20 +390,20 @@ def test_all_ways_to_hold_the_rows_give_the_same_fit(loss):
         "threads": linear_risk(X, y, loss, executor=Threads(n_workers=2)),
         "torch": linear_risk(torch.as_tensor(X), y, loss),
     }
-    found = {
+    results = {
         name: minimize(Objective(risk, L2(), 0.02), Smoothing(), tol=1e-6) for name, risk in fits.items()
     }
-    assert {result.status for result in found.values()} == {"converged"}
-    for result in found.values():
-        assert result.value == pytest.approx(found["whole"].value, rel=1e-6)
-        assert result.lower <= found["whole"].value
+    assert {result.status for result in results.values()} == {"converged"}
+    for result in results.values():
+        assert result.value == pytest.approx(results["whole"].value, rel=1e-6)
+        assert result.lower <= results["whole"].value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
 def test_processes_give_the_same_fit(loss):
     X, y = data()
-    here, there = (
+    serial, parallel = (
         minimize(
             Objective(linear_risk(X, y, loss, n_shards=3, executor=executor), L2(), 0.05),
             Smoothing(),
@@ -409,11 +411,11 @@ def test_processes_give_the_same_fit(loss):
         )
         for executor in (None, Processes(n_workers=2))
     )
-    assert there.value == pytest.approx(here.value, rel=1e-12)
-    assert there.lower == pytest.approx(here.lower, rel=1e-12)
+    assert parallel.value == pytest.approx(serial.value, rel=1e-12)
+    assert parallel.lower == pytest.approx(serial.lower, rel=1e-12)
 
 
-def test_mu_falls_only():
+def test_mu_never_increases():
     X, y = data()
     result = minimize(Objective(linear_risk(X, y, RocArea()), L2(), 1e-3), Smoothing(), tol=1e-7)
     mus = [row["mu"] for row in result.trace]
@@ -423,7 +425,7 @@ def test_mu_falls_only():
 
 
 @pytest.mark.parametrize("loss", [FBeta(), FBeta(2.0), PrecisionAtK(3), RecallAtK(5)], ids=repr)
-def test_tables_are_smoothed_too(loss):
+def test_table_losses_are_smoothed_too(loss):
     X, y = data(10)
     y[:3] = 1.0, -1.0, 1.0
     best = optimum(loss, L2(), X, y, None, 0.1, False)
@@ -434,7 +436,7 @@ def test_tables_are_smoothed_too(loss):
 
 
 class Worst:
-    """The largest residual: a loss with kinks and no more than a loss has to have."""
+    """The largest residual: a nonsmooth loss with the required methods only."""
 
     separable = False
 
@@ -447,7 +449,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Own:
-    """A risk that is no linear_risk."""
+    """A risk that was not made by linear_risk."""
 
     dim: int = 2
 
@@ -478,7 +480,7 @@ def test_errors_name_cause_and_remedy(make, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_inner_solver_says_what_it_does_not_take():
+def test_unsupported_inner_solvers_are_refused():
     J = Objective(linear_risk(*data(), RocArea()), L1(), 0.1)
     with pytest.raises(UnsupportedProblem, match=r"Lbfgs needs a smooth regularizer.*use ProximalGradient"):
         minimize(J, Smoothing(Lbfgs()))

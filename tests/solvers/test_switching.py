@@ -1,4 +1,4 @@
-"""One solver that goes on where another falls behind."""
+"""Switching from one solver to another that is faster."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -27,7 +27,7 @@ from riskmin import (
 
 
 def hard(sparse=False):
-    """Many epochs for dual ascent: lam is tiny."""
+    """A problem with many epochs for dual ascent, since lam is tiny."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 5))
     y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
@@ -36,7 +36,7 @@ def hard(sparse=False):
 
 @dataclass(frozen=True)
 class Falls:
-    """A solver whose gap falls by a factor each pass, whatever the problem; its point is always 0."""
+    """A solver whose gap decreases by a factor in each pass, on any problem; its point is always w0."""
 
     factor: float
     rows: int = 1000
@@ -46,23 +46,25 @@ class Falls:
         zero = np.zeros_like(w0)
         for k in range(self.rows):
             obj.count.calls += 1
-            cut = Cut(zero, value * (1 - 0.9 * self.factor**k))  # no cut of the risk, but none asks
+            cut = Cut(
+                zero, value * (1 - 0.9 * self.factor**k)
+            )  # not a cut of the risk, which is not checked here
             yield Iterate(w0, value, cut, {})
 
 
-def switched(solver, obj, most=200):
-    """After how many iterates the second solver takes over; None if it does not."""
-    steps = islice(solver.iterates(obj, np.zeros(obj.risk.dim)), most)
+def switched(solver, obj, max_iterates=200):
+    """The number of iterates before the second solver takes over; None if it does not."""
+    steps = islice(solver.iterates(obj, np.zeros(obj.risk.dim)), max_iterates)
     return next((k for k, it in enumerate(steps) if it.info["solver"] == 2), None)
 
 
-def test_it_changes_where_the_first_stalls_and_not_where_it_falls_fast():
+def test_it_switches_after_a_stall_and_not_during_fast_progress():
     obj = hard()
     stalls = Switching(Falls(0.999), Bundle(), passes_per_digit=8.0)
     assert 2 <= switched(stalls, obj) <= 8
     fast = Switching(Falls(0.1), Bundle(), passes_per_digit=8.0)
     assert switched(fast, obj, 14) is None
-    # 10 passes a digit: worth it for a second solver that takes one, and not for one that takes 100
+    # 10 passes per digit: worth switching to a solver that needs one, but not to one that needs 100
     slow = Falls(10**-0.1)
     assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=1.0), obj) is not None
     assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=100.0), obj, 60) is None
@@ -74,7 +76,7 @@ def test_a_first_solver_that_ends_is_followed_by_the_second():
     assert switched(Switching(Falls(0.1, rows=0), Bundle()), obj) == 0
 
 
-def test_it_gets_to_the_optimum_and_says_nothing_false_on_the_way():
+def test_it_reaches_the_optimum_with_valid_bounds():
     obj = hard()
     best = minimize(obj, Bundle(), tol=1e-8).value
     result = minimize(obj, Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-7), tol=1e-7)
@@ -87,40 +89,40 @@ def test_it_gets_to_the_optimum_and_says_nothing_false_on_the_way():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_bounds_never_fall_after_the_change(sparse):
+def test_bounds_never_decrease_after_the_switch(sparse):
     obj = hard(sparse)
     steps = list(
         islice(Switching(DualGaussSeidel(), SemismoothNewton(), 1e-6).iterates(obj, np.zeros(5)), 20)
     )
-    late = [obj.lower(it.cut) for it in steps if it.info["solver"] == 2]
-    assert len(late) > 3
-    assert np.all(np.diff(late) >= 0)
-    assert late[0] >= max(obj.lower(it.cut) for it in steps if it.info["solver"] == 1)
+    bounds = [obj.lower(it.cut) for it in steps if it.info["solver"] == 2]
+    assert len(bounds) > 3
+    assert np.all(np.diff(bounds) >= 0)
+    assert bounds[0] >= max(obj.lower(it.cut) for it in steps if it.info["solver"] == 1)
 
 
-def test_a_resumed_run_goes_on_across_the_change():
+def test_a_resumed_run_continues_across_the_switch():
     obj = hard()
     solver = Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-6)
     steps = list(islice(solver.iterates(obj, np.zeros(5)), 12))
-    change = next(k for k, it in enumerate(steps) if it.info["solver"] == 2)
-    assert 1 < change < 10
-    for k in (1, change - 1, change, change + 1):
+    switch = next(k for k, it in enumerate(steps) if it.info["solver"] == 2)
+    assert 1 < switch < 10
+    for k in (1, switch - 1, switch, switch + 1):
         state = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
-        again = list(islice(solver.resume(obj, state), len(steps) - k - 1))
-        for one, other in zip(steps[k + 1 :], again, strict=True):
+        resumed = list(islice(solver.resume(obj, state), len(steps) - k - 1))
+        for one, other in zip(steps[k + 1 :], resumed, strict=True):
             assert one.info["solver"] == other.info["solver"]
             assert one.value == pytest.approx(other.value, rel=1e-9)
             assert obj.lower(one.cut) == pytest.approx(obj.lower(other.cut), rel=1e-6, abs=1e-9)
 
 
-def test_a_run_gives_the_same_bits_each_time():
+def test_runs_are_reproducible():
     obj = hard(sparse=True)
     runs = [minimize(obj, Switching(DualGaussSeidel(), SemismoothNewton()), tol=1e-6) for _ in range(2)]
     assert np.array_equal(runs[0].w, runs[1].w)
     assert runs[0].lower == runs[1].lower
 
 
-def test_solvers_without_a_warm_start_or_a_state_will_do():
+def test_solvers_without_a_warm_start_or_a_state():
     X, y, weights = problem(Logistic())
     obj = Objective(linear_risk(X, y, Logistic(), sample_weight=weights), L2(), 0.05)
     result = minimize(

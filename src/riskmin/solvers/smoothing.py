@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
+from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
 from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.problem.intercept.profiled import without_intercept
@@ -29,7 +29,7 @@ SMOOTHING_MU_FLOOR = 1e-25
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class Smoothing(Solver):
     r"""Smoothing (SMS): a smooth solver on a smoothed J, and a certificate for J itself.
 
     A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta|^2` is subtracted
@@ -75,6 +75,7 @@ class Smoothing:
             raise ValueError(f"Smoothing needs c_mu > 0, not {self.c_mu!r}")
         if not callable(getattr(self.inner, "iterates", None)):
             raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
+        object.__setattr__(self, "inner", as_solver(self.inner))
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
@@ -94,8 +95,9 @@ class Smoothing:
         # the remaining arrays are the state of the inner solver
         smoothed.mu, min_mu = (float(mu) for mu in saved.pop("mu"))
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
-        if isinstance(self.inner, Resumable):
-            return self._run(smoothed, smooth, min_mu, self.inner.resume(smooth, saved), w, lambda: saved)
+        steps = self.inner.resume(smooth, saved)
+        if steps is not None:
+            return self._run(smoothed, smooth, min_mu, steps, w, lambda: saved)
         return self._run(smoothed, smooth, min_mu, self.inner.iterates(smooth, w))
 
     def _run(
@@ -123,10 +125,8 @@ class Smoothing:
                 return  # the rest of the gap is rounding
             smoothed.mu *= STAGE_MU_DECREASE
             # the next stage starts from the end of this one
-            if isinstance(self.inner, WarmStartable) and state is not None:
-                steps = self.inner.warm_start(smooth, state(), smooth)
-            else:
-                steps = self.inner.iterates(smooth, w)
+            warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)
+            steps = warm or self.inner.iterates(smooth, w)
 
 
 def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.state_checks import check_state
@@ -42,7 +42,7 @@ class CachesOutputs(Protocol):
 
 
 @dataclass(frozen=True)
-class WorkingSet:
+class WorkingSet(Solver):
     r"""A working-set method that makes few calls of an expensive risk, such as that of a `Structured` model.
 
     The outputs found so far give a lower bound of the risk, :math:`\tilde R \le R`, whose evaluation needs no

@@ -1,4 +1,4 @@
-"""Dual ascent where rows are elsewhere: held to brute force, cvxpy, the run on all rows, and its contract."""
+"""Dual ascent on remote rows: against brute force, cvxpy, the run on all rows, and its contract."""
 
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -56,8 +56,8 @@ each_loss = pytest.mark.parametrize(
 NONE = np.empty(0)
 
 
-class Elsewhere(Executor):
-    """Shards that no solver may look at; their memos may be lost before each call."""
+class RemoteShards(Executor):
+    """Shards that solvers cannot read; their caches may be lost before each call."""
 
     forgets = False
 
@@ -73,31 +73,31 @@ class Elsewhere(Executor):
         return SerialExecutor(self.shards).map(f, *args, each=each)
 
 
-class Forgetful(Elsewhere):
+class ForgetfulShards(RemoteShards):
     forgets = True
 
 
-def elsewhere(loss, lam=0.05, reg=None, n_shards=3, executor=None, data=None, **settings):
+def remote_objective(loss, lam=0.05, reg=None, n_shards=3, executor=None, data=None, **settings):
     X, y, weights = problem(loss) if data is None else data
-    executor = Elsewhere() if executor is None else executor
+    executor = RemoteShards() if executor is None else executor
     risk = linear_risk(X, y, loss, sample_weight=weights, executor=executor, n_shards=n_shards, **settings)
     return Objective(risk, reg or L2(), lam)
 
 
 def bound(obj, cut):
-    """The bound of a cut as it is, not shrunk."""
+    """The lower bound of a cut, without scaling it."""
     return cut.b - obj.lam * obj.reg.conjugate(-cut.a / obj.lam)
 
 
 def dual(obj, u):
-    """The dual objective, from its definition."""
+    """The dual objective, by its definition."""
     (y, c), X = obj.risk.labels, np.vstack([shard.X.X for shard in obj.risk.executor.shards])
     conjugate = conjugate_of(obj.risk.loss, u, y)
     return bound(obj, Cut(X.T @ (c * u), -float(c @ conjugate)))
 
 
 def starts(loss, y, rng):
-    """Dual variables somewhere inside of their bounds: slopes of the loss."""
+    """Feasible dual variables: slopes of the loss."""
     z = 2 * rng.standard_normal((2, len(y)))
     one, two = (loss.value_grad(row, y, np.ones(len(y)))[1] for row in z)
     return 0.7 * one + 0.3 * two
@@ -106,9 +106,9 @@ def starts(loss, y, rng):
 # ---------------------------------------------------------------- a round
 @each_loss
 @pytest.mark.parametrize("weights", [1.0, np.array([0.5, 2.0, 1.0, 3.0])], ids=["plain", "weights"])
-def test_a_round_gains_what_theory_says(loss, weights):
-    """Going sigma / K of the way gains that part of what the shards gained by themselves, at least."""
-    obj, rng = elsewhere(loss, lam=0.02, reg=L2(weights)), np.random.default_rng(1)
+def test_a_round_gains_at_least_what_theory_guarantees(loss, weights):
+    """A step of sigma / K towards the new point gains at least that fraction of the gains of the shards."""
+    obj, rng = remote_objective(loss, lam=0.02, reg=L2(weights)), np.random.default_rng(1)
     (y, c), shards = obj.risk.labels, obj.risk.executor.shards
     u = starts(loss, y, rng)
     X = np.vstack([shard.X.X for shard in shards])
@@ -117,35 +117,35 @@ def test_a_round_gains_what_theory_says(loss, weights):
     for sigma in (1.0, 2.0, 3.0):
         task, gains, new, slope = RoundTask(loss, scale, obj.lam / sigma, 2, 1.0, True, True), [], [], 0.0
         for k, (i, j) in enumerate(pairwise(ends)):
-            found, _, sums = sweep_shard(shards[k], task, w, w, (u[i:j], (0, 1, k)))
-            before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], found))
-            change = X[i:j].T @ (c[i:j] * (found - u[i:j]))
-            bend = 2 * obj.reg.conjugate(change)
-            assert sums.change_sq == pytest.approx(bend, rel=1e-9, abs=1e-15)
+            multipliers, _, sums = sweep_shard(shards[k], task, w, w, (u[i:j], (0, 1, k)))
+            before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], multipliers))
+            change = X[i:j].T @ (c[i:j] * (multipliers - u[i:j]))
+            change_norm_sq = 2 * obj.reg.conjugate(change)
+            assert sums.change_sq == pytest.approx(change_norm_sq, rel=1e-9, abs=1e-15)
             assert sums.offset == pytest.approx(after, rel=1e-12)
-            gains.append(after - before + w @ change - sigma / (2 * obj.lam) * bend)
-            new.append(found)
+            gains.append(after - before + w @ change - sigma / (2 * obj.lam) * change_norm_sq)
+            new.append(multipliers)
             slope = slope + sums.slope
         new = np.concatenate(new)
         assert np.allclose(slope, X.T @ (c * new), rtol=1e-12, atol=1e-15)
         assert min(gains) > 0
-        part = sigma / len(shards)
-        assert dual(obj, u + part * (new - u)) - dual(obj, u) >= part * sum(gains) - 1e-14
+        fraction = sigma / len(shards)
+        assert dual(obj, u + fraction * (new - u)) - dual(obj, u) >= fraction * sum(gains) - 1e-14
 
 
-def test_epochs_of_one_shard_are_those_of_all_rows():
-    """With one shard and sigma = 1 the steps are those of a run on all rows, each the best one."""
-    obj = elsewhere(Hinge(), n_shards=1)
+def test_epochs_of_one_shard_equal_those_on_all_rows():
+    """With one shard and sigma = 1 the steps equal those of a run on all rows, each of them optimal."""
+    obj = remote_objective(Hinge(), n_shards=1)
     (y, c), (shard,) = obj.risk.labels, obj.risk.executor.shards
     task, u, X = RoundTask(Hinge(), NONE, obj.lam, 1, 1.0, False, False), np.zeros(len(y)), shard.X.X
-    found, slopes, sums = sweep_shard(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
+    multipliers, slopes, sums = sweep_shard(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
     w = np.zeros(4)
     for i in np.flatnonzero(c):
         best = u[i] - (y[i] - X[i] @ w) / (c[i] / obj.lam * X[i] @ X[i])
         new = np.clip(best, *sorted((-y[i], 0.0)))
         w -= c[i] / obj.lam * (new - u[i]) * X[i]
         u[i] = new
-    assert np.allclose(found[c > 0], u[c > 0], rtol=1e-10, atol=1e-12)
+    assert np.allclose(multipliers[c > 0], u[c > 0], rtol=1e-10, atol=1e-12)
     value, grad = obj.risk(np.ones(4))
     assert sums.risk == pytest.approx(value)
     assert np.allclose(sums.grad, grad)
@@ -154,10 +154,10 @@ def test_epochs_of_one_shard_are_those_of_all_rows():
 
 # ---------------------------------------------------------------- a run
 @each_loss
-def test_bounds_never_fall_and_cuts_are_cuts(loss):
+def test_bounds_never_decrease_and_cuts_are_valid(loss):
     rng = np.random.default_rng(0)
     for reg in (L2(), L2(np.array([0.5, 2.0, 1.0, 3.0]))):
-        obj = elsewhere(loss, lam=0.01, reg=reg)
+        obj = remote_objective(loss, lam=0.01, reg=reg)
         points = [rng.standard_normal(4) * size for size in (0.1, 1.0, 10.0) for _ in range(5)]
         risks = [obj.risk(v)[0] for v in points]
         steps = list(islice(DualGaussSeidel(local_epochs=1).iterates(obj, np.zeros(4)), 20))
@@ -167,7 +167,7 @@ def test_bounds_never_fall_and_cuts_are_cuts(loss):
             assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
             for v, r in zip(points, risks, strict=True):
                 assert it.cut.a @ v + it.cut.b <= r + 1e-12 * (1 + r)
-            # the dual variables that it stands for bound no less; their weights are of sum one up to rounding
+            # its dual variables give at least this bound; their weights sum to one up to rounding
             assert dual(obj, (1 - 1e-15) * it.state()["u"]) >= bound(obj, it.cut) - 1e-12
 
 
@@ -175,25 +175,29 @@ def test_bounds_never_fall_and_cuts_are_cuts(loss):
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @each_loss
 @pytest.mark.parametrize("n_shards", [1, 7, 30])
-def test_the_optimum_is_that_of_cvxpy(loss, n_shards):
+def test_the_optimum_equals_cvxpys(loss, n_shards):
     X, y, weights = problem(loss)
     for lam in (0.5, 0.005):
-        result = minimize(elsewhere(loss, lam, n_shards=n_shards), DualGaussSeidel(), tol=1e-7, max_iter=3000)
+        result = minimize(
+            remote_objective(loss, lam, n_shards=n_shards), DualGaussSeidel(), tol=1e-7, max_iter=3000
+        )
         assert result.status == "converged"
-        least = optimum(loss, X, y, weights, lam, False)
-        assert np.isnan(least) or result.lower - 1e-7 <= least <= result.value + 1e-7
+        expected = optimum(loss, X, y, weights, lam, False)
+        assert np.isnan(expected) or result.lower - 1e-7 <= expected <= result.value + 1e-7
 
 
 @each_loss
-def test_the_optimum_is_that_of_a_run_on_all_rows(loss):
-    obj = elsewhere(loss)
+def test_the_optimum_equals_that_of_a_run_on_all_rows(loss):
+    obj = remote_objective(loss)
     X, y, weights = problem(loss)
-    here = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), obj.lam)
-    one, other = (minimize(o, DualGaussSeidel(), tol=1e-6) for o in (obj, here))
-    assert one.status == "converged"
-    assert "sigma" in one.trace[-1]
-    assert "sigma" not in other.trace[-1]
-    assert max(one.lower, other.lower) <= min(one.value, other.value) * (1 + 1e-12)
+    local = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), obj.lam)
+    remote_result, local_result = (minimize(o, DualGaussSeidel(), tol=1e-6) for o in (obj, local))
+    assert remote_result.status == "converged"
+    assert "sigma" in remote_result.trace[-1]
+    assert "sigma" not in local_result.trace[-1]
+    assert max(remote_result.lower, local_result.lower) <= min(remote_result.value, local_result.value) * (
+        1 + 1e-12
+    )
 
 
 def same(one, other):
@@ -205,10 +209,10 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
-def test_what_shards_remember_changes_no_bit(loss):
+def test_lost_caches_do_not_change_the_bits(loss):
     runs = []
-    for run in (Elsewhere(), Forgetful(), Threads(n_workers=2)):
-        obj = elsewhere(loss, executor=run)
+    for run in (RemoteShards(), ForgetfulShards(), Threads(n_workers=2)):
+        obj = remote_objective(loss, executor=run)
         obj = Objective(replace(obj.risk, rows=None), L2(), obj.lam)
         runs.append(list(islice(DualGaussSeidel().iterates(obj, np.zeros(4)), 8)))
     assert same(runs[0], runs[1])
@@ -216,14 +220,14 @@ def test_what_shards_remember_changes_no_bit(loss):
 
 
 @slow
-def test_the_same_bits_in_processes():
+def test_processes_give_the_same_bits():
     rng = np.random.default_rng(0)
     X = sp.csr_array(np.where(rng.random((400, 30)) < 0.2, rng.standard_normal((400, 30)), 0.0))
     y = np.where(X @ rng.standard_normal(30) + rng.standard_normal(400) > 0, 1.0, -1.0)
     executor = Processes(n_workers=2)
     for loss in (Hinge(), Logistic()):
         results = []
-        for run in (Elsewhere(), executor):
+        for run in (RemoteShards(), executor):
             risk = linear_risk(X, y, loss, executor=run, n_shards=5)
             steps = DualGaussSeidel().iterates(Objective(risk, L2(), 1e-3), np.zeros(30))
             results.append(list(islice(steps, 12)))
@@ -232,22 +236,25 @@ def test_the_same_bits_in_processes():
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 def test_a_run_is_resumed(loss):
-    obj, solver = elsewhere(loss, lam=0.01), DualGaussSeidel(local_epochs=1)
+    obj, solver = remote_objective(loss, lam=0.01), DualGaussSeidel(local_epochs=1)
     steps = list(islice(solver.iterates(obj, np.ones(4)), 20))
     for k in (0, 1, 14):
         saved = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
         assert same(islice(solver.resume(obj, saved), 4), steps[k + 1 : k + 5])
 
 
-def test_a_run_is_resumed_where_rows_are_held_otherwise():
-    away = elsewhere(Hinge(), lam=0.01)
+def test_a_run_is_resumed_with_rows_moved():
+    remote = remote_objective(Hinge(), lam=0.01)
     X, y, weights = problem(Hinge())
-    here, solver = Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01), DualGaussSeidel()
-    for one, other in ((away, here), (here, away)):
-        last = list(islice(solver.iterates(one, np.zeros(4)), 8))[-1]
-        first = next(solver.resume(other, last.state()))
-        assert other.lower(first.cut) >= one.lower(last.cut) - 1e-12
-    assert minimize(away, solver, tol=1e-8).status == "converged"
+    local, solver = (
+        Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01),
+        DualGaussSeidel(),
+    )
+    for source, target in ((remote, local), (local, remote)):
+        last = list(islice(solver.iterates(source, np.zeros(4)), 8))[-1]
+        first = next(solver.resume(target, last.state()))
+        assert target.lower(first.cut) >= source.lower(last.cut) - 1e-12
+    assert minimize(remote, solver, tol=1e-8).status == "converged"
 
 
 # ---------------------------------------------------------------- rows of all kinds
@@ -259,31 +266,31 @@ def test_a_run_is_resumed_where_rows_are_held_otherwise():
     ],
     ids=["Hinge", "others"],
 )
-def test_rows_of_zeros_empty_shards_and_weights_of_zero(losses):
+def test_zero_rows_empty_shards_and_zero_weights(losses):
     rng = np.random.default_rng(3)
     X = rng.standard_normal((40, 3)) * (rng.random((40, 3)) < 0.5)
     X[10:20] = 0.0
     weights = np.where(np.arange(40) // 5 == 5, 0.0, 1.0 + np.arange(40) % 3)
     for loss in losses:
         y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
-        whole = minimize(Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.03), tol=1e-9)
+        reference = minimize(Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.03), tol=1e-9)
         for data in (X, sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
-            obj = elsewhere(loss, 0.03, n_shards=8, data=(data, y, weights))
-            held = obj.risk.executor
-            none = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], ShardCache())
-            held.shards = [held.shards[0], none, *held.shards[1:]]
+            obj = remote_objective(loss, 0.03, n_shards=8, data=(data, y, weights))
+            executor = obj.risk.executor
+            empty = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], ShardCache())
+            executor.shards = [executor.shards[0], empty, *executor.shards[1:]]
             result = minimize(obj, DualGaussSeidel(), tol=1e-6)
             assert result.status == "converged"
-            assert result.lower <= whole.value * (1 + 1e-9)
-            assert result.value >= whole.lower * (1 - 1e-9)
-    nothing = elsewhere(Hinge(), data=(np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), None), n_shards=2)
-    assert minimize(nothing, DualGaussSeidel(), tol=1e-9).value == 1.0
+            assert result.lower <= reference.value * (1 + 1e-9)
+            assert result.value >= reference.lower * (1 - 1e-9)
+    zeros = remote_objective(Hinge(), data=(np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), None), n_shards=2)
+    assert minimize(zeros, DualGaussSeidel(), tol=1e-9).value == 1.0
 
 
 def test_few_cuts_with_many_rows(monkeypatch):
-    """Where dual variables are many, cuts become one sooner, and it takes longer."""
+    """With many dual variables, cuts are aggregated sooner, and convergence is slower."""
     monkeypatch.setattr(cocoa, "MAX_STORED_DUALS", 1)
-    obj = elsewhere(Hinge(), lam=0.01)
+    obj = remote_objective(Hinge(), lam=0.01)
     run = Cocoa.for_shard(DualGaussSeidel(), obj)
     steps = list(islice(run.start(np.zeros(4)), 60))
     assert len(run.pool.U) == 3
@@ -291,16 +298,16 @@ def test_few_cuts_with_many_rows(monkeypatch):
     assert best * (1 - 1e-3) <= bound(obj, steps[-1].cut) <= best * (1 + 1e-9)
 
 
-# ---------------------------------------------------------------- with others
-def test_it_goes_along_a_path_and_hands_over():
-    obj = elsewhere(Hinge(), n_shards=4)
+# ---------------------------------------------------------------- with other components
+def test_paths_and_switching():
+    obj = remote_objective(Hinge(), n_shards=4)
     lams = [1.0, 0.1, 0.01]
     for result, lam in zip(path(obj.risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-6), lams, strict=True):
         assert result.status == "converged"
         exact = minimize(Objective(obj.risk, L2(), lam), Bundle(), tol=1e-8)
         assert result.value == pytest.approx(exact.value, rel=1e-5)
-    both = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
-    result = minimize(replace(obj, lam=1e-4), both, tol=1e-7)
+    switching = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
+    result = minimize(replace(obj, lam=1e-4), switching, tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
 
@@ -314,8 +321,8 @@ def test_it_goes_along_a_path_and_hands_over():
     ],
     ids=["L1", "Poisson", "intercept"],
 )
-def test_what_it_cannot_do_is_said(loss, reg, settings):
-    obj = elsewhere(loss, reg=reg, **settings)
+def test_unsupported_problems_are_refused(loss, reg, settings):
+    obj = remote_objective(loss, reg=reg, **settings)
     with pytest.raises(UnsupportedProblem, match=r"for remote rows.*: use Auto or Bundle$"):
         DualGaussSeidel().iterates(obj, np.zeros(4))
     assert minimize(obj, tol=1e-2).status == "converged"
@@ -325,4 +332,4 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match="local_epochs must be a whole number >= 1, not 0"):
         DualGaussSeidel(local_epochs=0)
     with pytest.raises(UnsupportedProblem, match="exact steps"):
-        DualGaussSeidel(step="gradient").iterates(elsewhere(Hinge()), np.zeros(4))
+        DualGaussSeidel(step="gradient").iterates(remote_objective(Hinge()), np.zeros(4))

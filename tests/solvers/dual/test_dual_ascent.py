@@ -1,4 +1,4 @@
-"""Dual coordinate ascent by exact steps: held to brute force, cvxpy, LIBLINEAR and its contract."""
+"""Dual coordinate ascent with exact steps: against brute force, cvxpy, LIBLINEAR and its contract."""
 
 from itertools import islice, pairwise
 
@@ -47,42 +47,42 @@ def objective(loss, lam=0.05, reg=None, seed=0, **settings):
 
 
 def dual_value(obj, it):
-    """The bound of the cut as it is, not shrunk."""
+    """The lower bound of the cut, without scaling it."""
     return it.cut.b - obj.lam * obj.reg.conjugate(-it.cut.a / obj.lam)
 
 
 # ---------------------------------------------------------------- one step
-def one_dimensional(loss, y, u, z, bend):
-    """V -> what the step minimizes, by the conjugate of the loss alone."""
+def one_dimensional(loss, y, u, z, curvature):
+    """The function that the step minimizes, by the conjugate of the loss."""
 
     def f(v):
         v = np.atleast_1d(v)
-        return conjugate_of(loss, v, np.full(len(v), y)) - v * z + 0.5 * bend * (v - u) ** 2
+        return conjugate_of(loss, v, np.full(len(v), y)) - v * z + 0.5 * curvature * (v - u) ** 2
 
     return f
 
 
-def exact_step(loss, y, u, z, bend):
-    """The step as the kernels take it."""
+def exact_step(loss, y, u, z, curvature):
+    """The step as computed by the kernels."""
     if isinstance(loss, Logistic):
         a = -y * u
-        s = kernels.logistic_step(y * z, float(np.log(a / (1 - a))), bend)
+        s = kernels.logistic_step(y * z, float(np.log(a / (1 - a))), curvature)
         return -y / (1 + np.exp(-s))
     dual = loss.interval_conjugate(np.array([y]))
     slope = float(dual.shift[0]) - z + dual.square * u
     ends = float(dual.lower[0]), float(dual.upper[0])
-    return kernels.quadratic_step(slope, u, dual.epsilon, 1 / (dual.square + bend), *ends)
+    return kernels.quadratic_step(slope, u, dual.epsilon, 1 / (dual.square + curvature), *ends)
 
 
 @exact_losses
 @settings(max_examples=30, deadline=None)
 @given(
-    part=st.floats(0.001, 0.999),
+    fraction=st.floats(0.001, 0.999),
     label=st.floats(-3, 3),
     z=st.floats(-20, 20),
-    bend=st.floats(1e-3, 1e3),
+    curvature=st.floats(1e-3, 1e3),
 )
-def test_the_step_is_the_best_one(loss, part, label, z, bend):
+def test_the_step_is_optimal(loss, fraction, label, z, curvature):
     y = float(np.sign(label) or 1.0) if loss.task == "classification" else label
     ends = (
         loss.conjugate_domain(np.array([y]))
@@ -90,38 +90,38 @@ def test_the_step_is_the_best_one(loss, part, label, z, bend):
         else loss.interval_conjugate(np.array([y]))[:2]
     )
     lower, upper = (float(np.clip(end[0], -30, 30)) for end in ends)
-    u = lower + part * (upper - lower)
-    f = one_dimensional(loss, y, u, z, bend)
-    v = exact_step(loss, y, u, z, bend)
-    least = f(v)[0]
-    assert np.isfinite(least)
+    u = lower + fraction * (upper - lower)
+    f = one_dimensional(loss, y, u, z, curvature)
+    v = exact_step(loss, y, u, z, curvature)
+    minimum = f(v)[0]
+    assert np.isfinite(minimum)
     others = np.concatenate(
         [np.linspace(lower, upper, 2001), [0.0, u], v + np.array([-1e-3, 1e-3, -1e-6, 1e-6])]
     )
-    assert least <= f(others).min() + 1e-11 * (1 + abs(least))
+    assert minimum <= f(others).min() + 1e-11 * (1 + abs(minimum))
 
 
 @settings(max_examples=300, deadline=None)
-@given(z=st.floats(-800, 800), s=st.floats(-700, 700), bend=st.floats(1e-12, 1e12))
-def test_the_logistic_step_solves_its_equation_far_out(z, s, bend):
-    """S + z + bend (a(s) - a(s0)) changes its sign within rounding of the s that is found."""
-    found = kernels.logistic_step(z, s, bend)
-    slack = 1e-9 * (1 + abs(found))
+@given(z=st.floats(-800, 800), s=st.floats(-700, 700), curvature=st.floats(1e-12, 1e12))
+def test_the_logistic_step_solves_its_equation_for_extreme_values(z, s, curvature):
+    """s + z + curvature (a(s) - a(s0)) changes its sign within rounding of the root."""
+    root = kernels.logistic_step(z, s, curvature)
+    slack = 1e-9 * (1 + abs(root))
 
     def f(t):
         rise = 0.5 * (np.tanh(t / 2) - np.tanh(s / 2))
-        return t + z + bend * rise
+        return t + z + curvature * rise
 
-    size = 1e-15 * bend + 1e-13 * (abs(found) + abs(z))  # of rounding in f
-    assert f(found - slack) <= size
-    assert f(found + slack) >= -size
+    size = 1e-15 * curvature + 1e-13 * (abs(root) + abs(z))  # rounding error of f
+    assert f(root - slack) <= size
+    assert f(root + slack) >= -size
 
 
 @settings(max_examples=300, deadline=None)
 @given(z=st.floats(-30, 30), a=st.floats(1e-6, 1 - 1e-6), kappa=st.floats(1e-3, 1e4))
-@example(z=4.98, a=0.308, kappa=25.9)  # where Newton's method, not held back, goes to and fro
+@example(z=4.98, a=0.308, kappa=25.9)  # where undamped Newton steps oscillate
 def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
-    """That of gradient steps: the least of l*(t) - z t + kappa (t - u)^2 / 2, by its slope at log-odds b."""
+    """Of gradient steps: the minimum of l*(t) - z t + kappa (t - u)^2 / 2, by the sign of its slope."""
     row, shape = np.array([-1.0, 0.0, 0.0, -1.0]), np.array([0.0, 0.0, 2.0])
     new = -conjugate_loops.proximal_step(-a, z, kappa, 2, row, shape)
     slack = 1e-9 * new * (1 - new) + 1e-15
@@ -135,17 +135,17 @@ def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
 
 # ---------------------------------------------------------------- a run
 @exact_losses
-def test_the_dual_never_falls(loss):
+def test_the_dual_never_decreases(loss):
     obj = objective(loss, lam=0.01)
     for settings_ in ({}, {"shrink": False, "shuffle": False}):
         steps = islice(DualGaussSeidel(**settings_).iterates(obj, np.zeros(4)), 12)
-        values = [dual_value(obj, it) for it in steps][1:]  # the first is before it is scaled
+        values = [dual_value(obj, it) for it in steps][1:]  # the first bound precedes the scaling
         assert all(b >= a - 1e-13 * (1 + abs(a)) for a, b in pairwise(values))
 
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @exact_losses
-def test_the_optimum_is_that_of_cvxpy(loss):
+def test_the_optimum_equals_cvxpys(loss):
     X, y, weights = problem(loss)
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.05)
     result = minimize(obj, DualGaussSeidel(), tol=1e-8, max_iter=300)
@@ -157,19 +157,19 @@ def test_the_optimum_is_that_of_cvxpy(loss):
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @pytest.mark.parametrize("loss", SMALL, ids=repr)
-def test_each_feature_has_its_own_strength(loss):
+def test_each_feature_may_have_its_own_weight(loss):
     m = np.array([0.5, 1.0, 2.0, 8.0])
     X, y, weights = problem(loss)
     for data in (X, sp.csr_array(X)):
         obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(weights=m), 0.05)
         result = minimize(obj, DualGaussSeidel(), tol=1e-9)
-        best = optimum(loss, X / np.sqrt(m), y, weights, 0.05, False)  # the same, in other units
+        best = optimum(loss, X / np.sqrt(m), y, weights, 0.05, False)  # the same problem in other units
         assert result.status == "converged"
         assert result.value == pytest.approx(best, rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), EpsilonInsensitive(0.2, power=2)], ids=repr)
-def test_it_takes_rows_however_they_are_stored(loss):
+def test_all_storage_formats_agree(loss):
     X, y, weights = problem(loss, n=50, p=6)
     X[np.abs(X) < 0.7] = 0.0
     X[3] = 0.0  # an empty row
@@ -187,14 +187,14 @@ def test_it_takes_rows_however_they_are_stored(loss):
     assert values[-2:] == pytest.approx(values[:1] * 2, rel=1e-6)
 
 
-def test_empty_rows_and_rows_without_weight_keep_the_cut_exact():
+def test_empty_rows_and_rows_of_zero_weight_keep_the_cut_exact():
     X = np.array([[1.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
     obj = Objective(linear_risk(X, [1.0, 1.0, -1.0], Hinge(), sample_weight=[1, 1, 0]), L2(), 0.1)
     result = minimize(obj, DualGaussSeidel(), tol=1e-12)
     assert result.status == "converged"
-    assert result.value == pytest.approx(0.5 + 0.05 / 5)  # w = (1, 2) / 5 meets the margin of the first
-    nothing = Objective(linear_risk(np.zeros((2, 1)), [1.0, -1.0], Hinge()), L2(), 0.1)
-    assert minimize(nothing, DualGaussSeidel(), tol=1e-12).value == 1.0
+    assert result.value == pytest.approx(0.5 + 0.05 / 5)  # w = (1, 2) / 5 reaches the margin of the first row
+    zeros = Objective(linear_risk(np.zeros((2, 1)), [1.0, -1.0], Hinge()), L2(), 0.1)
+    assert minimize(zeros, DualGaussSeidel(), tol=1e-12).value == 1.0
 
 
 @pytest.mark.parametrize("loss", SMALL, ids=repr)
@@ -209,21 +209,21 @@ def test_cuts_lie_below_the_risk(loss):
 
 
 @pytest.mark.parametrize("loss", SMALL, ids=repr)
-def test_a_check_of_sparse_rows_is_an_oracle_call(loss):
-    """Unsorted columns, an empty row, weights, and enough sweeps for means: J and the cut are as they say."""
+def test_a_check_of_sparse_rows_equals_an_oracle_call(loss):
+    """With unsorted columns, an empty row, weights, and enough sweeps for means, J and the cut are exact."""
     X, y, weights = problem(loss, n=60, p=6)
     X[np.abs(X) < 0.7] = 0.0
     X[3] = 0.0
     A = sp.csr_array(X)
     for i in range(60):
-        at = slice(A.indptr[i], A.indptr[i + 1])
-        A.indices[at], A.data[at] = A.indices[at][::-1].copy(), A.data[at][::-1].copy()
+        row = slice(A.indptr[i], A.indptr[i + 1])
+        A.indices[row], A.data[row] = A.indices[row][::-1].copy(), A.data[row][::-1].copy()
     A.has_sorted_indices = False
     obj = Objective(linear_risk(A, y, loss, sample_weight=weights), L2(), 1e-4)
     for k, it in enumerate(islice(DualGaussSeidel().iterates(obj, np.zeros(6)), 12)):
         assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
         if k == 0:
-            continue  # what goes on are the slopes at the start, shrunk
+            continue  # the state holds the scaled slopes at the start
         u = it.state()["u"]
         c = obj.risk.rows.c
         np.testing.assert_allclose(it.cut.a, X.T @ (c * u), rtol=1e-9, atol=1e-12)
@@ -242,7 +242,7 @@ def test_damped_steps_reach_the_same_minimum(loss, damping):
 
 
 def test_a_good_start_is_used():
-    """At the minimum of a smooth loss, its slopes there are the best dual variables."""
+    """At the minimum of a smooth loss, its slopes there are the optimal dual variables."""
     for loss in (Logistic(), SquaredHinge(), SmoothedHinge()):
         obj = objective(loss)
         best = minimize(obj, DualGaussSeidel(), tol=1e-11)
@@ -252,7 +252,7 @@ def test_a_good_start_is_used():
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 @pytest.mark.parametrize("shrink", [True, False])
-def test_a_resumed_run_goes_on_bit_for_bit(loss, shrink):
+def test_a_resumed_run_is_bit_equal(loss, shrink):
     rng = np.random.default_rng(0)
     X = sp.random_array((300, 40), density=0.1, rng=rng, format="csr")
     y = np.where(X @ rng.standard_normal(40) > 0.1 * rng.standard_normal(300), 1.0, -1.0)
@@ -270,7 +270,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(loss, shrink):
 
 def test_seeds_and_orders():
     obj = objective(Hinge(), lam=1e-3)
-    first = lambda **how: next(islice(DualGaussSeidel(**how).iterates(obj, np.zeros(4)), 1, 2)).w  # noqa: E731
+    first = lambda **settings: next(islice(DualGaussSeidel(**settings).iterates(obj, np.zeros(4)), 1, 2)).w  # noqa: E731
     assert np.array_equal(first(seed=1), first(seed=1))
     assert not np.array_equal(first(seed=1), first(seed=2))
     assert np.array_equal(first(shuffle=False, seed=1), first(shuffle=False, seed=2))
@@ -279,8 +279,8 @@ def test_seeds_and_orders():
 @pytest.mark.parametrize(
     ("loss", "kind"), [(Hinge(), 3), (SquaredHinge(), 1), (Logistic(), 7), (EpsilonInsensitive(0.1), 13)]
 )
-def test_it_reaches_the_optimum_of_liblinear(loss, kind):
-    """Sparse rows of zeros and ones, as in a9a; scikit-learn carries LIBLINEAR."""
+def test_the_optimum_equals_liblinears(loss, kind):
+    """Sparse rows of zeros and ones, as in a9a; scikit-learn includes LIBLINEAR."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC, LinearSVR
 
@@ -292,12 +292,12 @@ def test_it_reaches_the_optimum_of_liblinear(loss, kind):
     y = z if kind == 13 else np.where(z > 0, 1.0, -1.0)
     lam = 1e-2
     C = 1 / (lam * 400)
-    tight = {"fit_intercept": False, "tol": 1e-9, "max_iter": 1_000_000}
+    options = {"fit_intercept": False, "tol": 1e-9, "max_iter": 1_000_000}
     peer = {
-        3: LinearSVC(loss="hinge", C=C, **tight),
-        1: LinearSVC(C=C / 2, **tight),
+        3: LinearSVC(loss="hinge", C=C, **options),
+        1: LinearSVC(C=C / 2, **options),
         7: LogisticRegression(C=C, solver="newton-cg", fit_intercept=False, tol=1e-9),
-        13: LinearSVR(epsilon=0.1, C=C, **tight),
+        13: LinearSVR(epsilon=0.1, C=C, **options),
     }[kind].fit(X, y)
     obj = Objective(linear_risk(X, y, loss), L2(), lam)
     result = minimize(obj, DualGaussSeidel(), tol=1e-9)
@@ -306,7 +306,7 @@ def test_it_reaches_the_optimum_of_liblinear(loss, kind):
     assert result.value <= obj.value(peer.coef_.ravel()) * (1 + 1e-9)
 
 
-# ---------------------------------------------------------------- where it cannot be used
+# ---------------------------------------------------------------- unsupported problems
 def test_settings_are_checked():
     for wrong in (
         {"step": "newton"},
@@ -320,7 +320,7 @@ def test_settings_are_checked():
             DualGaussSeidel(**wrong)
 
 
-def test_what_has_no_exact_step_says_what_to_use():
+def test_unsupported_problems_are_refused_with_advice():
     with pytest.raises(TypeError, match="use step='gradient'"):
         DualGaussSeidel(step="exact").iterates(objective(Poisson()), np.zeros(4))
     with pytest.raises(TypeError, match="use step='gradient'"):
@@ -347,33 +347,31 @@ def test_it_meets_the_contract():
 
 @pytest.mark.parametrize("step", ["exact", "gradient"])
 @pytest.mark.parametrize("stored", [sp.csr_array, sp.csc_array])
-def test_a_number_may_come_in_parts(step, stored):
-    """SciPy adds up what a row says twice of a column; the squares of the parts do not add up."""
+def test_duplicate_entries_are_summed(step, stored):
+    """SciPy sums duplicate entries of a row; the squares of the parts do not sum to the square."""
     rng = np.random.default_rng(0)
     D = rng.standard_normal((40, 3))
     parts = np.repeat(D.ravel() / 6, 6)
     X = sp.csr_array((parts, np.tile(np.repeat(np.arange(3), 6), 40), np.arange(0, 721, 18)), shape=(40, 3))
     y = np.where(D[:, 0] + 0.5 * rng.standard_normal(40) > 0, 1.0, -1.0)
     objectives = [Objective(linear_risk(A, y, Squared()), L2(), 1e-2) for A in (stored(X), D)]
-    split, whole = (minimize(obj, DualGaussSeidel(step), tol=1e-8) for obj in objectives)
-    assert split.status == whole.status == "converged"
-    assert split.n_iter == whole.n_iter
+    duplicated, summed = (minimize(obj, DualGaussSeidel(step), tol=1e-8) for obj in objectives)
+    assert duplicated.status == summed.status == "converged"
+    assert duplicated.n_iter == summed.n_iter
     if step == "exact":
-        np.testing.assert_allclose(split.w, whole.w, rtol=1e-9)
-    # the points of gradient steps come from searches, which rounding may end sooner: the steps are compared
-    runs = [islice(DualGaussSeidel(step).iterates(obj, np.zeros(3)), split.n_iter) for obj in objectives]
+        np.testing.assert_allclose(duplicated.w, summed.w, rtol=1e-9)
+    # the iterates of gradient steps come from searches that rounding may end sooner: compare the multipliers
+    runs = [islice(DualGaussSeidel(step).iterates(obj, np.zeros(3)), duplicated.n_iter) for obj in objectives]
     for one, other in zip(*runs, strict=True):
         np.testing.assert_allclose(one.state()["u"], other.state()["u"], rtol=1e-9, atol=1e-13)
-    assert split.value == pytest.approx(whole.value, rel=1e-12)
+    assert duplicated.value == pytest.approx(summed.value, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [Absolute(), Logistic()])
-def test_sparse_rows_without_a_single_entry_are_not_taken_for_dense_ones(loss):
+def test_sparse_rows_without_entries_are_not_treated_as_dense(loss):
     obj = Objective(linear_risk(sp.csr_array((2, 40)), np.array([1.0, -1.0]), loss), L2(), lam=1.0)
     result = minimize(obj, DualGaussSeidel(), w0=np.ones(40), tol=1e-6)
     assert result.status == "converged"
     assert result.trace[0]["value"] == pytest.approx(obj(np.ones(40))[0])
     assert result.value == pytest.approx(obj(np.zeros(40))[0])
-    assert (
-        _indices_and_values(obj.risk.rows.X)[0] is not None
-    )  # no indices is what tells dense rows from others
+    assert _indices_and_values(obj.risk.rows.X)[0] is not None  # dense rows have no indices

@@ -1,4 +1,4 @@
-"""Dual block ascent for the soft margin of many classes: held to cvxpy, brute force and LIBLINEAR."""
+"""Dual block ascent for the multiclass hinge: against cvxpy, brute force and LIBLINEAR."""
 
 from itertools import islice, pairwise
 
@@ -28,7 +28,7 @@ from riskmin.solvers.dual.multiclass import MulticlassAscent
 
 
 def problem(n=40, p=6, k=5, seed=0, costly=True):
-    """Rows of five classes that overlap, one of them empty and some of weight zero, and any costs."""
+    """Overlapping rows of five classes, with an empty row, zero weights, and random costs."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, k, n).astype(float)
     X = rng.standard_normal((n, p)) + 1.2 * rng.standard_normal((k, p))[y.astype(int)]
@@ -51,46 +51,48 @@ def objective(lam=0.02, sparse=False, seed=0, costly=True, **sizes):
 def optimum(X, y, weights, cost, lam, intercept=False):
     import cvxpy as cp
 
-    c, own = weights / weights.sum(), y.astype(int)
+    c, labels = weights / weights.sum(), y.astype(int)
     W = cp.Variable((X.shape[1], len(cost)))
     b = cp.Variable((1, len(cost))) if intercept else np.zeros((1, len(cost)))
     z = X @ W + np.ones((len(X), 1)) @ b
-    right = cp.sum(cp.multiply(z, np.eye(len(cost))[own]), axis=1)
-    slack = cp.max(cost[own] + z, axis=1) - right
+    true_score = cp.sum(cp.multiply(z, np.eye(len(cost))[labels]), axis=1)
+    slack = cp.max(cost[labels] + z, axis=1) - true_score
     J = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(W) + c @ slack))
     return J.solve(solver="CLARABEL")
 
 
 # ---------------------------------------------------------------- one row
 @pytest.mark.parametrize("k", [2, 3, 20])
-def test_projections_are_those_of_the_definition(k):
+def test_projections_equal_the_definition(k):
     rng = np.random.default_rng(k)
     v = rng.standard_normal((300, k)) * np.exp(3 * rng.standard_normal((300, 1)))
     v[0], v[1] = 0.0, 1e200 * v[1]
-    found = project_onto_simplex(v)
-    np.testing.assert_allclose(found, project_onto_simplex_generic(v), atol=1e-14)
-    assert (found >= 0).all()
-    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-14)
-    # nearest: no feasible direction e_j - found leads closer
-    off = v[2:] - found[2:]
-    size = np.abs(off).max(axis=1)
-    assert ((off - (off * found[2:]).sum(axis=1, keepdims=True)).max(axis=1) <= 1e-12 * (1 + size)).all()
+    projected = project_onto_simplex(v)
+    np.testing.assert_allclose(projected, project_onto_simplex_generic(v), atol=1e-14)
+    assert (projected >= 0).all()
+    np.testing.assert_allclose(projected.sum(axis=1), 1.0, atol=1e-14)
+    # nearest: no feasible direction e_j - projected leads closer
+    residual = v[2:] - projected[2:]
+    size = np.abs(residual).max(axis=1)
+    assert (
+        (residual - (residual * projected[2:]).sum(axis=1, keepdims=True)).max(axis=1) <= 1e-12 * (1 + size)
+    ).all()
 
 
 @pytest.mark.parametrize("damping", [1.0, 0.5, 1.7])
 def test_a_step_moves_a_row_to_its_best_multipliers(damping):
     rng = np.random.default_rng(1)
-    for bend in (1e-3, 1.0, 50.0):
+    for curvature in (1e-3, 1.0, 50.0):
         beta = project_onto_simplex(rng.standard_normal((1, 6)))
         old, slack = beta[0].copy(), rng.standard_normal(6)
-        change, room, six = np.zeros(6), np.zeros(6), np.uintp(6)
-        moved = kernels.row_step(beta[0], slack - slack.max(), six, bend, damping, change, room)
+        change, workspace, k = np.zeros(6), np.zeros(6), np.uintp(6)
+        moved = kernels.row_step(beta[0], slack - slack.max(), k, curvature, damping, change, workspace)
         assert moved == (beta[0] != old).any()
 
-        def gain(b, bend=bend, old=old, slack=slack):
-            return slack @ b - 0.5 * bend * ((b - old) ** 2).sum()
+        def gain(b, curvature=curvature, old=old, slack=slack):
+            return slack @ b - 0.5 * curvature * ((b - old) ** 2).sum()
 
-        full = project_onto_simplex((old + slack / bend)[None])[0]
+        full = project_onto_simplex((old + slack / curvature)[None])[0]
         assert beta[0].sum() == pytest.approx(1.0, abs=1e-14)
         assert (beta >= 0).all()
         np.testing.assert_allclose(change, beta[0] - old, atol=1e-15)
@@ -105,7 +107,7 @@ def test_a_step_moves_a_row_to_its_best_multipliers(damping):
 # ---------------------------------------------------------------- a run
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("lam", [0.3, 1e-3])
-def test_the_optimum_is_that_of_cvxpy(lam, seed):
+def test_the_optimum_equals_cvxpys(lam, seed):
     X, y, weights, cost = problem(seed=seed)
     best = optimum(X, y, weights, cost, lam)
     for sparse in (False, True):
@@ -117,7 +119,7 @@ def test_the_optimum_is_that_of_cvxpy(lam, seed):
         assert result.lower <= best * (1 + 1e-7)
 
 
-def test_cuts_are_below_the_risk_everywhere_and_the_bound_never_falls():
+def test_cuts_are_below_the_risk_and_the_bound_never_decreases():
     obj, rng = objective(1e-3), np.random.default_rng(0)
     points = [s * rng.standard_normal(obj.risk.dim) for s in (0.01, 1.0, 100.0) for _ in range(5)]
     bounds = []
@@ -126,29 +128,29 @@ def test_cuts_are_below_the_risk_everywhere_and_the_bound_never_falls():
         for v in [*points, it.w]:
             assert it.cut.a @ v + it.cut.b <= obj.risk(v)[0] + 1e-13
         bounds.append(it.cut.b - obj.lam * obj.reg.conjugate(-it.cut.a / obj.lam))
-    assert all(b >= a - 1e-14 for a, b in pairwise(bounds[1:]))  # the first is before it is shrunk
+    assert all(b >= a - 1e-14 for a, b in pairwise(bounds[1:]))  # the first bound precedes the scaling
 
 
-def test_it_is_the_same_run_again_and_again():
+def test_runs_are_reproducible():
     for sparse in (False, True):
         runs = [minimize(objective(1e-3, sparse), DualGaussSeidel(seed=s), max_iter=6) for s in (0, 0, 1)]
         assert np.array_equal(runs[0].w, runs[1].w)
         assert not np.array_equal(runs[0].w, runs[2].w)
 
 
-def test_it_goes_on_from_a_saved_state():
+def test_a_saved_state_continues():
     for sparse in (False, True):
         obj = objective(1e-4, sparse, costly=False)
         steps = list(islice(DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 30))
         for k in (0, 4, 20):
-            rest = DualGaussSeidel().resume(obj, steps[k].state())
-            for it, then in zip(islice(rest, 3), steps[k + 1 :], strict=False):
-                assert it.value == pytest.approx(then.value, rel=1e-9)
-                np.testing.assert_allclose(it.cut.a, then.cut.a, atol=1e-9)
+            resumed = DualGaussSeidel().resume(obj, steps[k].state())
+            for it, expected in zip(islice(resumed, 3), steps[k + 1 :], strict=False):
+                assert it.value == pytest.approx(expected.value, rel=1e-9)
+                np.testing.assert_allclose(it.cut.a, expected.cut.a, atol=1e-9)
 
 
-def test_settings_change_the_way_and_not_the_end():
-    least = minimize(objective(1e-2), DualGaussSeidel(), tol=1e-9).value
+def test_settings_do_not_change_the_optimum():
+    expected = minimize(objective(1e-2), DualGaussSeidel(), tol=1e-9).value
     start = np.random.default_rng(0).standard_normal(30)
     for solver in (
         DualGaussSeidel(shrink=False),
@@ -157,10 +159,10 @@ def test_settings_change_the_way_and_not_the_end():
     ):
         result = minimize(objective(1e-2, sparse=True), solver, tol=1e-8, w0=start)
         assert result.status == "converged"
-        assert result.value == pytest.approx(least, rel=1e-7)
+        assert result.value == pytest.approx(expected, rel=1e-7)
 
 
-def test_a_path_starts_from_the_multipliers_of_its_neighbour():
+def test_a_path_starts_from_the_multipliers_of_its_neighbor():
     risk = objective(costly=False).risk
     lams = [1e-1, 1e-2, 1e-3]
     runs = list(path(risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-7))
@@ -169,7 +171,7 @@ def test_a_path_starts_from_the_multipliers_of_its_neighbour():
         assert result.value == pytest.approx(cold.value, rel=1e-6)
 
 
-def test_faces_are_climbed_without_a_fall():
+def test_climbing_faces_increases_the_bound():
     obj = objective(1e-4, n=120, costly=False)
     run = MulticlassAscent.create(DualGaussSeidel(), obj)
     steps = run.start(np.zeros(obj.risk.dim))
@@ -183,9 +185,9 @@ def test_faces_are_climbed_without_a_fall():
     np.testing.assert_allclose(run._weight_vector(), obj.argmin(cut), rtol=1e-9, atol=1e-9)
 
 
-def test_it_says_what_it_is_not_for():
+def test_unsupported_problems_are_refused_with_advice():
     X, y, _, cost = problem()
-    for loss, reg, how, word in (
+    for loss, reg, settings, word in (
         (Softmax(), L2(), {}, "Lbfgs"),
         (MulticlassHinge(cost, rescaled=True), L2(), {}, "Bundle"),
         (MulticlassHinge(rescaled=True), L2(), {"fit_intercept": True}, "Bundle"),
@@ -193,10 +195,10 @@ def test_it_says_what_it_is_not_for():
         (MulticlassHinge(), L2(np.arange(1.0, 31.0)), {}, "one weight per feature: use Smoothing"),
     ):
         with pytest.raises(UnsupportedProblem, match=word):
-            minimize(Objective(linear_risk(X, y, loss, **how), reg, 0.1), DualGaussSeidel())
+            minimize(Objective(linear_risk(X, y, loss, **settings), reg, 0.1), DualGaussSeidel())
 
 
-def test_the_default_takes_it_where_it_can():
+def test_auto_chooses_it_where_supported():
     X, y, _, _ = problem()
     for fit_intercept, rows in ((False, X), (True, sp.csr_array(X))):
         risk = linear_risk(rows, y, MulticlassHinge(), fit_intercept=fit_intercept)
@@ -207,7 +209,7 @@ def test_the_default_takes_it_where_it_can():
     assert isinstance(Auto().choose(hard)[0], SemismoothNewton)
 
 
-def test_auto_smooths_where_rows_are_very_long_or_multipliers_too_many(monkeypatch):
+def test_auto_chooses_smoothing_for_large_rows_or_too_many_multipliers(monkeypatch):
     X, y, _, _ = problem(costly=False)
     with_intercepts, without = (
         Objective(linear_risk(sp.csr_array(1e4 * X), y, MulticlassHinge(), fit_intercept=b), L2(), 0.1)
@@ -219,7 +221,7 @@ def test_auto_smooths_where_rows_are_very_long_or_multipliers_too_many(monkeypat
     assert isinstance(Auto().choose(without)[0], Smoothing)
 
 
-def test_it_finds_what_liblinear_finds():
+def test_the_optimum_equals_liblinears():
     train = pytest.importorskip("liblinear.liblinearutil")
     X, y, _, _ = problem(n=300, p=8)
     lam, k = 1e-2, 5
@@ -227,8 +229,8 @@ def test_it_finds_what_liblinear_finds():
         train.problem(y, sp.csr_matrix(X)), train.parameter(f"-s 4 -c {1 / (lam * len(y)):.17g} -e 1e-6 -q")
     )
     W = np.zeros((X.shape[1], k))
-    for at, label in enumerate(model.get_labels()):
-        W[:, int(label)] = model.get_decfun(label_idx=at)[0]
+    for index, label in enumerate(model.get_labels()):
+        W[:, int(label)] = model.get_decfun(label_idx=index)[0]
     obj = Objective(linear_risk(X, y, MulticlassHinge()), L2(), lam)
     result = minimize(obj, DualGaussSeidel(), tol=1e-7)
     assert result.lower <= obj.value(W.ravel()) <= result.value * (1 + 1e-5)
@@ -238,18 +240,18 @@ def test_it_finds_what_liblinear_finds():
 @pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("lam", [1.0, 0.02, 1e-4])
-def test_intercepts_by_moving_centres_lead_to_the_optimum(sparse, lam):
+def test_proximal_centers_of_intercepts_lead_to_the_optimum(sparse, lam):
     X, y, weights, cost = problem()
     data = sp.csr_array(X) if sparse else X
     risk = linear_risk(data, y, MulticlassHinge(cost), sample_weight=weights, fit_intercept=True)
     result = minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-7)
-    least = optimum(X, y, weights, cost, lam, intercept=True)
+    expected = optimum(X, y, weights, cost, lam, intercept=True)
     assert result.status == "converged"
-    assert result.lower <= least * (1 + 1e-7)
-    assert result.value == pytest.approx(least, rel=1e-6)
+    assert result.lower <= expected * (1 + 1e-7)
+    assert result.value == pytest.approx(expected, rel=1e-6)
 
 
-def test_multipliers_that_are_best_for_one_centre_go_on_with_the_next():
+def test_multipliers_optimal_for_one_center_continue_with_the_next():
     rng = np.random.default_rng(20)
     X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
@@ -257,7 +259,7 @@ def test_multipliers_that_are_best_for_one_centre_go_on_with_the_next():
     assert minimize(Objective(risk, L2(), 0.1), DualGaussSeidel(), tol=1e-17).status == "stalled"
 
 
-def test_a_run_with_intercepts_resumes_with_its_centre():
+def test_a_run_with_intercepts_resumes_with_its_center():
     X, y, _, cost = problem()
     w0 = np.random.default_rng(1).standard_normal(X.shape[1] * 5 + 5)
     J = Objective(linear_risk(X, y, MulticlassHinge(cost), fit_intercept=True), L2(), 0.02)
@@ -267,12 +269,12 @@ def test_a_run_with_intercepts_resumes_with_its_centre():
         assert not it.cut.a[-5:].any()
         assert J.lower(it.cut) <= it.value
     assert steps[-1].state()["center"].any()
-    again = next(DualGaussSeidel().resume(J, steps[-2].state()))
-    np.testing.assert_allclose(again.w, steps[-1].w, rtol=1e-6, atol=1e-9)
+    resumed = next(DualGaussSeidel().resume(J, steps[-2].state()))
+    np.testing.assert_allclose(resumed.w, steps[-1].w, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("lam", [0.86, 0.05])
-def test_intercepts_of_classes_without_weight_leave_the_bound_alone(lam):
+def test_intercepts_of_classes_without_weight_do_not_affect_the_bound(lam):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((21, 3)), rng.integers(0, 4, 21)
     risk = linear_risk(X, y, MulticlassHinge(), sample_weight=1.0 * (y < 3), fit_intercept=True)

@@ -1,4 +1,4 @@
-"""Intercepts of many classes in Newton's method and in bundles: the optima of others, hard tables, cuts."""
+"""Multiclass intercepts in Newton's method and bundle methods: reference optima, hard tables, cuts."""
 
 from itertools import islice, pairwise
 
@@ -13,11 +13,11 @@ from helpers import COST
 from riskmin.solvers.bundle.held_cuts import CenteredFrame, mean_squared_row_norm
 from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
 
-KINKS = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
+NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])
 ANY = [rm.Softmax(), rm.MulticlassSquaredHinge(), rm.HierarchicalHinge(TREE), rm.HierarchicalSoftmax(TREE)]
 NEWTON, BUNDLE = rm.SemismoothNewton(), rm.Bundle()
-both = pytest.mark.parametrize("solver", [NEWTON, BUNDLE], ids=["newton", "bundle"])
+each_solver = pytest.mark.parametrize("solver", [NEWTON, BUNDLE], ids=["newton", "bundle"])
 
 
 def data(n=60, p=4, k=3, seed=0, spread=1.0):
@@ -29,23 +29,23 @@ def data(n=60, p=4, k=3, seed=0, spread=1.0):
 
 
 def conic(X, y, c, loss, lam, k):
-    """The least J by an interior-point method; intercepts are not penalized."""
-    own, cost = y.astype(int), np.ones((k, k)) - np.eye(k) if loss.cost is None else np.array(loss.cost)
+    """The minimum of J by an interior-point method, with unpenalized intercepts."""
+    labels, cost = y.astype(int), np.ones((k, k)) - np.eye(k) if loss.cost is None else np.array(loss.cost)
     W, b = cp.Variable((X.shape[1], k)), cp.Variable((1, k))
     z = X @ W + np.ones((len(X), 1)) @ b
-    right = cp.sum(cp.multiply(z, np.eye(k)[own]), axis=1, keepdims=True)
-    ahead = z - right @ np.ones((1, k))
-    slack = cp.multiply(cost[own], 1 + ahead) if loss.rescaled else cost[own] + ahead
+    true_score = cp.sum(cp.multiply(z, np.eye(k)[labels]), axis=1, keepdims=True)
+    lead = z - true_score @ np.ones((1, k))
+    slack = cp.multiply(cost[labels], 1 + lead) if loss.rescaled else cost[labels] + lead
     risk = (c / c.sum()) @ cp.max(slack, axis=1)
     J = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(W) + risk))
     return J.solve(solver="CLARABEL")
 
 
 # ---------------------------------------------------------------- the optimum
-@both
+@each_solver
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
-@pytest.mark.parametrize("loss", KINKS, ids=["plain", "cost", "rescaled"])
-def test_the_optimum_is_that_of_a_conic_solver(loss, lam, solver):
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=["plain", "cost", "rescaled"])
+def test_the_optimum_equals_that_of_a_conic_solver(loss, lam, solver):
     X, y, c = data()
     obj = rm.Objective(rm.linear_risk(X, y, loss, sample_weight=c, fit_intercept=True), rm.L2(), lam)
     result = rm.minimize(obj, solver, tol=1e-8)
@@ -53,9 +53,9 @@ def test_the_optimum_is_that_of_a_conic_solver(loss, lam, solver):
     assert result.value == pytest.approx(conic(X, y, c, loss, lam, 3), rel=1e-6)
 
 
-@both
-@pytest.mark.parametrize("loss", KINKS, ids=["plain", "cost", "rescaled"])
-def test_every_cut_lies_below_the_risk_and_has_no_slope_in_the_intercepts(loss, solver):
+@each_solver
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=["plain", "cost", "rescaled"])
+def test_every_cut_lies_below_the_risk_with_zero_slope_in_the_intercepts(loss, solver):
     X, y, c = data(seed=1)
     obj = rm.Objective(rm.linear_risk(X, y, loss, sample_weight=c, fit_intercept=True), rm.L2(), 1e-3)
     rng = np.random.default_rng(3)
@@ -68,9 +68,9 @@ def test_every_cut_lies_below_the_risk_and_has_no_slope_in_the_intercepts(loss, 
             assert it.cut.a @ v + it.cut.b <= r + 1e-11 * (1 + r)
 
 
-# ---------------------------------------------------------------- tables that are hard
+# ---------------------------------------------------------------- hard tables
 def wide(n, p, k, seed=0):
-    """More features than rows, which can be told apart."""
+    """More features than rows, so that the rows are separable."""
     return data(n, p, k, seed, 2.0)[:2]
 
 
@@ -97,7 +97,7 @@ TABLES = {
 
 @pytest.mark.parametrize("lam", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("table", TABLES)
-def test_newton_takes_raw_tables_of_all_kinds(table, lam):
+def test_newton_solves_unscaled_tables(table, lam):
     X, y = TABLES[table]()
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), lam)
     result = rm.minimize(obj, NEWTON, tol=1e-5)
@@ -106,16 +106,16 @@ def test_newton_takes_raw_tables_of_all_kinds(table, lam):
 
 
 @pytest.mark.parametrize("table", [name for name in TABLES if name != "wide"])
-def test_bundles_take_raw_tables_of_all_kinds(table):
+def test_bundle_solves_unscaled_tables(table):
     X, y = TABLES[table]()
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-4)
-    ours = rm.minimize(obj, BUNDLE, tol=1e-6)
-    assert ours.status == "converged"
-    assert ours.value == pytest.approx(rm.minimize(obj, NEWTON, tol=1e-7).value, rel=2e-6)
+    result = rm.minimize(obj, BUNDLE, tol=1e-6)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(rm.minimize(obj, NEWTON, tol=1e-7).value, rel=2e-6)
 
 
 @pytest.mark.slow
-def test_many_classes_that_can_be_told_apart():
+def test_many_separable_classes():
     X, y = load_digits(return_X_y=True)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-6)
     result = rm.minimize(obj, NEWTON)
@@ -123,60 +123,60 @@ def test_many_classes_that_can_be_told_apart():
     assert result.n_iter < 400
 
 
-@both
-def test_classes_without_rows_go_down_and_leave_no_slope(solver):
+@each_solver
+def test_classes_without_rows_do_not_increase_the_optimum(solver):
     X, y, c = data()
     risks = [
         rm.linear_risk(X, y, rm.MulticlassHinge(), sample_weight=c, fit_intercept=True, n_outputs=k)
         for k in (3, 5)
     ]
-    few, many = (rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), solver, tol=1e-7) for risk in risks)
-    assert many.status == "converged"
-    # weights of these classes may be anything that lowers no row's loss: zero is best for the norm
-    assert many.value <= few.value * (1 + 1e-6)
+    present, with_empty = (rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), solver, tol=1e-7) for risk in risks)
+    assert with_empty.status == "converged"
+    # zero weights for the empty classes are feasible, so the optimum does not increase
+    assert with_empty.value <= present.value * (1 + 1e-6)
 
 
 # ---------------------------------------------------------------- Newton's method
-def test_sparse_rows_and_threads_make_no_difference():
+def test_sparse_rows_and_threads_agree():
     X, y, _ = data(200)
     values = []
     for rows, executor in ((X, None), (sp.csr_array(X), None), (np.asfortranarray(X), None), (X, rm.Threads)):
-        how = {} if executor is None else {"executor": executor}
-        risk = rm.linear_risk(rows, y, rm.MulticlassHinge(), fit_intercept=True, **how)
+        settings = {} if executor is None else {"executor": executor}
+        risk = rm.linear_risk(rows, y, rm.MulticlassHinge(), fit_intercept=True, **settings)
         values.append(rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), NEWTON, tol=1e-9).value)
     assert np.ptp(values) <= 1e-8 * values[0]
 
 
-def test_the_first_step_of_a_stage_is_that_of_the_faces_before():
+def test_the_face_model_of_a_stage_is_exact_on_the_faces():
     X, y, c = data(40)
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(COST), sample_weight=c, fit_intercept=True)
     scores = MultiOutputScoreProblem.from_objective(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
     rng = np.random.default_rng(0)
     z, mu = rng.standard_normal((40, 3)), 0.5
-    centre = scores.evaluate(z, 2.0, None, 0.0).dz
-    slopes, bend = scores.face_model(z, mu, centre)
-    curve = risk.loss.block_hessian(bend.dz, scores.y, scores.c, mu)
-    # where no multiplier leaves its face, the model of the faces is exact
-    near, at = 1e-9, slice(None)
+    center = scores.evaluate(z, 2.0, None, 0.0).dz
+    slopes, evaluation = scores.face_model(z, mu, center)
+    hessian = risk.loss.block_hessian(evaluation.dz, scores.y, scores.c, mu)
+    # where no multiplier leaves its face, the model is exact
+    step, every = 1e-9, slice(None)
     rows = np.flatnonzero(scores.evaluate(z, 2.0, None, 0.0).hessian_diagonal > 1)
     exact = scores.evaluate(
-        near * z - (1 - near) * scores.loss.cost[scores.y.astype(int)], mu, centre, 0.0
+        step * z - (1 - step) * scores.loss.cost[scores.y.astype(int)], mu, center, 0.0
     ).dz
-    model = centre + near * curve.product(z + scores.loss.cost[scores.y.astype(int)], at)
+    model = center + step * hessian.product(z + scores.loss.cost[scores.y.astype(int)], every)
     assert np.allclose(exact[rows], model[rows], atol=1e-12)
-    assert np.allclose(slopes, centre + curve.product(z + scores.loss.cost[scores.y.astype(int)], at))
+    assert np.allclose(slopes, center + hessian.product(z + scores.loss.cost[scores.y.astype(int)], every))
     assert scores.face_model(z, mu, np.zeros_like(z)) is None
 
 
-def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
+def test_newton_continues_from_the_multipliers_of_dual_ascent():
     X, y, _ = data(150)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-3)
     before = list(islice(rm.DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
     state = before.state()
     assert np.array_equal(next(NEWTON.warm_start(obj, state, obj)).w, before.w)
     scores = MultiOutputScoreProblem.from_objective(NEWTON, obj)
-    centre = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
-    assert np.allclose(scores.saved_score_gradient(state), centre, atol=1e-12)
+    center = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
+    assert np.allclose(scores.saved_score_gradient(state), center, atol=1e-12)
     result = rm.minimize(
         obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
     )
@@ -184,7 +184,7 @@ def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
 
 
-# ---------------------------------------------------------------- bundles
+# ---------------------------------------------------------------- bundle methods
 REGS = [
     rm.L2(),
     rm.L1(),
@@ -198,7 +198,7 @@ REGS = [
 
 @pytest.mark.parametrize("reg", REGS, ids=repr)
 @pytest.mark.parametrize("loss", [rm.MulticlassHinge(COST), *ANY], ids=lambda loss: type(loss).__name__)
-def test_bundles_take_any_loss_and_regularizer(loss, reg):
+def test_bundle_supports_any_loss_and_regularizer(loss, reg):
     X, y, c = data(40, 3)
     obj = rm.Objective(rm.linear_risk(X, y, loss, sample_weight=c, fit_intercept=True), reg, 1e-2)
     result = rm.minimize(obj, BUNDLE, tol=1e-6, max_iter=1000)
@@ -209,36 +209,36 @@ def test_bundles_take_any_loss_and_regularizer(loss, reg):
     assert check.lower <= result.value * (1 + 1e-9)
 
 
-def test_frames_turn_cuts_and_points_and_back():
+def test_centered_frames_map_cuts_and_points_and_back():
     X, y, c = data()
     risk = rm.linear_risk(X, y, rm.HierarchicalHinge(TREE), sample_weight=c, fit_intercept=True)
     rng = np.random.default_rng(0)
     w, a = rng.standard_normal(risk.dim), rng.standard_normal(risk.dim)
     frame = CenteredFrame.from_risk(risk, w)
     cut = rm.Cut(a, 0.3)
-    inside, middle = frame.to_centered(cut), frame.mean_row_scores(w)
-    assert inside.a[:-3] @ w[:-3] + inside.a[-3:] @ middle == pytest.approx(a @ w)
-    assert np.allclose(frame.from_centered(inside).a, a)
-    assert np.allclose(frame.from_mean_row_scores(w[:-3], middle), w)
+    centered_cut, mean_scores = frame.to_centered(cut), frame.mean_row_scores(w)
+    assert centered_cut.a[:-3] @ w[:-3] + centered_cut.a[-3:] @ mean_scores == pytest.approx(a @ w)
+    assert np.allclose(frame.from_centered(centered_cut).a, a)
+    assert np.allclose(frame.from_mean_row_scores(w[:-3], mean_scores), w)
     mean = (c / c.sum()) @ X
     assert np.allclose(
-        middle - w[-3:], risk.linear_map.inner.scores(rm.as_matrix(mean[None, :]), w[:-3], 0, 1)[0]
+        mean_scores - w[-3:], risk.linear_map.inner.scores(rm.as_matrix(mean[None, :]), w[:-3], 0, 1)[0]
     )
 
 
-def test_lengths_are_those_of_rows_less_their_mean():
+def test_row_norms_are_those_of_centered_rows():
     rng = np.random.default_rng(0)
     X, y = 5 + rng.standard_normal((300, 200)), np.arange(300.0) % 3
     weights = np.repeat(np.full(200, 4.0), 3)
-    for reg, want in ((rm.L2(), 200), (rm.L2(weights), 50)):
+    for reg, expected in ((rm.L2(), 200), (rm.L2(weights), 50)):
         obj = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), fit_intercept=True), reg, 1e-2)
-        assert mean_squared_row_norm(obj, np.zeros(obj.risk.dim)) == pytest.approx(want, rel=0.3)
-    nothing = rm.linear_risk(np.ones((6, 2)), np.arange(6.0) % 3, rm.Softmax(), fit_intercept=True)
-    assert mean_squared_row_norm(rm.Objective(nothing, rm.L2(), 1.0), np.zeros(9)) == pytest.approx(1.0)
+        assert mean_squared_row_norm(obj, np.zeros(obj.risk.dim)) == pytest.approx(expected, rel=0.3)
+    constant = rm.linear_risk(np.ones((6, 2)), np.arange(6.0) % 3, rm.Softmax(), fit_intercept=True)
+    assert mean_squared_row_norm(rm.Objective(constant, rm.L2(), 1.0), np.zeros(9)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic()], ids=repr)
-def test_a_saved_run_of_a_bundle_goes_on(reg):
+def test_a_saved_bundle_run_continues(reg):
     X, y, c = data()
     obj = rm.Objective(
         rm.linear_risk(X, y, rm.MulticlassHinge(), sample_weight=c, fit_intercept=True), reg, 1e-2
@@ -246,9 +246,9 @@ def test_a_saved_run_of_a_bundle_goes_on(reg):
     steps = list(islice(BUNDLE.iterates(obj, np.zeros(obj.risk.dim)), 9))
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(BUNDLE.resume(obj, saved))
-        np.testing.assert_allclose(again.w, after.w, rtol=1e-6, atol=1e-9)
-        assert again.value == pytest.approx(after.value, rel=1e-9)
+        resumed = next(BUNDLE.resume(obj, saved))
+        np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
+        assert resumed.value == pytest.approx(after.value, rel=1e-9)
 
 
 def test_paths_of_bundles_keep_their_cuts():
@@ -263,14 +263,16 @@ def test_paths_of_bundles_keep_their_cuts():
     assert sum(run.n_iter for run in runs) < sum(cold.n_iter for cold in colds)
 
 
-def test_bundles_take_rows_elsewhere():
+def test_bundle_supports_remote_rows():
     X, y, c = data(120)
-    here, there = (
-        rm.linear_risk(X, y, rm.MulticlassHinge(), sample_weight=c, fit_intercept=True, **how)
-        for how in ({}, {"executor": rm.Processes(n_workers=2), "n_shards": 3})
+    local, remote = (
+        rm.linear_risk(X, y, rm.MulticlassHinge(), sample_weight=c, fit_intercept=True, **settings)
+        for settings in ({}, {"executor": rm.Processes(n_workers=2), "n_shards": 3})
     )
     try:
-        values = [rm.minimize(rm.Objective(r, rm.L2(), 1e-3), BUNDLE, tol=1e-6).value for r in (here, there)]
+        values = [
+            rm.minimize(rm.Objective(r, rm.L2(), 1e-3), BUNDLE, tol=1e-6).value for r in (local, remote)
+        ]
     finally:
-        there.executor.close()
+        remote.executor.close()
     assert values[0] == pytest.approx(values[1], rel=2e-6)

@@ -1,4 +1,4 @@
-"""Newton's method for smooth losses: optima, cuts, samples that mislead, matrices that are kept."""
+"""Newton's method for smooth losses: optima, cuts, misleading samples, reused Hessians."""
 
 from itertools import islice
 
@@ -55,8 +55,8 @@ def data(loss, n=60, p=4, seed=0):
     return X, np.where(z > 0.5, 1.0, -1.0) if loss.task == "classification" else z
 
 
-def best(loss, X, y, c, lam, intercept):
-    """The least J, by SciPy from the definition of J alone."""
+def reference_optimum(loss, X, y, c, lam, intercept):
+    """The minimum of J by SciPy, from the definition of J."""
     p = X.shape[1]
 
     def J(v):
@@ -75,13 +75,13 @@ def check_optimum(loss, lam, intercept, weighted):
     result = minimize(Objective(risk, L2(), lam), Newton(), tol=1e-9)
     assert result.status == "converged"
     c = np.full(60, 1 / 60) if weights is None else weights / weights.sum()
-    least = best(loss, X, y, c, lam, intercept)
-    assert result.lower <= least * (1 + 1e-12)
-    assert abs(result.value - least) <= 1e-8 * least
+    expected = reference_optimum(loss, X, y, c, lam, intercept)
+    assert result.lower <= expected * (1 + 1e-12)
+    assert abs(result.value - expected) <= 1e-8 * expected
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Poisson(), Huber(0.5)], ids=repr)
-def test_the_optimum_is_that_of_scipy(loss):
+def test_the_optimum_equals_scipys(loss):
     check_optimum(loss, 1e-2, True, True)
 
 
@@ -90,7 +90,7 @@ def test_the_optimum_is_that_of_scipy(loss):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_optimum_is_that_of_scipy_for_all_losses(loss, lam, intercept, weighted):
+def test_the_optimum_equals_scipys_for_all_losses(loss, lam, intercept, weighted):
     check_optimum(loss, lam, intercept, weighted)
 
 
@@ -136,12 +136,12 @@ def test_data_in_any_layout(loss, direct, intercept):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
-def test_threads_find_the_same(sparse):
+def test_threads_agree(sparse):
     X, y = data(Logistic(), n=400, p=6)
     X = sp.csr_array(X) if sparse else X
     risks = [
-        linear_risk(X, y, Logistic(), fit_intercept=True, **how)
-        for how in ({}, {"n_shards": 3, "executor": Threads(n_workers=2)})
+        linear_risk(X, y, Logistic(), fit_intercept=True, **settings)
+        for settings in ({}, {"n_shards": 3, "executor": Threads(n_workers=2)})
     ]
     for direct in (1, 2500):
         one, two = (minimize(Objective(risk, L2(), 1e-3), Newton(direct), tol=1e-9) for risk in risks)
@@ -163,15 +163,15 @@ def test_quadratic_forms():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_products_with_second_derivatives(sparse):
+def test_hessian_products_and_gram_diagonals(sparse):
     rng = np.random.default_rng(0)
     X, h, d = rng.standard_normal((50, 7)), rng.random(50), rng.standard_normal(7)
     risk = linear_risk(sp.csr_array(X) if sparse else X, np.zeros(50), Squared())
-    (times,), (diagonal,) = (
+    (product,), (diagonal,) = (
         shard_hessian_product(risk.rows, risk.linear_map, d, h),
         shard_gram_diagonal(risk.rows, h),
     )
-    np.testing.assert_allclose(times, X.T @ (h * (X @ d)), rtol=1e-12)
+    np.testing.assert_allclose(product, X.T @ (h * (X @ d)), rtol=1e-12)
     np.testing.assert_allclose(diagonal, h @ X**2, rtol=1e-12)
 
 
@@ -183,61 +183,61 @@ def many_rows(n=8000, p=5, seed=0):
     return X, y
 
 
-def matrices(monkeypatch, n=8000):
-    """How many rows each matrix was made of, after the start on fewer."""
-    made, before = [], hessian_reuse.factorized
+def record_hessian_rows(monkeypatch, n=8000):
+    """Record the number of rows of each Hessian that is formed, after the start on a sample."""
+    n_rows, original = [], hessian_reuse.factorized
 
-    def factorized(passes, reg, lam, bend):
-        if passes.shape[0] == n:
-            made.append(np.count_nonzero(bend.diagonal))
-        return before(passes, reg, lam, bend)
+    def factorized(design, reg, lam, hessian):
+        if design.shape[0] == n:
+            n_rows.append(np.count_nonzero(hessian.diagonal))
+        return original(design, reg, lam, hessian)
 
     monkeypatch.setattr(hessian_reuse, "factorized", factorized)
-    return made
+    return n_rows
 
 
-def test_samples_do_where_rows_are_many(monkeypatch):
+def test_samples_suffice_for_many_rows(monkeypatch):
     X, y = many_rows()
-    made = matrices(monkeypatch)
+    n_rows = record_hessian_rows(monkeypatch)
     obj = Objective(linear_risk(X, y, Logistic()), L2(), 1e-5)
     result = minimize(obj, Newton(), tol=1e-8)
     assert result.status == "converged"
-    assert max(made) <= 2000
+    assert max(n_rows) <= 2000
     assert result.n_iter <= 8
 
 
 @pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()], ids=repr)
-def test_samples_that_mislead_are_left(loss, monkeypatch):
-    """Few rows have long features of their own: most of the second derivatives, but no sample has many."""
+def test_misleading_samples_are_abandoned(loss, monkeypatch):
+    """A few rows have large features of their own: most of the curvature, but rarely sampled."""
     rng = np.random.default_rng(0)
     X, y = many_rows()
     rare = rng.permutation(len(y))[:40]
     X = np.hstack([X, np.zeros((len(y), 10))])
     X[rare, 5 + np.arange(40) % 10] = 300 * rng.standard_normal(40)
-    made = matrices(monkeypatch)
+    n_rows = record_hessian_rows(monkeypatch)
     obj = Objective(linear_risk(X, y, loss), L2(), 1e-6)
     result = minimize(obj, Newton(), tol=1e-6, max_iter=60)
     assert result.status == "converged"
-    assert made[0] <= 2000 < min(made[1:])  # of a quarter of the rows once, then of all that are bent
-    alone = minimize(obj, Newton(sampled=False), tol=1e-6)
-    assert abs(result.value - alone.value) <= 1e-6 * alone.value
-    assert result.n_iter <= alone.n_iter + 3
+    assert n_rows[0] <= 2000 < min(n_rows[1:])  # a quarter of the rows once, then all active rows
+    unsampled = minimize(obj, Newton(sampled=False), tol=1e-6)
+    assert abs(result.value - unsampled.value) <= 1e-6 * unsampled.value
+    assert result.n_iter <= unsampled.n_iter + 3
 
 
-def test_a_sample_with_other_second_derivatives_is_not_trusted():
+def test_a_sample_with_other_curvature_is_not_trusted():
     X, _ = many_rows()
-    chord = ReusedHessian(*_passes(X), L2(), 1e-3, 100, False, True)
-    assert chord.sampled
+    reused = ReusedHessian(*_design_operator(X), L2(), 1e-3, 100, False, True)
+    assert reused.sampled
     h = np.ones(len(X))
-    chord.direction(h, np.ones(5))
-    at = np.flatnonzero(chord.hessian_diagonal)
+    reused.direction(h, np.ones(5))
+    sampled_rows = np.flatnonzero(reused.hessian_diagonal)
     dz = np.ones(len(X))
-    dz[at] = 0.01  # the sample has hardly anything along this direction
-    chord.check_sample(h, dz)
-    assert not chord.sampled
+    dz[sampled_rows] = 0.01  # the sample has hardly any curvature along this direction
+    reused.check_sample(h, dz)
+    assert not reused.sampled
 
 
-def _passes(X):
+def _design_operator(X):
     from riskmin.problem.design_operator import DesignOperator
 
     return (DesignOperator(linear_risk(X, np.zeros(len(X)), Squared())),)
@@ -250,7 +250,7 @@ def test_least_squares_take_one_step():
         assert minimize(obj, Newton(), tol=1e-10).n_iter <= 2  # the start, and the solution
 
 
-def test_it_ends_where_no_digits_are_left():
+def test_it_stalls_at_full_accuracy():
     X, y = data(Logistic())
     result = minimize(
         Objective(linear_risk(X, y, Logistic()), L2(), 1e-2), Newton(), tol=1e-300, max_iter=500
@@ -259,7 +259,7 @@ def test_it_ends_where_no_digits_are_left():
     assert 0 <= result.gap <= 1e-12 * result.value
 
 
-# ---------------------------------------------------------------- resumption, and what it is not for
+# ---------------------------------------------------------------- resumption and unsupported problems
 @pytest.mark.parametrize(
     ("n", "direct", "intercept"), [(100, 2500, True), (100, 1, False), (3000, 2500, False)]
 )
@@ -275,7 +275,7 @@ def test_it_resumes_with_the_same_iterates(n, direct, intercept):
             assert (it.value, it.cut.b) == (after.value, after.cut.b)
 
 
-def test_what_it_is_not_for_is_said():
+def test_unsupported_problems_are_refused():
     X, y = data(Hinge())
 
     def run(risk, reg=None):
@@ -291,7 +291,7 @@ def test_what_it_is_not_for_is_said():
         Newton(direct=0)
 
 
-def test_an_intercept_without_a_best_is_refused():
+def test_an_intercept_without_a_minimum_is_refused():
     obj = Objective(linear_risk(np.ones((6, 2)), np.zeros(6), Poisson(), fit_intercept=True), L2(), 0.1)
     with pytest.raises(ValueError, match="falls for ever"):
         minimize(obj, Newton())

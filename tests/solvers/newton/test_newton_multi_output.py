@@ -1,4 +1,4 @@
-"""Newton's method for losses of many scores a row: second derivatives, equations, cuts, optima."""
+"""Newton's method for multi-output losses: second derivatives, linear systems, cuts, optima."""
 
 from itertools import islice, pairwise
 
@@ -20,7 +20,7 @@ from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreP
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
-KINKS = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
+NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 
 
 def data(seed=0, n=60, p=4, k=3):
@@ -40,14 +40,14 @@ def objective(loss, lam=1e-3, intercept=False, seed=0, sparse=False, n=60):
 
 
 def dense_hessian(obj, slopes):
-    """The matrix of the equations, a column at a time, by the scorer and the loss alone."""
+    """The Hessian of the Newton system, column by column, by the linear map and the loss alone."""
     risk, rows = obj.risk, obj.risk.rows
-    curve = risk.loss.block_hessian(slopes.dz, rows.y, rows.c, slopes.mu)
+    hessian = risk.loss.block_hessian(slopes.dz, rows.y, rows.c, slopes.mu)
     columns = []
     for e in np.eye(risk.dim):
         out = np.zeros(risk.dim)
         z = risk.linear_map.scores(rows.X, e, 0, len(rows.c))
-        risk.linear_map.pullback(rows.X, curve.product(z, slice(None)), 0, len(rows.c), out)
+        risk.linear_map.pullback(rows.X, hessian.product(z, slice(None)), 0, len(rows.c), out)
         columns.append(out)
     return np.array(columns)
 
@@ -55,26 +55,26 @@ def dense_hessian(obj, slopes):
 # ---------------------------------------------------------------- second derivatives
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(range(6)))
-def test_products_are_differences_of_slopes(seed, which):
+def test_hessian_products_are_differences_of_gradients(seed, which):
     rng = np.random.default_rng(seed)
     M = rng.standard_normal((3, 3))
-    loss = [*SMOOTH, *KINKS, rm.MultivariateSquared(M @ M.T)][which]
+    loss = [*SMOOTH, *NONSMOOTH, rm.MultivariateSquared(M @ M.T)][which]
     z, c, V = rng.standard_normal((5, 3)), rng.random(5), rng.standard_normal((5, 3))
     y = rng.standard_normal((5, 3)) if which == 5 else rng.integers(0, 3, 5).astype(float)
-    mu, h = (0.7 if loss in KINKS else 0.0), 1e-7
+    mu, h = (0.7 if loss in NONSMOOTH else 0.0), 1e-7
 
     def slopes(z):
         return loss.smoothed_value_grad(z, y, c, mu)[1] if mu else loss.value_grad(z, y, c)[1]
 
-    curve = loss.block_hessian(slopes(z), y, c, mu)
-    found, left, right = curve.product(V, slice(None)), slopes(z - h * V), slopes(z + h * V)
-    near = np.array_equal(left > 0, right > 0)  # no multiplier leaves a face on the way
-    assert not near or np.allclose(found, (right - left) / (2 * h), atol=1e-5)
-    units = [curve.product(np.tile(e, (5, 1)), slice(None))[:, j] for j, e in enumerate(np.eye(3))]
-    assert np.allclose(curve.diagonal, np.array(units).T)
+    hessian = loss.block_hessian(slopes(z), y, c, mu)
+    product, left, right = hessian.product(V, slice(None)), slopes(z - h * V), slopes(z + h * V)
+    same_face = np.array_equal(left > 0, right > 0)  # no multiplier leaves its face on the way
+    assert not same_face or np.allclose(product, (right - left) / (2 * h), atol=1e-5)
+    units = [hessian.product(np.tile(e, (5, 1)), slice(None))[:, j] for j, e in enumerate(np.eye(3))]
+    assert np.allclose(hessian.diagonal, np.array(units).T)
 
 
-def test_faces_are_sums_of_squares():
+def test_face_hessians_are_sums_of_squares():
     rng = np.random.default_rng(0)
     face, size = (rng.random((8, 5)) < 0.6).astype(float), rng.random(8)
     face[:, 0] = 1.0
@@ -86,7 +86,7 @@ def test_faces_are_sums_of_squares():
         )
 
 
-# ---------------------------------------------------------------- the equations
+# ---------------------------------------------------------------- the linear system
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(
     ("loss", "intercept"),
@@ -100,33 +100,35 @@ def test_faces_are_sums_of_squares():
     ],
 )
 @pytest.mark.parametrize("weights", [None, np.array([0.1, 1.0, 5.0, 30.0])])
-def test_directions_solve_the_equations(loss, intercept, sparse, weights):
+def test_directions_solve_the_linear_system(loss, intercept, sparse, weights):
     reg = rm.L2() if weights is None else rm.L2(np.repeat(weights, 3))
     obj = rm.Objective(objective(loss, 1e-2, intercept, sparse=sparse).risk, reg, 1e-2)
     mu = 0.0 if loss.smooth else 0.5
     scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
     w = np.random.default_rng(1).standard_normal(obj.risk.dim)
-    look = scores.evaluate(scores.design.forward(w), mu, None, 0.0)
-    slopes = scores.hessian(look, None, mu, None)
-    equations = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
-    penalty = obj.lam * equations._penalty_weights(w, mu)  # with kinks, intercepts are held a little
+    evaluation = scores.evaluate(scores.design.forward(w), mu, None, 0.0)
+    slopes = scores.hessian(evaluation, None, mu, None)
+    system = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
+    penalty = obj.lam * system._penalty_weights(
+        w, mu
+    )  # for nonsmooth losses, intercepts are penalized slightly
     H = dense_hessian(obj, slopes) + np.diag(penalty)
-    g = scores.design.adjoint(look.dz) + obj.lam * obj.reg.grad(w)
+    g = scores.design.adjoint(evaluation.dz) + obj.lam * obj.reg.grad(w)
     d = MultiOutputNewtonSystem(scores.design, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g) + 1e-12
-    # under the matrix itself, a single step is exact
-    part, P = equations._active_rows(slopes, slopes.active_rows), penalty.reshape(-1, 3)
+    # with the Hessian itself as preconditioner, a single step is exact
+    active, P = system._active_rows(slopes, slopes.active_rows), penalty.reshape(-1, 3)
     if not intercept or not isinstance(loss, rm.Softmax):
-        assert np.allclose(H @ inverse.exact_feature_solver(part, P)(g), g, atol=1e-8)
+        assert np.allclose(H @ inverse.exact_feature_solver(active, P)(g), g, atol=1e-8)
     if isinstance(loss, rm.MulticlassHinge) and not sparse:
-        assert inverse.row_solver_cost(part, P, 2500) < np.inf
-        assert np.allclose(H @ inverse.exact_row_solver(part, P)(g), g, atol=1e-8)
-    for way in (
+        assert inverse.row_solver_cost(active, P, 2500) < np.inf
+        assert np.allclose(H @ inverse.exact_row_solver(active, P)(g), g, atol=1e-8)
+    for preconditioner in (
         inverse.diagonal_preconditioner,
         inverse.shared_preconditioner,
         inverse.per_class_preconditioner,
     ):
-        assert g @ way(part, P)(g) > 0
+        assert g @ preconditioner(active, P)(g) > 0
 
 
 # ---------------------------------------------------------------- runs
@@ -169,27 +171,27 @@ def test_smooth_losses_reach_the_optimum_of_another_solver(loss, lam, intercept)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
-@pytest.mark.parametrize("loss", KINKS)
-def test_losses_with_kinks_reach_the_optimum_of_a_conic_solver(loss, lam):
+@pytest.mark.parametrize("loss", NONSMOOTH)
+def test_nonsmooth_losses_reach_the_optimum_of_a_conic_solver(loss, lam):
     X, y, _ = data(2, 40)
-    k, own = 3, np.arange(3.0) == y[:, None]
+    k, is_label = 3, np.arange(3.0) == y[:, None]
     cost = np.ones((k, k)) - np.eye(k) if loss.cost is None else loss.cost
     W = cp.Variable((4, k))
     Z = X @ W
-    ahead = Z - cp.sum(cp.multiply(Z, own.astype(float)), axis=1, keepdims=True) @ np.ones((1, k))
+    lead = Z - cp.sum(cp.multiply(Z, is_label.astype(float)), axis=1, keepdims=True) @ np.ones((1, k))
     D = cost[y.astype(int)]
-    slack = cp.multiply(D, 1 + ahead) if loss.rescaled else D + ahead
-    best = cp.Problem(cp.Minimize(cp.sum(cp.max(slack, axis=1)) / 40 + lam / 2 * cp.sum_squares(W)))
-    best.solve(solver="CLARABEL")
+    slack = cp.multiply(D, 1 + lead) if loss.rescaled else D + lead
+    program = cp.Problem(cp.Minimize(cp.sum(cp.max(slack, axis=1)) / 40 + lam / 2 * cp.sum_squares(W)))
+    program.solve(solver="CLARABEL")
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
     result = rm.minimize(obj, rm.SemismoothNewton(), tol=1e-8)
     assert result.status == "converged"
-    assert result.value == pytest.approx(best.value, rel=1e-6)
+    assert result.value == pytest.approx(program.value, rel=1e-6)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassHinge()])
-def test_a_saved_run_goes_on(loss, intercept):
+def test_a_saved_run_continues(loss, intercept):
     obj, solver = objective(loss, 1e-3, intercept), rm.SemismoothNewton()
     steps = [it for _, it in zip(range(8), solver.iterates(obj, np.zeros(obj.risk.dim)), strict=False)]
     for it, after in pairwise(steps):
@@ -199,7 +201,7 @@ def test_a_saved_run_goes_on(loss, intercept):
         assert first.value == pytest.approx(after.value, rel=1e-9)
 
 
-def test_threads_and_rows_by_columns_change_nothing():
+def test_threads_and_column_storage_agree():
     X, y, _ = data(4, 300)
     values = []
     for rows, executor in ((X, None), (np.asfortranarray(X), None), (X, rm.Threads)):
@@ -208,7 +210,7 @@ def test_threads_and_rows_by_columns_change_nothing():
     assert np.ptp(values) <= 1e-10 * values[0]
 
 
-def test_newton_is_the_same_for_smooth_losses_of_many_scores():
+def test_newton_and_semismooth_newton_agree_on_smooth_multi_output_losses():
     obj = objective(rm.Softmax(), 1e-3, True)
     one, two = (rm.minimize(obj, solver, tol=1e-8) for solver in (rm.Newton(), rm.SemismoothNewton()))
     assert one.status == "converged"
@@ -218,7 +220,7 @@ def test_newton_is_the_same_for_smooth_losses_of_many_scores():
     assert all(it.value <= one.value * (1 + 1e-12) for it in after)
 
 
-def test_what_it_is_not_for_is_refused():
+def test_unsupported_problems_are_refused():
     X, y, _ = data()
     for reg, loss in ((rm.L1(), rm.Softmax()), (rm.Quadratic(np.eye(12)), rm.MulticlassHinge())):
         obj = rm.Objective(rm.linear_risk(X, y, loss), reg, 0.1)
@@ -226,43 +228,43 @@ def test_what_it_is_not_for_is_refused():
             next(rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)))
 
 
-def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch):
+def test_rows_with_negligible_curvature_are_dropped_and_taken_back(monkeypatch):
     X, _, rng = data(5, 400)
     obj = rm.Objective(rm.linear_risk(X, np.argmax(X[:, :3], axis=1) * 1.0, rm.Softmax()), rm.L2(), 1e-6)
     scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
     W = np.zeros((4, 3))
     W[:3] = 20 * np.eye(3)
-    look = scores.evaluate(scores.design.forward(W.ravel()), 0.0, None, 0.0)
-    equations = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
-    slopes = HessianInputs(look.dz, 0.0)
-    whole = equations._active_rows(slopes, None)
-    few = equations._without_negligible_rows(whole, slopes)
-    assert few.X.shape[0] < 0.8 * 400
-    total = whole.hessian.diagonal.sum()
-    assert few.hessian.diagonal.sum() >= 0.99 * total
+    evaluation = scores.evaluate(scores.design.forward(W.ravel()), 0.0, None, 0.0)
+    system = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
+    slopes = HessianInputs(evaluation.dz, 0.0)
+    all_rows = system._active_rows(slopes, None)
+    kept_rows = system._without_negligible_rows(all_rows, slopes)
+    assert kept_rows.X.shape[0] < 0.8 * 400
+    total = all_rows.hessian.diagonal.sum()
+    assert kept_rows.hessian.diagonal.sum() >= 0.99 * total
     monkeypatch.setattr(
         newton_system, "DROPPED_HESSIAN_SHARE", 0.9
-    )  # far too much, which is seen, and more are taken
+    )  # far too many dropped rows, which is detected and reduced
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)
-    d = equations.solve(slopes, obj.lam, g, 0.0)
+    d = system.solve(slopes, obj.lam, g, 0.0)
     H = dense_hessian(obj, slopes) + obj.lam * np.eye(12)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g)
-    assert equations.n_drop_reductions
+    assert system.n_drop_reductions
 
 
 @pytest.mark.parametrize("seed", [2, 10, 18])
-def test_intercepts_that_nothing_bends_do_not_drive_conjugate_gradients_to_infinity(seed):
+def test_intercepts_without_curvature_do_not_make_conjugate_gradients_diverge(seed):
     X = sp.csr_array(np.random.default_rng(seed).standard_normal((6, 45)))
     risk = rm.linear_risk(X, np.array([1, 3, 4, 3, 0, 4]), rm.MulticlassSquaredHinge(), fit_intercept=True)
     result = rm.minimize(rm.Objective(risk, rm.L2(), lam=1e-3), rm.Newton(), tol=1e-4, max_iter=50)
     assert result.status == "converged"
 
 
-def test_equations_of_rows_without_second_derivatives_end():
+def test_systems_without_curvature_have_a_finite_solution():
     risk = rm.linear_risk(np.eye(4, 2), np.array([1, 0, 2, 1]), rm.Softmax(), fit_intercept=True)
     g = np.append(np.ones(6), [1.0, -1.0, 0.0])
-    equations = MultiOutputNewtonSystem(DesignOperator(risk), rm.Objective(risk, rm.L2(), lam=1e-5).reg, 2500)
-    d = equations.solve(HessianInputs(np.zeros((4, 3)), 0.0), 1e-5, g, 0.0)
+    system = MultiOutputNewtonSystem(DesignOperator(risk), rm.Objective(risk, rm.L2(), lam=1e-5).reg, 2500)
+    d = system.solve(HessianInputs(np.zeros((4, 3)), 0.0), 1e-5, g, 0.0)
     assert np.isfinite(d).all()
     assert g @ d <= 0

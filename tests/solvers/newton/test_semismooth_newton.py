@@ -1,4 +1,4 @@
-"""Newton's method for losses with kinks: second derivatives, optima, certificates, and its few steps."""
+"""Newton's method for nonsmooth losses: second derivatives, optima, certificates, numbers of steps."""
 
 from dataclasses import replace
 from itertools import islice
@@ -87,30 +87,30 @@ def data(loss, n=40, p=3, seed=0):
 @pytest.mark.parametrize("moved", [False, True])
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), mu=st.floats(0.05, 3))
-def test_bends_are_derivatives_of_the_gradient(loss, moved, seed, mu):
+def test_hessians_are_derivatives_of_the_gradient(loss, moved, seed, mu):
     rng = np.random.default_rng(seed)
     n = 25
     z = 2 * rng.standard_normal(n)
     y, c = labels(loss, z, rng), weights(loss, n, rng)
-    centre = (
+    center = (
         smoothed_value_grad(loss, rng.standard_normal(n), y, c, 0.5)[1]
         if moved and loss not in PAIRS
         else None
     )
-    H = hessian_product(loss_hessian(loss, z, y, c, mu, centre), np.eye(n))
+    H = hessian_product(loss_hessian(loss, z, y, c, mu, center), np.eye(n))
     d = rng.standard_normal(n)
     step = 1e-7
-    ahead, behind = (smoothed_value_grad(loss, z + t * d, y, c, mu, centre)[1] for t in (step, -step))
-    # a piecewise quadratic function: exact, unless the step crosses one of the kinks of the gradient
-    wrong = np.abs((ahead - behind) / (2 * step) - H @ d)
-    assert np.sum(wrong > 1e-6 * (1 + abs(H).max())) <= 2
+    forward, backward = (smoothed_value_grad(loss, z + t * d, y, c, mu, center)[1] for t in (step, -step))
+    # a piecewise quadratic function: exact unless the step crosses a breakpoint of the gradient
+    error = np.abs((forward - backward) / (2 * step) - H @ d)
+    assert np.sum(error > 1e-6 * (1 + abs(H).max())) <= 2
     np.testing.assert_allclose(H, H.T, atol=1e-15)
     assert np.linalg.eigvalsh(H).min() > -1e-12
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), mu=st.floats(0.05, 3))
-def test_the_bend_of_pairs_is_that_of_all_pairs_by_brute_force(seed, mu):
+def test_the_hessian_of_pairs_equals_brute_force(seed, mu):
     rng = np.random.default_rng(seed)
     n, costs = 20, np.array(PAIRS[2].costs, dtype=object)
     z, y, c = 1.5 * rng.standard_normal(n), rng.integers(0, 4, n) * 1.0, rng.random(n) + 0.1
@@ -130,7 +130,7 @@ def test_the_bend_of_pairs_is_that_of_all_pairs_by_brute_force(seed, mu):
     )
 
 
-def passes(X):
+def design_operator(X):
     return DesignOperator(linear_risk(X, np.zeros(X.shape[0]), Absolute()))
 
 
@@ -141,7 +141,7 @@ def layouts(X):
 
 
 @pytest.mark.parametrize("k", range(6))
-def test_products_are_those_of_dense_matrices(k):
+def test_products_equal_those_of_dense_matrices(k):
     rng = np.random.default_rng(k)
     n, p = 60, 7
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
@@ -149,76 +149,80 @@ def test_products_are_those_of_dense_matrices(k):
     above, below = rows[:20], rows[20:]
     first = np.sort(rng.integers(0, 40, 20))
     last = np.maximum(first, np.sort(rng.integers(0, 41, 20)))
-    windows = PairBlock(above, rng.random(20), below, rng.random(40), first, last)
-    turned = PairBlock(below[:30], rng.random(30), above, rng.random(20), np.zeros(30, int), np.full(30, 5))
+    pair_block = PairBlock(above, rng.random(20), below, rng.random(40), first, last)
+    second_block = PairBlock(
+        below[:30], rng.random(30), above, rng.random(20), np.zeros(30, int), np.full(30, 5)
+    )
     h = rng.random(n) * (rng.random(n) < 0.7)
-    bent = Hessian(h, (rng.random(n), rng.random(n)), (windows, turned))
-    expected = X.T @ hessian_product(bent, X)
+    hessian = Hessian(h, (rng.random(n), rng.random(n)), (pair_block, second_block))
+    expected = X.T @ hessian_product(hessian, X)
     W = np.zeros((n, n))
     for i in range(20):
         for j in range(first[i], last[i]):
-            W[above[i], below[j]] = windows.p[i] * windows.q[j]
-    np.testing.assert_allclose(hessian_product(Hessian(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
-    rows = passes(layouts(X)[k])
-    found = subtract_low_rank_and_pairs(rows.gram(bent.diagonal), rows, bent)
+            W[above[i], below[j]] = pair_block.p[i] * pair_block.q[j]
+    np.testing.assert_allclose(
+        hessian_product(Hessian(0 * h, (), (pair_block,)), X), -(W + W.T) @ X, atol=1e-12
+    )
+    rows = design_operator(layouts(X)[k])
+    result = subtract_low_rank_and_pairs(rows.gram(hessian.diagonal), rows, hessian)
     tol = 1e-5 if k == 2 else 1e-12
-    np.testing.assert_allclose(np.triu(found), np.triu(expected), atol=tol)
+    np.testing.assert_allclose(np.triu(result), np.triu(expected), atol=tol)
 
 
-def test_conjugate_gradients_end_at_the_residual_that_is_asked_for():
+def test_conjugate_gradients_end_at_the_requested_residual():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((30, 20))
     A, g = A.T @ A + 0.1 * np.eye(20), rng.standard_normal(20)
-    for enough in (1.0, 1e-2, 1e-9):
-        d, took = conjugate_gradients(lambda v: A @ v, g, enough, 100)
-        assert took < 100
-        assert np.linalg.norm(A @ d - g) <= 1.01 * enough
-        assert enough >= np.linalg.norm(g) or d @ g > 0
+    for tol in (1.0, 1e-2, 1e-9):
+        d, n_iter = conjugate_gradients(lambda v: A @ v, g, tol, 100)
+        assert n_iter < 100
+        assert np.linalg.norm(A @ d - g) <= 1.01 * tol
+        assert tol >= np.linalg.norm(g) or d @ g > 0
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Prbep(), Hinge()], ids=repr)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_all_ways_to_solve_the_equations_agree(loss, sparse):
+def test_all_solvers_of_the_linear_system_agree(loss, sparse):
     rng = np.random.default_rng(0)
     n, p, lam = 50, 30, 1e-3
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
     z = X @ rng.standard_normal(p)
-    bent = loss_hessian(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
-    assert 0 < np.count_nonzero(bent.diagonal) < n
+    hessian = loss_hessian(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
+    assert 0 < np.count_nonzero(hessian.diagonal) < n
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    rows = passes(sp.csr_array(X) if sparse else X)
-    expected = -np.linalg.solve(lam * np.diag(m) + X.T @ hessian_product(bent, X), g)
-    equations = NewtonSystem(rows, L2(m), 100)
+    rows = design_operator(sp.csr_array(X) if sparse else X)
+    expected = -np.linalg.solve(lam * np.diag(m) + X.T @ hessian_product(hessian, X), g)
+    system = NewtonSystem(rows, L2(m), 100)
     for d in (
-        equations._solve_by_rows(bent, lam, g),
-        equations._solve_by_features(bent, lam, g),
-        NewtonSystem(rows, L2(m), 1).solve(bent, lam, g, 1e-12),
-        NewtonSystem(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
+        system._solve_by_rows(hessian, lam, g),
+        system._solve_by_features(hessian, lam, g),
+        NewtonSystem(rows, L2(m), 1).solve(hessian, lam, g, 1e-12),
+        NewtonSystem(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(hessian, lam, g, 1.0),
     ):
         np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_steps_with_the_rows_alone_that_bend(wide, sparse):
+def test_systems_of_active_rows(wide, sparse):
     rng = np.random.default_rng(1)
     n, p, lam = (40, 90, 1e-2) if wide else (90, 12, 1e-2)
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.4), 2)
     h = rng.random(n) * (rng.random(n) < 0.3)
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    rows = passes(sp.csr_array(X) if sparse else X).gather(np.flatnonzero(h))
-    for bent in (Hessian(h), Hessian(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
-        A = lam * np.diag(m) + X.T @ hessian_product(bent, X)
-        for enough in (1e-2, 1e-10):
-            d, took = ActiveRows(rows, bent, m).solve(lam, g, enough, 500)
-            assert took < 500
-            assert np.linalg.norm(A @ d + g) <= enough * (1 + 1e-6) + 1e-12
+    rows = design_operator(sp.csr_array(X) if sparse else X).gather(np.flatnonzero(h))
+    for hessian in (Hessian(h), Hessian(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
+        A = lam * np.diag(m) + X.T @ hessian_product(hessian, X)
+        for tol in (1e-2, 1e-10):
+            d, n_iter = ActiveRows(rows, hessian, m).solve(lam, g, tol, 500)
+            assert n_iter < 500
+            assert np.linalg.norm(A @ d + g) <= tol * (1 + 1e-6) + 1e-12
 
 
 # ---------------------------------------------------------------- kernels
 @pytest.mark.parametrize("loss", [*ROWS[1:], Huber(0.3), SquaredHinge(), Squared()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_rows_by_kernels_are_those_of_arrays(loss, intercept):
+def test_compiled_and_array_evaluations_agree(loss, intercept):
     rng = np.random.default_rng(2)
     n = 80
     z, dz = 1.5 * rng.standard_normal((2, n))
@@ -228,27 +232,29 @@ def test_rows_by_kernels_are_those_of_arrays(loss, intercept):
     kernels, arrays = PiecewiseQuadratic(risk, intercept), ScoreProblem(risk, intercept)
     mu = 0.0 if loss.smooth else 0.7
     first = arrays.evaluate(rng.standard_normal(n), 0.4, None, 0.0).dz
-    for centre in (None,) if loss.smooth else (None, first):
-        found, known = (s.evaluate(z, mu, centre, 0.0) for s in (kernels, arrays))
-        np.testing.assert_allclose(found.dz, known.dz, atol=1e-9)
+    for center in (None,) if loss.smooth else (None, first):
+        compiled, expected = (s.evaluate(z, mu, center, 0.0) for s in (kernels, arrays))
+        np.testing.assert_allclose(compiled.dz, expected.dz, atol=1e-9)
         np.testing.assert_allclose(
-            [found.risk, found.offset, found.b], [known.risk, known.offset, known.b], atol=1e-7
+            [compiled.risk, compiled.offset, compiled.b],
+            [expected.risk, expected.offset, expected.b],
+            atol=1e-7,
         )
         H, K = (
-            hessian_product(s.hessian(look, z, mu, centre), np.eye(n))
-            for s, look in ((kernels, found), (arrays, known))
+            hessian_product(s.hessian(evaluation, z, mu, center), np.eye(n))
+            for s, evaluation in ((kernels, compiled), (arrays, expected))
         )
         np.testing.assert_allclose(H, K, atol=1e-6)
         if intercept:
-            assert abs(found.dz.sum()) <= 1e-13
-        start = float(known.dz @ dz)
+            assert abs(compiled.dz.sum()) <= 1e-13
+        start = float(expected.dz @ dz)
         d = -np.sign(start) * dz
-        t, _ = kernels.line_search(z, d, mu, centre, found.b, lambda t: (0.01 * t, 0.01), -abs(start))
-        ahead = arrays.evaluate(z + t * d, mu, centre, 0.0).dz @ d + 0.01 * t
-        assert abs(ahead) <= 0.06 * abs(start)
+        t, _ = kernels.line_search(z, d, mu, center, compiled.b, lambda t: (0.01 * t, 0.01), -abs(start))
+        slope = arrays.evaluate(z + t * d, mu, center, 0.0).dz @ d + 0.01 * t
+        assert abs(slope) <= 0.06 * abs(start)
 
 
-def test_threads_change_no_bit():
+def test_threads_give_the_same_bits():
     X, y = data(Hinge(), n=300, p=4)
     runs = [
         minimize(
@@ -263,7 +269,7 @@ def test_threads_change_no_bit():
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_samples_save_steps(intercept):
+def test_sampled_starts_save_steps(intercept):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
     risk = linear_risk(X, X @ [1, 0.1, 2] + rng.standard_t(2, 4000), Absolute(), fit_intercept=intercept)
@@ -276,7 +282,7 @@ def test_samples_save_steps(intercept):
     assert runs[0].n_iter < runs[1].n_iter
 
 
-def test_it_starts_from_multipliers_of_dual_ascent():
+def test_it_starts_from_the_multipliers_of_dual_ascent():
     X, y = data(Hinge(), n=200, p=5)
     obj = Objective(linear_risk(X, y, Hinge()), L2(), 1e-4)
     last = list(islice(DualGaussSeidel().iterates(obj, np.zeros(5)), 4))[-1]
@@ -284,15 +290,15 @@ def test_it_starts_from_multipliers_of_dual_ascent():
         SemismoothNewton().iterates(obj, np.zeros(5)),
         SemismoothNewton().warm_start(obj, last.state(), obj),
     )
-    took = [
+    n_steps = [
         next(k for k, it in enumerate(run) if it.value - obj.lower(it.cut) < 1e-6) for run in (cold, warm)
     ]
-    assert took[1] < took[0]
+    assert n_steps[1] < n_steps[0]
 
 
 # ---------------------------------------------------------------- optima
-def least(loss, X, y, lam):
-    """The least J by cvxpy, each loss from its definition."""
+def reference_optimum(loss, X, y, lam):
+    """The minimum of J by cvxpy, each loss from its definition."""
     w = cp.Variable(X.shape[1])
     z, n = X @ w, len(y)
     if loss.task == "ordinal" or isinstance(loss, RocArea):
@@ -303,11 +309,11 @@ def least(loss, X, y, lam):
             cost = np.array([loss.costs[grades[i]][grades[j]] for i, j in pairs])
         risk = cost @ cp.pos(1 - z[pairs[:, 0]] + z[pairs[:, 1]]) / cost.sum()
     elif isinstance(loss, Prbep):  # the largest sum of k positive and k negative terms
-        up = int((y > 0).sum())
+        n_positive = int((y > 0).sum())
         parts = [cp.Constant(0.0)]
-        for k in range(1, min(up, n - up) + 1):
+        for k in range(1, min(n_positive, n - n_positive) + 1):
             gain = cp.sum_largest(-z[y > 0], k) + cp.sum_largest(z[y < 0], k)
-            parts.append(k / up + 2 / n * gain)
+            parts.append(k / n_positive + 2 / n * gain)
         risk = cp.max(cp.hstack(parts))
     else:
         from reference import losses
@@ -320,11 +326,11 @@ def least(loss, X, y, lam):
 
 @pytest.mark.parametrize("lam", [1e-1, 1e-4])
 @pytest.mark.parametrize("loss", [*PAIRS, *ROWS], ids=repr)
-def test_the_optimum_is_that_of_cvxpy(loss, lam):
+def test_the_optimum_equals_cvxpys(loss, lam):
     X, y = data(loss)
     result = minimize(Objective(linear_risk(X, y, loss), L2(), lam), SemismoothNewton(), tol=1e-7)
     assert result.status == "converged"
-    best = least(loss, X, y, lam)
+    best = reference_optimum(loss, X, y, lam)
     assert result.lower <= best + 1e-8
     assert abs(result.value - best) <= 2e-7 * best + 1e-8
 
@@ -383,19 +389,19 @@ def midsize(loss, n=2000, p=20):
 
 
 @pytest.mark.parametrize(
-    ("loss", "most"),
+    ("loss", "max_iter"),
     [(RocArea(), 35), (Ordinal(), 35), (Prbep(), 70), (Hinge(), 60), (Absolute(), 50)],
     ids=repr,
 )
-def test_a_small_lam_takes_few_steps(loss, most):
+def test_a_small_lam_takes_few_steps(loss, max_iter):
     X, y = midsize(loss)
     result = minimize(
-        Objective(linear_risk(X, y, loss), L2(), 1e-6), SemismoothNewton(), tol=1e-6, max_iter=most
+        Objective(linear_risk(X, y, loss), L2(), 1e-6), SemismoothNewton(), tol=1e-6, max_iter=max_iter
     )
     assert result.status == "converged"
 
 
-def test_smooth_losses_take_newton_steps_alone():
+def test_smooth_losses_take_newton_steps_without_smoothing():
     for loss in (Logistic(), SquaredHinge(), Squared()):
         X, y = midsize(Hinge())
         result = minimize(
@@ -405,7 +411,7 @@ def test_smooth_losses_take_newton_steps_alone():
         assert all(row["mu"] == 0 for row in result.trace)
 
 
-def test_it_ends_where_no_digits_are_left():
+def test_it_stalls_at_full_accuracy():
     X, y = data(Hinge(), n=30, p=2)
     for loss in (Hinge(), RocArea(), Prbep()):
         obj = Objective(linear_risk(X, y, loss), L2(), 1e-2)
@@ -414,14 +420,14 @@ def test_it_ends_where_no_digits_are_left():
         assert 0 <= result.gap <= 1e-10 * result.value
 
 
-def test_a_risk_without_any_information():
+def test_a_risk_with_zero_features():
     obj = Objective(linear_risk(np.zeros((6, 2)), np.array([1.0, -1] * 3), RocArea()), L2(), 0.1)
     result = minimize(obj, SemismoothNewton(), tol=1e-9)
     assert result.status == "converged"
     assert result.value == 1.0
 
 
-# ---------------------------------------------------------------- resumption, and what it is not for
+# ---------------------------------------------------------------- resumption and unsupported problems
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
 @pytest.mark.parametrize(("intercept", "p"), [(False, 5), (True, 5), (False, 120)])
 def test_it_resumes_with_the_same_iterates(loss, intercept, p):
@@ -436,7 +442,7 @@ def test_it_resumes_with_the_same_iterates(loss, intercept, p):
             assert (it.value, it.cut.b, it.info["mu"]) == (after.value, after.cut.b, after.info["mu"])
 
 
-def test_what_it_is_not_for_is_said():
+def test_unsupported_problems_are_refused():
     X, y = data(Hinge())
 
     def run(risk, reg=None):
@@ -455,25 +461,25 @@ def test_what_it_is_not_for_is_said():
 @pytest.mark.parametrize("direct", [1, 2500])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("solver", [SemismoothNewton, Newton])
-def test_rows_that_are_elsewhere_change_no_bit(solver, sparse, direct):
+def test_remote_rows_give_the_same_bits(solver, sparse, direct):
     loss = Hinge() if solver is SemismoothNewton else Logistic()
     rng = np.random.default_rng(3)
     X = np.round(rng.standard_normal((2000, 5)) * (rng.random((2000, 5)) < 0.6), 2)
     y = np.where(X.sum(1) + rng.standard_normal(2000) > 0, 1.0, -1.0)
     for intercept in (False, True):
-        whole = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
+        local = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
         results = []
-        for inner in (whole, replace(whole, rows=None)):
+        for inner in (local, replace(local, rows=None)):
             risk = ProfiledIntercept(inner) if intercept else inner
             results.append(minimize(Objective(risk, L2(), 1e-4), solver(direct), tol=1e-8))
-        here, there = results
-        assert here.status == "converged"
-        np.testing.assert_array_equal(here.w, there.w)
-        assert (here.value, here.lower) == (there.value, there.lower)
+        local_result, remote_result = results
+        assert local_result.status == "converged"
+        np.testing.assert_array_equal(local_result.w, remote_result.w)
+        assert (local_result.value, local_result.lower) == (remote_result.value, remote_result.lower)
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep()], ids=repr)
-def test_auto_takes_cuts_on_wide_data_where_few_do(loss):
+def test_auto_chooses_bundle_on_wide_data_where_few_cuts_suffice(loss):
     rng = np.random.default_rng(0)
     X = sp.random_array((60, 3000), density=0.01, rng=rng, format="csr")
     risk = linear_risk(X, np.where(np.arange(60) < 20, 1.0, -1.0), loss)
@@ -483,8 +489,8 @@ def test_auto_takes_cuts_on_wide_data_where_few_do(loss):
     assert isinstance(picks[1], Smoothing if isinstance(loss, RocArea) else SemismoothNewton)
 
 
-def test_auto_takes_cuts_of_tables_on_small_separable_data():
-    """Where both classes are apart and lam is tiny, few multipliers lie between their bounds."""
+def test_auto_chooses_bundle_for_table_losses_on_small_separable_data():
+    """For separable classes and tiny lam, few multipliers lie strictly between their bounds."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((90, 30))
     risk = linear_risk(X, np.where(X[:, 0] + X[:, 1] > 0.5, 1.0, -1.0), Prbep())
@@ -493,8 +499,8 @@ def test_auto_takes_cuts_of_tables_on_small_separable_data():
     assert result.solver.startswith("Bundle")
 
 
-def test_a_start_without_loss():
-    """The end of a run for a larger lam may have no loss left, but J is not at its least there."""
+def test_a_start_with_zero_loss():
+    """The solution for a larger lam may have zero loss, but it does not minimize J."""
     X = np.array([[0.0, 3.0], [1.0, 0.0], [2.0, 0.0], [4.0, 4.0], [2.0, 3.0], [3.0, 2.0]])
     risk = linear_risk(X, np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0]), RocArea())
     before = minimize(Objective(risk, L2(), 0.1), SemismoothNewton(), tol=1e-9)
@@ -503,7 +509,7 @@ def test_a_start_without_loss():
 
 
 @pytest.mark.parametrize("seed", [14, 17])
-def test_matrices_of_rows_that_rounding_makes_singular_are_left_for_others(seed):
+def test_numerically_singular_row_systems_are_solved_otherwise(seed):
     rng = np.random.default_rng(seed)
     X = 1e6 * rng.standard_normal((8, 16))
     X[4:] = X[:4]
@@ -513,29 +519,29 @@ def test_matrices_of_rows_that_rounding_makes_singular_are_left_for_others(seed)
     assert result.status == "converged"
 
 
-def test_equations_of_rows_none_of_which_bends_are_those_of_the_penalty(capfd):
-    passes = DesignOperator(linear_risk(np.ones((2, 3)), np.array([1.0, -1.0]), Hinge()))
-    d = NewtonSystem(passes, L2(), 2500)._solve_by_rows(Hessian(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
+def test_systems_without_active_rows_contain_only_the_penalty(capfd):
+    design = DesignOperator(linear_risk(np.ones((2, 3)), np.array([1.0, -1.0]), Hinge()))
+    d = NewtonSystem(design, L2(), 2500)._solve_by_rows(Hessian(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
     assert d.tolist() == [-2.0, 4.0, 0.0]
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("solver", [SemismoothNewton(), Newton()], ids=repr)
 @pytest.mark.parametrize("p", [1, 100])
-def test_a_matrix_without_a_single_entry_costs_nothing(solver, p):
+def test_a_matrix_without_entries_is_supported(solver, p):
     risk = linear_risk(sp.csr_array((4, p)), np.array([1.0, -1.0, 1.0, 1.0]), Logistic(), fit_intercept=True)
     result = minimize(Objective(risk, L2(), lam=0.1), solver, w0=np.ones(p), tol=0.0, max_iter=20)
     assert result.value == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
 
 
-def test_auto_picks_by_what_is_known_of_rows_elsewhere():
+def test_auto_chooses_by_the_metadata_of_remote_rows():
     X, y = sp.csr_array(np.eye(4)), np.array([1.0, -1.0, 1.0, 1.0])
     wide = sp.csr_array(np.eye(4, 3000))
 
-    def pick(X, loss, **more):
-        risk = linear_risk(X, y, loss, **more)
-        away = ProfiledIntercept(replace(risk.risk, rows=None)) if more else replace(risk, rows=None)
-        return type(Auto().choose(Objective(away, L2(), 0.1))[0])
+    def pick(X, loss, **settings):
+        risk = linear_risk(X, y, loss, **settings)
+        remote = ProfiledIntercept(replace(risk.risk, rows=None)) if settings else replace(risk, rows=None)
+        return type(Auto().choose(Objective(remote, L2(), 0.1))[0])
 
     assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is SemismoothNewton
     assert pick(X, Logistic()) is Newton

@@ -1,4 +1,4 @@
-"""AcceleratedGradient: the theorem it is named for, optima by cvxpy, and smoothed losses."""
+"""AcceleratedGradient: the rate of its theorem, optima by cvxpy, and smoothed losses."""
 
 from itertools import islice, pairwise
 
@@ -65,7 +65,7 @@ def objective(loss, reg, lam=0.02, intercept=False):
     st.booleans(),
 )
 def test_the_rate_of_the_theorem(seed, gamma_u, gamma_d, strong):
-    """J(w_k) - J* <= |w0 - w*|^2 / (2 A_k), and A_k grows as fast as the theorem says, for least squares."""
+    """For least squares, J(w_k) - J* <= |w0 - w*|^2 / (2 A_k), and A_k grows at the rate of the theorem."""
     rng = np.random.default_rng(seed)
     n, p = 20, 6
     X = rng.standard_normal((n, p)) * 10 ** rng.uniform(-1.5, 0.5, p)
@@ -74,23 +74,23 @@ def test_the_rate_of_the_theorem(seed, gamma_u, gamma_d, strong):
     star = minimize(J, CoordinateDescent(), tol=1e-12)
     L = float(np.linalg.eigvalsh(X.T @ X / n)[-1])
     w0 = rng.standard_normal(p)
-    far = float((w0 - star.w) @ (w0 - star.w))
+    distance_sq = float((w0 - star.w) @ (w0 - star.w))
     steps = islice(AcceleratedGradient(gamma_u, gamma_d).iterates(J, w0), 1, 80)
     for k, it in enumerate(steps, start=1):
         if not np.array_equal(it.state()["start"], w0):
-            break  # started anew: from there on it is another run
-        slow = k**2 / (2 * gamma_u * L)
+            break  # a restart begins another run
+        quadratic_rate = k**2 / (2 * gamma_u * L)
         growth = 1 + np.sqrt(lam / (2 * gamma_u * L)) if strong else 1.0
         A = it.info["A"]
-        assert max(slow, 2 / (gamma_u * L) * growth ** (2 * (k - 1))) * (1 - 1e-9) <= A
-        assert it.value - star.value <= far / (2 * A) + star.gap + 1e-12 * (1 + star.value)
-        if strong:  # the mixture of all cuts proves it, but for how far its own minimizer is from w0
-            away = float(((w0 + it.state()["mean"] / lam) ** 2).sum())
-            assert it.value - J.lower(it.cut) <= away / (2 * A) + 1e-11 * (1 + it.value)
+        assert max(quadratic_rate, 2 / (gamma_u * L) * growth ** (2 * (k - 1))) * (1 - 1e-9) <= A
+        assert it.value - star.value <= distance_sq / (2 * A) + star.gap + 1e-12 * (1 + star.value)
+        if strong:  # the mixture of all cuts proves it, with the distance of its own minimizer from w0
+            minimizer_distance_sq = float(((w0 + it.state()["mean"] / lam) ** 2).sum())
+            assert it.value - J.lower(it.cut) <= minimizer_distance_sq / (2 * A) + 1e-11 * (1 + it.value)
 
 
-def test_strong_convexity_makes_it_linear():
-    """The gap falls by a constant factor, which the square root of the condition rules."""
+def test_strong_convexity_gives_a_linear_rate():
+    """The gap decreases by a constant factor, determined by the square root of the condition number."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, 10)) * np.geomspace(1, 0.05, 10)
     J = Objective(linear_risk(X, X.sum(axis=1) + rng.standard_normal(100), Squared()), L2(), 0.01)
@@ -126,8 +126,8 @@ def test_contract():
 
 
 @pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3)], ids=repr)
-def test_iterates_are_what_they_say(reg):
-    """The value is J(w); the cut lies below R; a saved run goes on as it did."""
+def test_iterates_are_valid(reg):
+    """The value is J(w), the cut lies below R, and a saved run continues as before."""
     J = objective(Logistic(), reg, intercept=True)
     rng = np.random.default_rng(0)
     points = rng.standard_normal((50, 4)) * rng.exponential(3, (50, 1))
@@ -137,14 +137,14 @@ def test_iterates_are_what_they_say(reg):
         assert all(it.cut.a @ v + it.cut.b <= J.risk(v)[0] + 1e-12 for v in points)
     for it, after in pairwise(steps):
         saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        again = next(AcceleratedGradient().resume(J, saved))
-        np.testing.assert_array_equal(again.w, after.w)
-        assert again.value == after.value
-        assert J.lower(again.cut) == J.lower(after.cut)
+        resumed = next(AcceleratedGradient().resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, after.w)
+        assert resumed.value == after.value
+        assert J.lower(resumed.cut) == J.lower(after.cut)
 
 
-def test_it_runs_as_long_as_there_is_progress():
-    """Asked for more digits than there are, it ends by itself, near the optimum."""
+def test_it_stalls_at_full_accuracy():
+    """With a tolerance below rounding error, it ends by itself near the optimum."""
     for intercept in (False, True):
         J = objective(Logistic(), L2(), intercept=intercept)
         result = minimize(J, AcceleratedGradient(), tol=1e-300, max_iter=5000)
@@ -152,8 +152,8 @@ def test_it_runs_as_long_as_there_is_progress():
         assert result.gap <= 1e-10 * result.value
 
 
-def test_nearly_kinked_losses():
-    """Where the risk is straight, rounding alone bends it, and must not raise L; nor may it go in circles."""
+def test_nearly_nonsmooth_losses():
+    """Where the risk is linear, curvature is only rounding error and must not raise L, nor lead to cycles."""
     for loss, reg, intercept in [
         (SmoothedHinge(1e-3), L1(), True),
         (SmoothedHinge(1e-3), Elastic(0.3), False),
@@ -173,12 +173,12 @@ def test_exponentials_do_not_overflow():
     assert 0 <= result.lower <= result.value < np.inf
 
 
-def test_a_start_outside_of_the_domain_is_brought_inside():
+def test_a_start_outside_the_domain_is_projected():
     J = objective(Logistic(), Box(L2(), -0.1, 0.1))
     assert np.isfinite(next(AcceleratedGradient().iterates(J, np.full(4, 9.0))).value)
 
 
-# ---------------------------------------------------------------- losses with kinks
+# ---------------------------------------------------------------- nonsmooth losses
 @pytest.mark.parametrize(
     ("loss", "reg"), [(Hinge(), L2()), (Hinge(), Elastic(0.3)), (RocArea(), L2()), (Prbep(), L2())], ids=repr
 )
@@ -195,25 +195,25 @@ def test_smoothed_losses_are_certified(loss, reg):
     assert best.lower <= result.value <= best.value * (1 + 1.1e-4)
 
 
-def test_smoothing_goes_on_from_a_saved_state():
+def test_smoothing_continues_from_a_saved_state():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 3)), np.where(rng.random(40) < 0.4, 1.0, -1.0)
     J, solver = Objective(linear_risk(X, y, RocArea()), L2(), 0.05), Smoothing(inner=AcceleratedGradient())
     for it, after in pairwise(islice(solver.iterates(J, np.ones(3)), 12)):
-        again = next(solver.resume(J, {name: np.array(a) for name, a in it.state().items()}))
-        if again.info["mu"] == after.info["mu"]:
-            np.testing.assert_array_equal(again.w, after.w)
-        assert J.lower(again.cut) <= again.value
+        resumed = next(solver.resume(J, {name: np.array(a) for name, a in it.state().items()}))
+        if resumed.info["mu"] == after.info["mu"]:
+            np.testing.assert_array_equal(resumed.w, after.w)
+        assert J.lower(resumed.cut) <= resumed.value
 
 
-def test_paths_start_from_their_neighbours():
+def test_paths_start_from_their_neighbors():
     X, y, _ = problem(Logistic())
     results = path(linear_risk(X, y, Logistic()), L2(), [1.0, 0.3, 0.1], solver=AcceleratedGradient())
     assert all(result.status == "converged" for result in results)
 
 
-# ---------------------------------------------------------------- refusals
-def test_kinks_are_refused():
+# ---------------------------------------------------------------- unsupported problems
+def test_nonsmooth_losses_are_refused():
     with pytest.raises(UnsupportedProblem, match=r"AcceleratedGradient needs a smooth loss.*use Bundle"):
         minimize(objective(Hinge(), L2()), AcceleratedGradient())
 

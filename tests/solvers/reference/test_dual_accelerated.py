@@ -1,4 +1,4 @@
-"""DualAccelerated: its rate with all constants, examples that are hard for cutting planes, projections."""
+"""DualAccelerated: its rate with all constants, hard examples for cutting planes, projections."""
 
 import time
 from itertools import islice
@@ -54,27 +54,27 @@ def objective(loss, lam=0.05, intercept=True, seed=0, reg=None):
     return Objective(risk, reg or L2(), lam), X, y, weights / weights.sum()
 
 
-def constant(X, c, lam):
+def smoothness_constant(X, c, lam):
     """L: the largest eigenvalue of X' C X / lam."""
     return float(np.linalg.eigvalsh((c[:, None] * X).T @ X)[-1]) / lam
 
 
-def reach(loss, y, c, centre):
-    """D: the largest of half the squared distances to the centre, within the bounds."""
+def half_squared_diameter(loss, y, c, center):
+    """D: the largest half squared distance from the center within the bounds."""
     dual = loss.interval_conjugate(y)
-    return 0.5 * float(c @ np.maximum((dual.upper - centre) ** 2, (centre - dual.lower) ** 2))
+    return 0.5 * float(c @ np.maximum((dual.upper - center) ** 2, (center - dual.lower) ** 2))
 
 
 # ---------------------------------------------------------------- the theorem
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(LOSSES), st.integers(0, 10**6), st.sampled_from([1e-4, 1e-2, 1.0]), st.booleans())
-def test_the_gap_falls_as_the_theorem_says(loss, seed, lam, intercept):
+def test_the_gap_decreases_at_the_rate_of_the_theorem(loss, seed, lam, intercept):
     """J(w_k) - D(u_k) <= D / A_k <= 6 L D / (k + 1)^2."""
     J, X, y, c = objective(loss, lam, intercept, seed)
-    L, rng = constant(X, c, lam), np.random.default_rng(seed)
+    L, rng = smoothness_constant(X, c, lam), np.random.default_rng(seed)
     steps = islice(PLAIN.iterates(J, rng.standard_normal(4)), 1, 60)
     for k, it in enumerate(steps, start=1):
-        D = reach(loss, y, c, it.state()["center"])
+        D = half_squared_diameter(loss, y, c, it.state()["center"])
         A = it.info["A"]
         assert (k + 1) ** 2 / (6 * L) * (1 - 1e-9) <= A
         assert it.value - J.lower(it.cut) <= D / A + 1e-11 * (1 + it.value)
@@ -82,8 +82,8 @@ def test_the_gap_falls_as_the_theorem_says(loss, seed, lam, intercept):
 
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(LOSSES[:5]), st.integers(0, 10**6), st.sampled_from([2.0, 100.0]))
-def test_restarts_keep_the_order_of_the_steps(loss, seed, restart):
-    """A gap of eps after sqrt(6 L D / eps) / (1 - restart^(-1/2)) steps, and one more a restart."""
+def test_restarts_keep_the_order_of_the_number_of_steps(loss, seed, restart):
+    """A gap of eps within sqrt(6 L D / eps) / (1 - restart^(-1/2)) steps, plus one for each restart."""
     J, X, y, c = objective(loss, 0.01, True, seed)
     dual = loss.interval_conjugate(y)
     D = 0.5 * float(c @ (dual.upper - dual.lower) ** 2)
@@ -93,13 +93,13 @@ def test_restarts_keep_the_order_of_the_steps(loss, seed, restart):
         best = min(best, it.value)
         eps = best - J.lower(it.cut)
         if eps > 1e-10 * best:
-            most = np.sqrt(6 * constant(X, c, 0.01) * D / eps) / (1 - restart**-0.5)
-            assert k <= most + restarts + 1
+            bound = np.sqrt(6 * smoothness_constant(X, c, 0.01) * D / eps) / (1 - restart**-0.5)
+            assert k <= bound + restarts + 1
 
 
 # ---------------------------------------------------------------- C, theorems 2 and 5
-def test_where_line_search_bmrm_takes_one_over_eps_steps():
-    """The four points of theorem 2: there k times the gap of ls-bmrm stays; here k^2 times the gap does."""
+def test_faster_than_line_search_bmrm_on_its_worst_case():
+    """On the four points of theorem 2, ls-bmrm has a gap of order 1 / k, and this method one of 1 / k^2."""
     X, y = np.array([[-1.0], [-0.5], [0.5], [1.0]]), np.array([-1.0, -1.0, 1.0, 1.0])
     J = Objective(linear_risk(X, y, Hinge()), L2(), 1 / 16)
     L = 10 / 16 / (1 / 16)
@@ -114,12 +114,12 @@ def test_where_line_search_bmrm_takes_one_over_eps_steps():
 
 
 @pytest.mark.parametrize("n", [25, 100])
-def test_where_bmrm_takes_one_over_eps_steps(n):
-    """The example of theorem 5, on which qp-bmrm is 1 / (2 k) away for n steps."""
+def test_faster_than_bmrm_on_its_worst_case(n):
+    """The example of theorem 5, on which qp-bmrm has a gap of 1 / (2 k) for n steps."""
     sign = np.where(np.arange(1, n + 1) % 2, -1.0, 1.0)
     X = sign[:, None] * np.hstack([np.full((n, 1), np.sqrt(n)), n * np.eye(n)])
     J = Objective(linear_risk(X, sign, Hinge()), L2(), 1.0)
-    D, L = 0.5, constant(X, np.full(n, 1 / n), 1.0)
+    D, L = 0.5, smoothness_constant(X, np.full(n, 1 / n), 1.0)
     assert pytest.approx(2 * n) == L
     for k, it in enumerate(islice(PLAIN.iterates(J, np.zeros(n + 1)), 1, 3 * n), start=1):
         assert it.value - J.lower(it.cut) <= 6 * L * D / (k + 1) ** 2 + 1e-13
@@ -133,7 +133,7 @@ def test_where_bmrm_takes_one_over_eps_steps(n):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_optima(loss, intercept):
-    """With weights, some of which are zero; sparse too."""
+    """With weights, some of them zero; also for sparse X."""
     J, X, y, c = objective(loss, 0.05, intercept)
     best = optimum(loss, X, y, c, 0.05, intercept)
     result = minimize(J, DualAccelerated(), tol=1e-7)
@@ -141,9 +141,9 @@ def test_optima(loss, intercept):
     assert result.value == pytest.approx(best, rel=2e-7)
     assert result.lower <= best * (1 + 1e-9)
     risk = linear_risk(sp.csr_array(X), y, loss, sample_weight=c, fit_intercept=intercept)
-    again = minimize(Objective(risk, L2(), 0.05), DualAccelerated(), tol=1e-6)
-    assert again.status == "converged"
-    assert again.value == pytest.approx(best, rel=2e-6)
+    sparse_result = minimize(Objective(risk, L2(), 0.05), DualAccelerated(), tol=1e-6)
+    assert sparse_result.status == "converged"
+    assert sparse_result.value == pytest.approx(best, rel=2e-6)
 
 
 def test_weighted_features():
@@ -166,8 +166,8 @@ def test_rows_without_labels():
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [Hinge(), EpsilonInsensitive(epsilon=0.2)], ids=repr)
-def test_iterates_are_what_they_say(loss, intercept):
-    """The value is J(w); the cut lies below R, far out too; a saved run goes on as it did, over restarts."""
+def test_iterates_are_valid(loss, intercept):
+    """The value is J(w), cuts lie below R also at far points, and saved runs continue as before."""
     J, *_ = objective(loss, 0.05, intercept)
     rng = np.random.default_rng(0)
     points = rng.standard_normal((30, 4)) * rng.exponential(30, (30, 1))
@@ -176,16 +176,16 @@ def test_iterates_are_what_they_say(loss, intercept):
     for it in steps[:5] + steps[-5:]:
         assert it.value == pytest.approx(J.value(it.w), rel=1e-12)
         assert all(it.cut.a @ v + it.cut.b <= r * (1 + 1e-12) for v, r in zip(points, risks, strict=True))
-    for at in (0, 7, 31, 32, 60):
-        saved = {name: np.array(a, copy=True) for name, a in steps[at].state().items()}
-        again = next(DualAccelerated(restart=4.0).resume(J, saved))
-        np.testing.assert_array_equal(again.w, steps[at + 1].w)
-        assert again.value == steps[at + 1].value
-        assert J.lower(again.cut) == J.lower(steps[at + 1].cut)
+    for k in (0, 7, 31, 32, 60):
+        saved = {name: np.array(a, copy=True) for name, a in steps[k].state().items()}
+        resumed = next(DualAccelerated(restart=4.0).resume(J, saved))
+        np.testing.assert_array_equal(resumed.w, steps[k + 1].w)
+        assert resumed.value == steps[k + 1].value
+        assert J.lower(resumed.cut) == J.lower(steps[k + 1].cut)
 
 
-def test_many_digits():
-    """Rounding neither stops it short nor makes its bounds false."""
+def test_high_accuracy():
+    """Rounding neither stops the run early nor invalidates its bounds."""
     for loss in (Hinge(), Absolute()):
         J, *_ = objective(loss)
         result = minimize(J, DualAccelerated(), tol=1e-10, max_iter=5000)
@@ -194,13 +194,13 @@ def test_many_digits():
         assert result.lower <= best.value * (1 + 1e-13)
 
 
-def test_paths_start_from_their_neighbours():
+def test_paths_start_from_their_neighbors():
     X, y, _ = problem(Hinge())
     results = path(linear_risk(X, y, Hinge()), L2(), [1.0, 0.3, 0.1], solver=DualAccelerated(), tol=1e-4)
     assert all(result.status == "converged" for result in results)
 
 
-# ---------------------------------------------------------------- refusals
+# ---------------------------------------------------------------- unsupported problems
 @pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()], ids=repr)
 def test_other_losses_are_refused(loss):
     with pytest.raises(
@@ -223,8 +223,8 @@ def test_other_problems_are_refused():
 # ---------------------------------------------------------------- projections
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 100.0]), st.booleans())
-def test_projections_meet_their_conditions(n, seed, scale, ties):
-    """Within the bounds, of the sum, and t shifted by one number but for rows at a bound; with ties too."""
+def test_projections_meet_the_optimality_conditions(n, seed, scale, ties):
+    """Within the bounds, with the given sum, and t shifted by a constant except at the bounds."""
     rng = np.random.default_rng(seed)
     t, c = scale * rng.standard_normal(n), rng.random(n) + 0.01
     t = np.round(t) if ties else t
@@ -234,12 +234,12 @@ def test_projections_meet_their_conditions(n, seed, scale, ties):
     assert np.all((lower <= u) & (u <= upper))
     assert abs(c @ u - total) <= 1e-14 * (1 + c @ abs(u))
     inside = t[(lower < u) & (u < upper)] - u[(lower < u) & (u < upper)]
-    least = max([*(t - lower)[(u == lower) & (u < upper)], *inside], default=-np.inf)
-    most = min([*(t - upper)[(u == upper) & (u > lower)], *inside], default=np.inf)
-    assert least <= most + 1e-11 * scale  # a shift between them gives u
+    lowest_shift = max([*(t - lower)[(u == lower) & (u < upper)], *inside], default=-np.inf)
+    highest_shift = min([*(t - upper)[(u == upper) & (u > lower)], *inside], default=np.inf)
+    assert lowest_shift <= highest_shift + 1e-11 * scale  # some shift between the two gives u
 
 
-def test_projections_against_cvxpy():
+def test_projections_equal_cvxpys():
     rng = np.random.default_rng(0)
     for n in (3, 40):
         t, c = 2 * rng.standard_normal(n), rng.random(n)
@@ -247,12 +247,12 @@ def test_projections_against_cvxpy():
         u = cp.Variable(n)
         square = cp.Minimize(cp.sum(cp.multiply(c, cp.square(u - t))))
         bounds = [u >= lower, u <= upper, c @ u == 0.1 * total]
-        accurate = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13}
-        cp.Problem(square, bounds).solve(solver=cp.CLARABEL, **accurate)
+        options = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13}
+        cp.Problem(square, bounds).solve(solver=cp.CLARABEL, **options)
         np.testing.assert_allclose(project(t, c, lower, upper, 0.1 * total), u.value, atol=1e-6)
 
 
-def test_projections_of_rows_without_weight_and_out_of_reach():
+def test_projections_with_zero_weights_and_infeasible_sums():
     t, c = np.array([5.0, 0.3, -5.0]), np.array([0.0, 1.0, 1.0])
     np.testing.assert_allclose(project(t, c, -np.ones(3), np.ones(3)), [1.0, 1.0, -1.0])
     with pytest.raises(ValueError, match="the bounds allow sums from -2 to 2, not 3"):
@@ -261,13 +261,13 @@ def test_projections_of_rows_without_weight_and_out_of_reach():
 
 @pytest.mark.slow
 def test_projections_take_linear_time():
-    """Ten times as many rows take about ten times as long: with n log n or n^2, it would be more."""
-    rng, took = np.random.default_rng(0), []
+    """Ten times as many rows take less than 25 times as long."""
+    rng, seconds = np.random.default_rng(0), []
     for n in (10**5, 10**6):
         t, c, bound = rng.standard_normal(n), np.full(n, 1 / n), rng.random(n)
         project(t, c, -bound, bound)
         start = time.process_time()
         for _ in range(3):
             project(t, c, -bound, bound)
-        took.append(time.process_time() - start)
-    assert took[1] < 25 * took[0]
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 25 * seconds[0]

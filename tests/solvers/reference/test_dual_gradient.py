@@ -1,4 +1,4 @@
-"""Dual ascent with gradient steps, the augmented Lagrangian, and free directions."""
+"""Dual ascent with gradient steps, the augmented Lagrangian, and unpenalized directions."""
 
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -62,7 +62,7 @@ LOSSES = [
 
 @dataclass(frozen=True)
 class Steps:
-    """The gradient steps by themselves, whatever a solver would choose."""
+    """The gradient steps themselves, without a solver's choice of method."""
 
     rate: float | None = None
     damping: float = 1.0
@@ -85,7 +85,7 @@ def objective(loss, reg, lam=0.3, intercept=False, **kwargs):
 
 
 def first(obj, solver, k=1):
-    """The iterates of the first passes."""
+    """The first k iterates."""
     return list(islice(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim))), k))
 
 
@@ -94,22 +94,22 @@ def dual(obj, cut):
 
 
 def check_optimum(obj, solver, tol=1e-6, max_iter=3000):
-    """It proves the gap, and its value is that of a method that shares nothing with it."""
+    """Assert that the gap is proved and that the value agrees with an unrelated method."""
     best = minimize(obj, Bundle(), tol=1e-9, max_iter=3000)
-    found = minimize(obj, solver, tol=tol, max_iter=max_iter)
-    assert found.status == "converged"
-    assert found.lower <= best.value * (1 + 1e-9)
-    assert found.value <= best.value * (1 + 1.1 * tol)
+    result = minimize(obj, solver, tol=tol, max_iter=max_iter)
+    assert result.status == "converged"
+    assert result.lower <= best.value * (1 + 1e-9)
+    assert result.value <= best.value * (1 + 1.1 * tol)
 
 
 # ---------------------------------------------------------------- any transfer function, any loss
 @pytest.mark.parametrize("reg", REGS, ids=repr)
-def test_it_finds_the_minimum_for_every_regularizer(reg):
+def test_the_minimum_is_found_for_every_regularizer(reg):
     check_optimum(objective(SquaredHinge(), reg), Steps())
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_it_finds_the_minimum_for_every_loss(loss):
+def test_the_minimum_is_found_for_every_loss(loss):
     check_optimum(objective(loss, Elastic(eps=0.1)), Steps())
 
 
@@ -117,19 +117,19 @@ def test_it_finds_the_minimum_for_every_loss(loss):
 @pytest.mark.parametrize("lam", [0.05, 1.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("reg", REGS, ids=repr)
-def test_it_finds_the_minimum_for_every_pair(reg, loss, lam):
+def test_the_minimum_is_found_for_every_pair(reg, loss, lam):
     check_optimum(objective(loss, reg, lam, seed=3), Steps(), 1e-5, 20_000)
 
 
 @pytest.mark.parametrize("reg", REGS, ids=repr)
-def test_the_dual_never_falls(reg):
+def test_the_dual_never_decreases(reg):
     for loss in LOSSES:
         obj = objective(loss, reg, lam=0.05)
         values = [dual(obj, it.cut) for it in first(obj, Steps(), 12)]
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in pairwise(values)), loss
 
 
-def test_the_codes_are_those_of_the_kernels():
+def test_the_codes_equal_those_of_the_kernels():
     from riskmin._numba.dual import conjugate_loops, gradient_sweep
 
     for module, names in (
@@ -140,13 +140,13 @@ def test_the_codes_are_those_of_the_kernels():
             assert getattr(module, name) == getattr(transfer, name)
 
 
-def test_regularizers_without_a_transfer_function_are_named():
+def test_regularizers_without_a_transfer_function_are_refused():
     for reg in (L1(), Box(L1(), -1.0, 1.0)):
         with pytest.raises(TypeError, match=r"transfer function, which .* has not: use CoordinateDescent"):
             minimize(objective(Hinge(), reg), Steps(), np.zeros(P))
 
 
-# ---------------------------------------------------------------- the steps of the paper, to the letter
+# ---------------------------------------------------------------- the steps of the paper
 def reference(X, y, transfer_function, lam, rate, passes, slope, project):
     """Equation (11), for alpha = -u and weights 1/n."""
     n, alpha = len(y), np.zeros(len(y))
@@ -157,7 +157,7 @@ def reference(X, y, transfer_function, lam, rate, passes, slope, project):
     return transfer_function(X.T @ alpha / (lam * n)), alpha
 
 
-def test_the_gradient_step_of_winnow_is_that_of_the_paper():
+def test_the_gradient_step_of_winnow_equals_the_papers():
     rng = np.random.default_rng(1)
     X, y = rng.integers(0, 2, (20, 3)).astype(float), np.where(rng.random(20) < 0.5, -1.0, 1.0)
     pair = np.hstack([X, -X])
@@ -176,7 +176,7 @@ def test_the_gradient_step_of_winnow_is_that_of_the_paper():
         assert_allclose(it.w, w[:3] - w[3:], rtol=1e-10)
 
 
-def test_slopes_of_the_tube_do_not_oscillate_around_zero():
+def test_epsilon_insensitive_steps_do_not_oscillate_around_zero():
     X, y, _ = problem(Squared())
     eps, lam, rate = 0.3, 0.1, 0.05
 
@@ -218,27 +218,29 @@ def test_a_small_rate_converges():
         assert minimize(objective(SquaredHinge(), reg), Steps(rate=0.02), tol=1e-5).status == "converged"
 
 
-# ---------------------------------------------------------------- rows in any form, objects of any kind
-def test_storage_does_not_matter():
+# ---------------------------------------------------------------- storage formats and user-defined objects
+def test_storage_formats_agree():
     X, y, c = problem(Hinge(), n=40, p=6)
     X[np.abs(X) < 0.7] = 0.0
     rows = sp.csr_array(X)
-    twice = sp.csr_array((np.repeat(rows.data, 2) / 2, np.repeat(rows.indices, 2), 2 * rows.indptr), X.shape)
+    duplicated = sp.csr_array(
+        (np.repeat(rows.data, 2) / 2, np.repeat(rows.indices, 2), 2 * rows.indptr), X.shape
+    )
     for reg in (Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)):
-        forms = [X, np.asfortranarray(X), rows, rows.tocsc(), twice]
+        forms = [X, np.asfortranarray(X), rows, rows.tocsc(), duplicated]
         risks = [linear_risk(A, y, Hinge(), sample_weight=c) for A in forms]
-        found = [first(Objective(risk, reg, 0.1), Steps(), 5)[-1].cut.a for risk in risks]
-        for a in found[1:]:
-            assert_allclose(a, found[0], rtol=1e-9, atol=1e-12)
+        cuts = [first(Objective(risk, reg, 0.1), Steps(), 5)[-1].cut.a for risk in risks]
+        for a in cuts[1:]:
+            assert_allclose(a, cuts[0], rtol=1e-9, atol=1e-12)
 
 
 class OwnLogistic(Logistic):
-    """A loss that the kernel does not know."""
+    """A loss unknown to the kernel."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A regularizer that the kernel does not know."""
+    """A regularizer unknown to the kernel."""
 
     reg: object
 
@@ -247,18 +249,18 @@ class Own:
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_losses_and_regularizers_of_ones_own(intercept):
-    known = objective(Logistic(), Entropy(balanced=True), intercept=intercept, n=15)
+def test_user_losses_and_regularizers(intercept):
+    builtin = objective(Logistic(), Entropy(balanced=True), intercept=intercept, n=15)
     for obj in (
         objective(OwnLogistic(), Entropy(balanced=True), intercept=intercept, n=15),
         objective(Logistic(), Own(Entropy(balanced=True)), intercept=intercept, n=15),
     ):
-        best = minimize(known, Bundle(), tol=1e-9)
-        found = minimize(obj, Steps(), tol=1e-5, max_iter=300)
-        assert found.status == "converged"
-        assert found.value <= best.value * (1 + 1e-5)
-        few = [first(o, Steps(rate=0.05), 2)[-1].w for o in (known, obj)]
-        assert_allclose(few[1], few[0], rtol=1e-9)
+        best = minimize(builtin, Bundle(), tol=1e-9)
+        result = minimize(obj, Steps(), tol=1e-5, max_iter=300)
+        assert result.status == "converged"
+        assert result.value <= best.value * (1 + 1e-5)
+        weights = [first(o, Steps(rate=0.05), 2)[-1].w for o in (builtin, obj)]
+        assert_allclose(weights[1], weights[0], rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -266,7 +268,7 @@ def test_the_contract_of_solvers():
     check_solver(DualGaussSeidel(step="gradient"), tol=1e-4, max_iter=3000)
 
 
-def test_the_solver_comes_here_for_what_has_no_exact_steps():
+def test_the_solver_uses_gradient_steps_where_exact_ones_do_not_exist():
     X, y, _ = problem(Hinge())
     for reg, intercept in ((Elastic(eps=0.1), False), (L2(), True), (Equality(L2(), np.ones(P)), True)):
         obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=intercept), reg, 0.1)
@@ -288,7 +290,7 @@ def check_bias(loss, reg, algorithm, passes):
     low, high = (
         cursor.minimizer_interval_end(-1),
         cursor.minimizer_interval_end(+1),
-    )  # of a kink, any intercept between is best
+    )  # at a nonsmooth point, any intercept between is optimal
     assert low - 1e-4 <= its[-1].info["bias"] <= high + 1e-4
     assert its[-1].info["feasibility"] < 1e-4
     assert -1e-12 <= its[-1].info["modified_gap"] < 1e-4
@@ -307,7 +309,7 @@ def test_the_bias_is_the_best_intercept_for_others(loss, reg, algorithm):
     check_bias(loss, reg, algorithm, 400)
 
 
-def test_exact_steps_with_a_bias_are_those_of_the_paper():
+def test_exact_steps_with_a_bias_equal_the_papers():
     X, y, _ = problem(Hinge())
     n, lam, mu, eta = len(y), 0.1, 2.0, 0.3
     alpha, s = np.zeros(n), 0.0
@@ -325,7 +327,7 @@ def test_exact_steps_with_a_bias_are_those_of_the_paper():
     assert_allclose(it.info["feasibility"], abs(alpha.sum()) / n)
 
 
-def test_gradient_steps_with_a_bias_are_those_of_the_paper():
+def test_gradient_steps_with_a_bias_equal_the_papers():
     X, y, _ = problem(Hinge())
     n, lam, rate = len(y), 0.1, 0.01
     alpha, s = np.zeros(n), 0.0
@@ -340,7 +342,7 @@ def test_gradient_steps_with_a_bias_are_those_of_the_paper():
     assert_allclose(it.info["bias"], s)
 
 
-# ---------------------------------------------------------------- free directions
+# ---------------------------------------------------------------- unpenalized directions
 @pytest.mark.parametrize(
     "reg",
     [
@@ -350,31 +352,33 @@ def test_gradient_steps_with_a_bias_are_those_of_the_paper():
     ],
     ids=repr,
 )
-def test_free_directions_keep_the_contract_of_regularizers(reg):
+def test_unpenalized_directions_meet_the_contract_of_regularizers(reg):
     check_regularizer(reg)
 
 
-def test_free_directions_need_a_quadratic_and_independent_rows():
+def test_unpenalized_directions_need_a_quadratic_and_independent_rows():
     with pytest.raises(TypeError, match="L2"):
         Equality(L1(), np.ones(3))
     with pytest.raises(ValueError, match="independent"):
         Equality(L2(), np.ones((2, 3)))
 
 
-def test_a_free_column_of_ones_is_an_intercept():
+def test_an_unpenalized_column_of_ones_is_an_intercept():
     X, y, c = problem(Hinge())
-    plain = Objective(linear_risk(X, y, Hinge(), sample_weight=c, fit_intercept=True), L2(), 0.1)
+    with_intercept = Objective(linear_risk(X, y, Hinge(), sample_weight=c, fit_intercept=True), L2(), 0.1)
     wide = np.column_stack([X, np.ones(len(y))])
-    free = Objective(linear_risk(wide, y, Hinge(), sample_weight=c), Equality(L2(), np.eye(P + 1)[-1]), 0.1)
-    best = minimize(plain, Bundle(), tol=1e-9)
-    found = minimize(free, Steps(), tol=1e-6, max_iter=2000)
-    assert found.status == "converged"
-    assert_allclose(found.value, best.value, rtol=2e-6)
-    assert_allclose(found.w[:-1], best.w, atol=1e-2)
+    with_column = Objective(
+        linear_risk(wide, y, Hinge(), sample_weight=c), Equality(L2(), np.eye(P + 1)[-1]), 0.1
+    )
+    best = minimize(with_intercept, Bundle(), tol=1e-9)
+    result = minimize(with_column, Steps(), tol=1e-6, max_iter=2000)
+    assert result.status == "converged"
+    assert_allclose(result.value, best.value, rtol=2e-6)
+    assert_allclose(result.w[:-1], best.w, atol=1e-2)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_free_directions_against_a_convex_program(intercept):
+def test_unpenalized_directions_equal_a_convex_program(intercept):
     X, y, _ = problem(SquaredHinge(), n=40)
     C = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 2.0]])
     obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=intercept), Equality(L2(), C), 0.2)
@@ -382,15 +386,15 @@ def test_free_directions_against_a_convex_program(intercept):
     losses = cp.sum_squares(cp.pos(1 - cp.multiply(y, X @ w + b * intercept))) / (2 * len(y))
     program = cp.Problem(cp.Minimize(losses + 0.1 * cp.sum_squares(w - C.T @ s)))
     program.solve(solver=cp.CLARABEL)
-    found = minimize(obj, Steps(), tol=1e-6, max_iter=2000)
-    assert found.status == "converged"
-    assert_allclose(found.value, program.value, rtol=2e-6)
+    result = minimize(obj, Steps(), tol=1e-6, max_iter=2000)
+    assert result.status == "converged"
+    assert_allclose(result.value, program.value, rtol=2e-6)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("reg", [Entropy(), Entropy(normalized=False, balanced=True)], ids=repr)
-def test_features_of_any_size_end_in_no_error(reg, intercept):
-    """Sums of exponentials of which nothing was left once divided by zero."""
+def test_features_of_any_size_do_not_raise(reg, intercept):
+    """Sums of exponentials that underflowed to zero were once divided by."""
     rng = np.random.default_rng(0)
     for scale in (1e4, 1e6, 1e6, 1e6):
         X = scale * rng.standard_normal((30, 4))

@@ -1,4 +1,4 @@
-"""The online family: the Perceptron, Winnow and the p-norm algorithms."""
+"""Online algorithms: the Perceptron, Winnow and the p-norm algorithms."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_scikit_learn_checks(estimator, check):
 @pytest.fixture
 def rows():
     X, y, _ = problem(Hinge(), n=40)
-    y[::7] *= -1  # not separable, so there are mistakes in every pass
+    y[::7] *= -1  # not separable, so that every pass has mistakes
     return X, y
 
 
@@ -31,7 +31,7 @@ def reference(X, y, transfer, rate, epochs):
     return transfer(v)
 
 
-def test_with_squares_it_is_the_perceptron(rows):
+def test_with_l2_it_is_the_perceptron(rows):
     X, y = rows
     w = np.zeros(X.shape[1])
     for _ in range(7):
@@ -41,13 +41,13 @@ def test_with_squares_it_is_the_perceptron(rows):
     assert_allclose(online(X, y, L2(), rate=0.3, epochs=7).w, w, rtol=1e-12)
 
 
-def test_with_an_entropy_updates_multiply():
+def test_with_an_entropy_updates_are_multiplicative():
     X, y = np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]), np.array([-1.0, -1.0])
-    found = online(X, y, Entropy(prior=0.5, normalized=False), rate=0.1, epochs=1)
-    assert_allclose(found.w, 0.5 * np.exp([-0.1, -0.1, -0.2]))
-    assert found.mistakes == 2
+    result = online(X, y, Entropy(prior=0.5, normalized=False), rate=0.1, epochs=1)
+    assert_allclose(result.w, 0.5 * np.exp([-0.1, -0.1, -0.2]))
+    assert result.mistakes == 2
     w = 0.5 * np.exp([-0.1, 0.0, -0.2])
-    w *= 1.5 / w.sum()  # after the first row; the second sees the weights normalized
+    w *= 1.5 / w.sum()  # after the first row; the second sees the normalized weights
     w *= np.exp([0.0, -0.1, 0.0])
     assert_allclose(online(X, y, Entropy(prior=0.5), rate=0.1, epochs=1).w, w * 1.5 / w.sum())
 
@@ -76,24 +76,24 @@ def test_any_transfer_function_and_any_storage(reg, form, rows):
     assert_allclose(online(form(X), y, reg, rate=0.05, epochs=4).w, w, rtol=1e-8, atol=1e-10)
 
 
-def test_a_pass_without_mistakes_is_the_last():
+def test_it_ends_after_a_pass_without_mistakes():
     X, y = np.eye(2), np.array([1.0, -1.0])
-    found = online(X, y, L2(), epochs=10**9)
-    assert found.mistakes == 0
-    assert np.all(np.sign(found.w) == y)
+    result = online(X, y, L2(), epochs=10**9)
+    assert result.mistakes == 0
+    assert np.all(np.sign(result.w) == y)
 
 
-def test_it_goes_on_from_v0_and_shuffles(rows):
+def test_it_continues_from_v0_and_shuffles(rows):
     X, y = rows
-    once, more = online(X, y, L2(), epochs=1), online(X, y, L2(), epochs=2)
-    assert_allclose(online(X, y, L2(), epochs=1, v0=once.v).w, more.w)
+    one_epoch, two_epochs = online(X, y, L2(), epochs=1), online(X, y, L2(), epochs=2)
+    assert_allclose(online(X, y, L2(), epochs=1, v0=one_epoch.v).w, two_epochs.w)
     orders = [online(X, y, L2(), epochs=3, shuffle=True, seed=seed).w for seed in (1, 1, 2)]
     assert_allclose(orders[0], orders[1])
     assert not np.allclose(orders[0], orders[2])
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"rate": 0.0}, "rate"),
         ({"epochs": 0}, "epochs"),
@@ -102,10 +102,10 @@ def test_it_goes_on_from_v0_and_shuffles(rows):
         ({"v0": np.zeros(9)}, "one number per column"),
     ],
 )
-def test_wrong_arguments_are_named(change, says, rows):
-    given = {"X": rows[0], "y": rows[1], "reg": L2()} | change
-    with pytest.raises(ValueError, match=says):
-        online(**given)
+def test_invalid_arguments_are_refused(change, message, rows):
+    arguments = {"X": rows[0], "y": rows[1], "reg": L2()} | change
+    with pytest.raises(ValueError, match=message):
+        online(**arguments)
     with pytest.raises(TypeError, match="transfer function"):
         online(*rows, L1())
 
@@ -121,7 +121,7 @@ def test_the_estimator_appends_a_column_of_ones(rows):
         assert set(model.predict(form(X))) <= {"a", "b"}
 
 
-def test_partial_fits_add_up(rows):
+def test_partial_fits_equal_one_pass(rows):
     X, y = rows
     model = OnlineClassifier(fit_intercept=False)
     with pytest.raises(ValueError, match="give classes"):
@@ -135,7 +135,7 @@ def test_partial_fits_add_up(rows):
         model.partial_fit(X[:1], y[:1], classes=[1.0, 2.0])
 
 
-def test_wrong_settings_are_named(rows):
-    for setting, says in (({"rate": -1}, "rate"), ({"epochs": 1.5}, "epochs")):
-        with pytest.raises(ValueError, match=says):
+def test_invalid_settings_are_refused(rows):
+    for setting, message in (({"rate": -1}, "rate"), ({"epochs": 1.5}, "epochs")):
+        with pytest.raises(ValueError, match=message):
             OnlineClassifier(**setting).fit(*rows)

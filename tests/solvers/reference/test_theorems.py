@@ -21,7 +21,7 @@ def points(solver, obj, w0, n):
 
 # ---------------------------------------------------------------- C, Theorem 2
 def ls_bmrm_exactly(n):
-    """Algorithm 2 of paper C on the four points with lam = 1/16, in rational numbers."""
+    """Algorithm 2 of paper C on the four points with lam = 1/16, in rational arithmetic."""
     lam, w, model, out = Fraction(1, 16), Fraction(0), None, []
     for _ in range(n):
         out.append(w)
@@ -39,28 +39,28 @@ def ls_bmrm_exactly(n):
 
 def test_line_search_bmrm_has_the_exact_iterates():
     obj = rm.Objective(rm.linear_risk(*FOUR, rm.Hinge()), L2(), 1 / 16)
-    got = [float(it.w[0]) for it in points(rm.LineSearchBmrm(), obj, np.zeros(1), 12)]
-    np.testing.assert_allclose(got, [float(w) for w in ls_bmrm_exactly(12)], rtol=1e-12)
+    weights = [float(it.w[0]) for it in points(rm.LineSearchBmrm(), obj, np.zeros(1), 12)]
+    np.testing.assert_allclose(weights, [float(w) for w in ls_bmrm_exactly(12)], rtol=1e-12)
 
 
 @pytest.mark.slow
 def test_line_search_bmrm_converges_at_the_rate_one_over_k():
-    """k (J(w_k) - J*) tends to 1/8, from both sides of w* = 2, and k |w_k - 2| to 1.
+    """k (J(w_k) - J*) tends to 1/8, alternating around w* = 2, and k |w_k - 2| tends to 1.
 
     The paper prints 1/4 and 2: the recursion (12) of its Lemma 3 multiplies alpha_{2k-1,1} where the
-    algorithm multiplies alpha_{2k,1} = (w_2k / w_{2k-1}) alpha_{2k-1,1}. The exact iterates above settle it:
+    algorithm multiplies alpha_{2k,1} = (w_2k / w_{2k-1}) alpha_{2k-1,1}. The exact iterates above decide:
     alpha_{3,1} = 5/72, where (12) gives 5/8.
     """
     obj = rm.Objective(rm.linear_risk(*FOUR, rm.Hinge()), L2(), 1 / 16)
-    seen = points(rm.LineSearchBmrm(), obj, np.zeros(1), 30_002)
+    iterates = points(rm.LineSearchBmrm(), obj, np.zeros(1), 30_002)
     for k in (30_000, 30_001):
-        assert k * (seen[k].value - 1 / 8) == pytest.approx(1 / 8, rel=1e-3)
-        assert k * abs(seen[k].w[0] - 2) == pytest.approx(1, rel=1e-3)
-    assert (seen[30_000].w[0] - 2) * (seen[30_001].w[0] - 2) < 0
+        assert k * (iterates[k].value - 1 / 8) == pytest.approx(1 / 8, rel=1e-3)
+        assert k * abs(iterates[k].w[0] - 2) == pytest.approx(1, rel=1e-3)
+    assert (iterates[30_000].w[0] - 2) * (iterates[30_001].w[0] - 2) < 0
 
 
-def test_lemma_3_holds_as_far_as_it_is_right():
-    """w_2k = 2 - 8 alpha_{2k-1,1} / w_{2k-1}, and (12) with alpha_{2k,1} on its right."""
+def test_the_correct_part_of_lemma_3():
+    """w_2k = 2 - 8 alpha_{2k-1,1} / w_{2k-1}, and (12) with alpha_{2k,1} on its right-hand side."""
     w = ls_bmrm_exactly(14)
     alpha = Fraction(1)  # alpha_{1,1}
     for k in range(1, 7):
@@ -73,7 +73,7 @@ def test_lemma_3_holds_as_far_as_it_is_right():
 
 # ---------------------------------------------------------------- C, Theorem 5
 class Theorem5Risk:
-    """The risk of Theorem 5 with the proof's choice of a subgradient: one example at a time."""
+    """The risk of Theorem 5 with the subgradient chosen in the proof: one example at a time."""
 
     def __init__(self, n):
         self.n, self.dim = n, n + 1
@@ -84,28 +84,30 @@ class Theorem5Risk:
         for i in np.flatnonzero(margins > 1e-9):
             grad[0] -= 1 / np.sqrt(self.n)
             grad[i + 1] -= 1.0
-        kinks = np.flatnonzero(np.abs(margins) <= 1e-9)
-        if len(kinks):  # any share of an example at its kink is a subgradient; the proof takes the first one
+        on_margin = np.flatnonzero(np.abs(margins) <= 1e-9)
+        if len(
+            on_margin
+        ):  # at the margin, any fraction of the slope is a subgradient; the proof takes the first example
             grad[0] -= 1 / np.sqrt(self.n)
-            grad[kinks[0] + 1] -= 1.0
+            grad[on_margin[0] + 1] -= 1.0
         return float(np.maximum(margins, 0).mean()), grad
 
 
 @pytest.mark.parametrize("n", [4, 25, 60])
-def test_bmrm_meets_theorem_5(n):
+def test_bmrm_satisfies_theorem_5(n):
     obj = rm.Objective(Theorem5Risk(n), L2(), 1.0)
     w0 = np.zeros(n + 1)
     w0[0] = 1 / np.sqrt(n)
-    seen = points(rm.Bmrm(), obj, w0, n + 2)
+    iterates = points(rm.Bmrm(), obj, w0, n + 2)
     best = 1 / (4 * n)
     for k in range(1, n + 1):
-        want = np.concatenate([[1 / np.sqrt(n)], np.full(k, 1 / k), np.zeros(n - k)])
-        np.testing.assert_allclose(seen[k].w, want, atol=1e-10)
-        gap = min(it.value for it in seen[1 : k + 1]) - best
+        expected = np.concatenate([[1 / np.sqrt(n)], np.full(k, 1 / k), np.zeros(n - k)])
+        np.testing.assert_allclose(iterates[k].w, expected, atol=1e-10)
+        gap = min(it.value for it in iterates[1 : k + 1]) - best
         assert gap == pytest.approx(1 / (2 * k) + 1 / (4 * n), abs=1e-10)
     star = np.concatenate([[0.5 / np.sqrt(n)], np.full(n, 0.5 / n)])
-    np.testing.assert_allclose(seen[n + 1].w, star, atol=1e-10)  # after n steps the minimizer, exactly
-    assert seen[n + 1].value == pytest.approx(best, abs=1e-12)
+    np.testing.assert_allclose(iterates[n + 1].w, star, atol=1e-10)  # after n steps exactly the minimizer
+    assert iterates[n + 1].value == pytest.approx(best, abs=1e-12)
 
 
 # ---------------------------------------------------------------- C, Theorem 1
@@ -122,7 +124,7 @@ def test_upper_bound_of_theorem_1_is_never_exceeded(solver, seed):
     best = np.inf
     for k, it in enumerate(points(solver, obj, np.zeros(6), 400), start=1):
         best = min(best, it.value)
-        model = it.cut.b - float(it.cut.a @ it.cut.a) / (2 * lam)  # J_k(w_k), without any shrinkage
+        model = it.cut.b - float(it.cut.a @ it.cut.a) / (2 * lam)  # J_k(w_k), without scaling the cut
         gap = best - model
         if 1e-12 < gap < 4 * G**2 / lam:
             assert k - 1 <= np.log2(lam * at_zero / G**2) + 8 * G**2 / (lam * gap) - 1
@@ -150,7 +152,7 @@ def test_bounds_of_lemma_1_are_monotone_and_bracket_the_optimum(loss):
 
 
 def test_lemma_5_is_the_cut_bound_without_shrinkage():
-    """min J >= f(x0) - x0 @ g - |g|^2 / (2 lam): the cut at x0, s = 1; the best s is never worse."""
+    """min J >= f(x0) - x0 @ g - |g|^2 / (2 lam): the cut at x0 with s = 1; the best s is never worse."""
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((30, 4)), rng.standard_normal(30)
     for lam in (1e-3, 0.1, 10.0):

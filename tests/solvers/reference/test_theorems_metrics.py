@@ -18,12 +18,12 @@ from riskmin.regularizers import L2
 EPS = 1e-6
 
 
-class Chosen:
-    """A risk with the proof's choice among the subgradients, where several labellings are as bad.
+class ChosenSubgradient:
+    """A risk with the subgradient chosen in the proofs where several labellings attain the maximum.
 
-    Our losses prefer the true labels, whose slope is zero. The proofs take the first of the negative rows
-    with the highest score. It is what the loss itself gives for scores that are nudged that way; and it is a
-    subgradient at the true scores, since the tangent there meets the loss.
+    The losses of riskmin prefer the true labels, whose slope is zero. The proofs take the first negative row
+    among those with the highest score. The loss returns this choice for slightly perturbed scores, and it is
+    also a subgradient at the original scores, since the tangent there touches the loss.
     """
 
     def __init__(self, X, y, loss):
@@ -35,14 +35,14 @@ class Chosen:
         value, _ = self.loss.value_grad(z, self.y, self.c)
         negative = np.flatnonzero(self.y < 0)
         top = negative[z[negative] >= z[negative].max() - 1e-8]
-        nudged = z.copy()
-        nudged[top[0]] += EPS
+        perturbed = z.copy()
+        perturbed[top[0]] += EPS
         if isinstance(self.loss, rm.FBeta):
-            nudged[self.y > 0] += EPS  # nor is it the positive row that is missed
+            perturbed[self.y > 0] += EPS  # the positive row is not missed either
         if isinstance(self.loss, rm.RocArea):
-            nudged[top[1:]] -= EPS
-        there, dz = self.loss.value_grad(nudged, self.y, self.c)
-        assert value == pytest.approx(there + dz @ (z - nudged), abs=1e-9)
+            perturbed[top[1:]] -= EPS
+        perturbed_value, dz = self.loss.value_grad(perturbed, self.y, self.c)
+        assert value == pytest.approx(perturbed_value + dz @ (z - perturbed), abs=1e-9)
         return float(value), self.X.T @ dz
 
 
@@ -51,8 +51,8 @@ def iterates(risk, w0, n):
     return list(islice(rm.Bmrm().iterates(obj, w0), n + 1))
 
 
-def least(X, y, loss):
-    """The least J, to 1e-9: the bounds of the theorems are for the true one."""
+def optimum(X, y, loss):
+    """The minimizer of J to 1e-9, since the bounds of the theorems are relative to the minimum."""
     result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), L2(), 1.0), rm.Bundle(), tol=1e-9)
     assert result.status == "converged"
     return result
@@ -61,25 +61,25 @@ def least(X, y, loss):
 def basis(p, *entries):
     e = np.zeros(p)
     for k, value in entries:
-        e[k - 1] = value  # as the papers count
+        e[k - 1] = value  # the papers count from 1
     return e
 
 
 # ---------------------------------------------------------------- C, Theorem 6
 @pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
-def test_bmrm_meets_theorem_6_of_c(eps):
+def test_bmrm_satisfies_theorem_6_of_c(eps):
     """F1: w_k = (1/sqrt 3, 1/k, ..., 1/k, 0, ...) and J(w_k) = (1/3 + 1/k) / 2."""
     n = math.ceil(1 / eps) + 1
     rows = [basis(n + 1, (1, -n / (2 * math.sqrt(3))), (i + 1, -n / 2)) for i in range(1, n)]  # all negative
     X = np.array([*rows, basis(n + 1, (1, math.sqrt(3) * n / 2), (n + 1, n / 2))])
     y = np.append(-np.ones(n - 1), 1.0)
-    seen = iterates(Chosen(X, y, rm.FBeta()), basis(n + 1, (1, 1 / math.sqrt(3))), n - 1)
-    best = least(X, y, rm.FBeta())
+    steps = iterates(ChosenSubgradient(X, y, rm.FBeta()), basis(n + 1, (1, 1 / math.sqrt(3))), n - 1)
+    best = optimum(X, y, rm.FBeta())
     for k in range(1, n):
-        want = basis(n + 1, (1, 1 / math.sqrt(3)), *((j, 1 / k) for j in range(2, k + 2)))
-        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
-        assert seen[k].value == pytest.approx((1 / 3 + 1 / k) / 2, abs=1e-9)
-        gap = min(it.value for it in seen[1 : k + 1]) - best.value
+        expected = basis(n + 1, (1, 1 / math.sqrt(3)), *((j, 1 / k) for j in range(2, k + 2)))
+        np.testing.assert_allclose(steps[k].w, expected, atol=1e-8)
+        assert steps[k].value == pytest.approx((1 / 3 + 1 / k) / 2, abs=1e-9)
+        gap = min(it.value for it in steps[1 : k + 1]) - best.value
         assert gap >= (1 / k - 1 / (n - 1)) / 2 - 1e-9
         assert gap > eps or not k < 1 / (3 * eps)
     assert best.lower <= (1 / 3 + 1 / (n - 1)) / 2
@@ -87,20 +87,22 @@ def test_bmrm_meets_theorem_6_of_c(eps):
 
 # ---------------------------------------------------------------- D, Theorem 4
 @pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
-def test_bmrm_meets_theorem_4_of_d(eps):
+def test_bmrm_satisfies_theorem_4_of_d(eps):
     """Break-even point: w_k = 2c (e_2 + e_3 + (e_4 + ... + e_{k+3}) / k) and J(w_k) = (2 + 1/k) / 4."""
     n, c = math.ceil(1 / eps) + 1, math.sqrt(2) / 4
     X = np.array(
         [basis(n + 2, (2, c * n)), *(basis(n + 2, (3, -c * n), (i + 2, -c * n)) for i in range(2, n + 1))]
     )
     y = np.append(1.0, -np.ones(n - 1))
-    seen = iterates(Chosen(X, y, rm.Prbep()), basis(n + 2, (1, 1.0), (2, 2 * c), (3, 2 * c)), n - 1)
-    best = least(X, y, rm.Prbep())
+    steps = iterates(
+        ChosenSubgradient(X, y, rm.Prbep()), basis(n + 2, (1, 1.0), (2, 2 * c), (3, 2 * c)), n - 1
+    )
+    best = optimum(X, y, rm.Prbep())
     for k in range(1, n):
-        want = basis(n + 2, (2, 2 * c), (3, 2 * c), *((j, 2 * c / k) for j in range(4, k + 4)))
-        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
-        assert seen[k].value == pytest.approx((2 + 1 / k) / 4, abs=1e-9)
-        gap = min(it.value for it in seen[1 : k + 1]) - best.value
+        expected = basis(n + 2, (2, 2 * c), (3, 2 * c), *((j, 2 * c / k) for j in range(4, k + 4)))
+        np.testing.assert_allclose(steps[k].w, expected, atol=1e-8)
+        assert steps[k].value == pytest.approx((2 + 1 / k) / 4, abs=1e-9)
+        gap = min(it.value for it in steps[1 : k + 1]) - best.value
         assert gap >= (1 / k - 1 / (n - 1)) / 4 - 1e-9
         assert gap > eps or not k < 1 / (5 * eps)
     assert best.lower <= (2 + 1 / (n - 1)) / 4
@@ -108,29 +110,29 @@ def test_bmrm_meets_theorem_4_of_d(eps):
 
 # ---------------------------------------------------------------- D, Theorem 5
 @pytest.mark.parametrize("n", [3, 20, 50])
-def test_bmrm_meets_theorem_5_of_d(n):
-    """ROC area: w_k = e_2 / sqrt n + (e_3 + ... + e_{k+2}) / k, and the gap is 1 / (2k) + 1 / (4n) exactly.
+def test_bmrm_satisfies_theorem_5_of_d(n):
+    """ROC area: w_k = e_2 / sqrt n + (e_3 + ... + e_{k+2}) / k, and the gap is exactly 1 / (2k) + 1 / (4n).
 
-    The paper writes the hinge with x_i - x_1 once, and means x_1 - x_i, as its u_i says.
+    The paper once writes the hinge with x_i - x_1 but means x_1 - x_i, as its u_i shows.
     """
     X = np.array([basis(n + 2, (2, math.sqrt(n))), *(basis(n + 2, (i + 1, -n)) for i in range(2, n + 2))])
     y = np.append(1.0, -np.ones(n))
-    seen = iterates(Chosen(X, y, rm.RocArea()), basis(n + 2, (1, 1.0), (2, 1 / math.sqrt(n))), n)
+    steps = iterates(ChosenSubgradient(X, y, rm.RocArea()), basis(n + 2, (1, 1.0), (2, 1 / math.sqrt(n))), n)
     for k in range(1, n + 1):
-        want = basis(n + 2, (2, 1 / math.sqrt(n)), *((j, 1 / k) for j in range(3, k + 3)))
-        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
-        gap = min(it.value for it in seen[1 : k + 1]) - 1 / (4 * n)
+        expected = basis(n + 2, (2, 1 / math.sqrt(n)), *((j, 1 / k) for j in range(3, k + 3)))
+        np.testing.assert_allclose(steps[k].w, expected, atol=1e-8)
+        gap = min(it.value for it in steps[1 : k + 1]) - 1 / (4 * n)
         assert gap == pytest.approx(1 / (2 * k) + 1 / (4 * n), abs=1e-9)
         assert gap > 1 / n or not k < 2 * n / 3
-    best = least(X, y, rm.RocArea())
+    best = optimum(X, y, rm.RocArea())
     assert best.value == pytest.approx(1 / (4 * n), rel=1e-8)
     star = basis(n + 2, (2, 0.5 / math.sqrt(n)), *((j, 0.5 / n) for j in range(3, n + 3)))
     np.testing.assert_allclose(best.w, star, atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", [rm.RocArea(), rm.Prbep()], ids=repr)
-def test_smoothing_passes_the_bound(loss):
-    """A gap of 1/n, on the same data: steps that do not grow with n, where a bundle takes 2n/3 or n/5."""
+def test_smoothing_is_faster_than_the_bound(loss):
+    """A gap of 1/n on the same data in steps that do not grow with n, where a bundle needs 2n/3 or n/5."""
     n, c = 400, math.sqrt(2) / 4
     if isinstance(loss, rm.Prbep):
         rows = [basis(n + 2, (3, -c * n), (i + 2, -c * n)) for i in range(2, n + 1)]
@@ -148,12 +150,12 @@ def test_smoothing_passes_the_bound(loss):
 
 # ---------------------------------------------------------------- D, Theorem 7
 def by_paper(z, y, mu):
-    """a_i of (27), and the paper's mu: ours is for 2 / n of the square."""
+    """a_i of (27), and mu in the paper's scaling: here it multiplies 2 / n of the squares."""
     return -2 / len(z) * y * z, 2 * mu / len(z)
 
 
 def dual(theta, z, y, mu):
-    """D(theta) of (26), its first maximum over all labellings."""
+    """D(theta) of (26), whose first term is a maximum over all labellings."""
     n, (a, mu) = len(z), by_paper(z, y, mu)
     positive, worst = y > 0, -math.inf
     for wrong in itertools.product([False, True], repeat=n):
@@ -172,7 +174,7 @@ def dual(theta, z, y, mu):
     st.integers(0, 2**32 - 1),
 )
 def test_theorem_7_of_d(rows, mu, seed):
-    """One number for all positive rows, and -1/n+ less it for the others, is optimal where f' = 0."""
+    """One theta for all positive rows, and -1/n+ minus it for the others, is optimal where f' = 0."""
     z, y = np.array([r[0] for r in rows]), np.where([r[1] for r in rows], 1.0, -1.0)
     y[:2] = 1.0, -1.0
     n, positive = len(z), y > 0
@@ -182,11 +184,11 @@ def test_theorem_7_of_d(rows, mu, seed):
     assert np.sum(beta[positive]) == pytest.approx(np.sum(beta[~positive]), abs=1e-12)
     a, scaled = by_paper(z, y, mu)
     slack = 1e-9 * (1 + np.abs(a).max() + scaled)
-    # beta = clip((a - theta) / mu, 0, 1) says where each theta may lie
-    least = np.where(beta < 1 - 1e-12, a - scaled * beta, -math.inf)
-    most = np.where(beta > 1e-12, a - scaled * beta, math.inf)
-    low = max(np.max(least[positive]), total - np.min(most[~positive]))
-    high = min(np.min(most[positive]), total - np.max(least[~positive]))
+    # beta = clip((a - theta) / mu, 0, 1) determines where each theta may lie
+    theta_min = np.where(beta < 1 - 1e-12, a - scaled * beta, -math.inf)
+    theta_max = np.where(beta > 1e-12, a - scaled * beta, math.inf)
+    low = max(np.max(theta_min[positive]), total - np.min(theta_max[~positive]))
+    high = min(np.min(theta_max[positive]), total - np.max(theta_min[~positive]))
     assert low <= high + slack
     best = low if math.isfinite(low) else high
     theta = np.where(positive, best, total - best)
@@ -194,8 +196,8 @@ def test_theorem_7_of_d(rows, mu, seed):
     rng = np.random.default_rng(seed)
     for scale in (1e-3, 0.1, 3.0):
         assert dual(theta + scale * rng.standard_normal(n), z, y, mu) >= value - 1e-9
-    for other in best + np.array([-1.0, -0.1, 0.1, 1.0]):  # f' is zero there, or it is not optimal
-        at = np.where(positive, other, total - other)
-        shares = np.clip((a - at) / scaled, 0, 1)
-        slope = np.sum(shares[~positive]) - np.sum(shares[positive])
-        assert (abs(slope) <= 1e-9) == (dual(at, z, y, mu) <= value + 1e-9) or abs(slope) < 1e-6
+    for other in best + np.array([-1.0, -0.1, 0.1, 1.0]):  # either f' is zero there too, or it is not optimal
+        moved = np.where(positive, other, total - other)
+        moved_beta = np.clip((a - moved) / scaled, 0, 1)
+        slope = np.sum(moved_beta[~positive]) - np.sum(moved_beta[positive])
+        assert (abs(slope) <= 1e-9) == (dual(moved, z, y, mu) <= value + 1e-9) or abs(slope) < 1e-6

@@ -44,7 +44,7 @@ def ordinal_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
     """The index of each row's grade in `known`, which is sorted from the lowest to the highest."""
     index = {grade: k for k, grade in enumerate(known)}
-    # look up each distinct grade once
+    # one lookup per distinct grade
     distinct, inverse = np.unique(y, return_inverse=True)
     if unknown := [grade for grade in distinct.tolist() if grade not in index]:
         names = ", ".join(format_label(grade) for grade in index)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
@@ -40,7 +40,7 @@ EARLY_COMPLEMENTARITY = 0.005
 
 
 @dataclass(frozen=True)
-class SemismoothNewton:
+class SemismoothNewton(Solver):
     r"""Newton's method on the smoothed objective, with a certificate for the unsmoothed one.
 
     A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is
