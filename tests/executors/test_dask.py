@@ -106,7 +106,7 @@ def test_a_client_is_connected_once_and_serves_copies(client):
         assert not other.ordered
     sent = pickle.loads(pickle.dumps(there))
     assert client.scheduler.address in repr(sent)
-    assert sent(shards()).map(size) == [1, 2, 3, 4, 5]
+    assert sent.place(shards()).map(size) == [1, 2, 3, 4, 5]
     sent.client.close()
     with client.as_current():
         assert DaskExecutor().client is client
