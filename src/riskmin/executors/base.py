@@ -48,7 +48,7 @@ def sum_tuples(
 
 # ---------------------------------------------------------------- executors
 class Executor(ABC):
-    """Holds the shards, in this process or elsewhere, and runs top-level functions on them.
+    """Holds the shards, local or remote, and runs top-level functions on them.
 
     Only `map` is required. An executor in this process declares ``is_local = True``: then solvers that visit
     rows or columns one by one (`CoordinateDescent`, dual coordinate ascent) are available, too.
