@@ -177,7 +177,7 @@ def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, c
     assert "2 tables, 2 fits" in text
     found = json.loads(out.read_text())["fits"]
     assert [(fit["table"], fit["loss"]) for fit in found] == [("two", "hinge"), ("some", "huber")]
-    assert {"bundle", "semismooth_newton"} <= set(found[0]["solvers"])
+    assert {"bundle", "newton"} <= set(found[0]["solvers"])
     assert found[0]["regret"] > 0
     assert "SVC" in found[0]["peers"]
     found[1]["certified"] = False
