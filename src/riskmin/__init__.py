@@ -105,7 +105,6 @@ from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
-from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet
@@ -261,7 +260,6 @@ __all__ = [
     "Result",
     "Risk",
     "RocArea",
-    "SemismoothNewton",
     "Serial",
     "Shard",
     "SingleOutput",

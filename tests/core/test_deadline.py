@@ -43,7 +43,6 @@ from riskmin import (
     Quantile,
     Rbf,
     RocArea,
-    SemismoothNewton,
     Serial,
     Shard,
     Smoothing,
@@ -178,7 +177,7 @@ RUNS = {
     "bundle": (SIGN, Hinge(), L2(), Bundle(), {"fit_intercept": True}),
     "lbfgs": (SIGN, Logistic(), L2(), Lbfgs(), {}),
     "newton": (SIGN, Logistic(), L2(), Newton(), {"fit_intercept": True}),
-    "semismooth": (REAL, Quantile(0.3), L2(), SemismoothNewton(), {"fit_intercept": True}),
+    "semismooth": (REAL, Quantile(0.3), L2(), Newton(), {"fit_intercept": True}),
     "sweeps": (SIGN, Hinge(), L2(), DualGaussSeidel(), {}),
     "logistic sweeps": (SIGN, Logistic(), L2(), DualGaussSeidel(), {}),
     "ordered sweeps": (REAL, Huber(), L2(), DualGaussSeidel(shuffle=False, shrink=False, damping=1.2), {}),
@@ -187,12 +186,12 @@ RUNS = {
     "dual": (SIGN, Hinge(), L2(), DualAccelerated(), {"fit_intercept": True}),
     "columns": (SIGN, Logistic(), L1(), CoordinateDescent(start=2), {"fit_intercept": True}),
     "squares": (REAL, Squared(), Elastic(), CoordinateDescent(start=2), {}),
-    "pairs": (SIGN, RocArea(), L2(), SemismoothNewton(), {}),
+    "pairs": (SIGN, RocArea(), L2(), Newton(), {}),
     "smoothed": (SIGN, RocArea(), L2(), Smoothing(), {}),
     "f1": (SIGN, FBeta(), L2(), Bundle(), {"fit_intercept": True}),
     "softmax": (CLASS, Softmax(), L2(), Newton(), {"fit_intercept": True}),
     "blocks": (CLASS, MulticlassHinge(), L2(), DualGaussSeidel(), {}),
-    "simplices": (CLASS, MulticlassHinge(), L2(), SemismoothNewton(), {}),
+    "simplices": (CLASS, MulticlassHinge(), L2(), Newton(), {}),
     "chains": (CLASS, ChainMaxMargin(), L2(), ChainAscent(), {"lengths": [6] * 50}),
     "rankings": (CLASS, Ndcg(k=3), L2(), Bundle(), {"qid": np.repeat(np.arange(30), 10)}),
 }
@@ -273,7 +272,7 @@ def newton(n):
 def semismooth(n):
     """The same with a nonsmooth loss and an intercept: 11 seconds for the third step."""
     risk = linear_risk(banded(n, n // 3, 60), coin(n), Hinge(), fit_intercept=True)
-    return Objective(risk, L2(), 1e-12), SemismoothNewton()
+    return Objective(risk, L2(), 1e-12), Newton()
 
 
 def chains(n):
