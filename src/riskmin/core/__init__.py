@@ -12,7 +12,6 @@ shard, and a solver sees only an objective.
 from __future__ import annotations
 
 from riskmin.core.protocols import Cursor as Cursor
-from riskmin.core.protocols import Executor as Executor
 from riskmin.core.protocols import HasCursor as HasCursor
 from riskmin.core.protocols import HasIntercepts as HasIntercepts
 from riskmin.core.protocols import HasMinorantOffset as HasMinorantOffset

@@ -1,13 +1,12 @@
-"""The protocols: the interfaces of matrices, linear maps, executors and risks.
+"""The protocols: the interfaces of matrices, linear maps and risks.
 
-Losses, regularizers and solvers have abstract bases: `riskmin.losses.base.Loss`,
-`riskmin.regularizers.base.Regularizer` and `riskmin.core.Solver`.
+Losses, regularizers, executors and solvers have abstract bases: `riskmin.losses.base.Loss`,
+`riskmin.regularizers.base.Regularizer`, `riskmin.executors.Executor` and `riskmin.core.Solver`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from riskmin.core.records import Array, Cut
 
@@ -44,19 +43,6 @@ class LinearMap(Protocol):
     def dim(self, n_features: int) -> int: ...
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array: ...
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None: ...
-
-
-# ---------------------------------------------------------------- execution
-class Executor(Protocol):
-    """Holds the shards, local or remote, and runs top-level functions on them."""
-
-    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], in shard order."""
-        ...
-
-    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
-        ...
 
 
 # ---------------------------------------------------------------- risks

@@ -136,7 +136,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     # candidates in order of preference
     smooth, candidates = loss is not None and loss.smooth, []
     if isinstance(reg, L2) and loss is not None and loss.has_hessian and not loss.multi_output:
-        candidates.append("newton" if smooth else "semismooth_newton")
+        candidates.append("newton")
     if smooth and reg.smooth:
         candidates.append("lbfgs")
     if smooth and isinstance(reg, (L1, Elastic)):
