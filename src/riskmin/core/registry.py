@@ -153,34 +153,38 @@ def adapted(thing: Any, base: type, adapt: Callable[[Any], Any]) -> Any:
     ('Mine', 2.0, False, True)
     """
     kind: Any = type(thing)
-    # functions that are attributes of the object become methods that take no self
-    own = {k: v for k, v in getattr(thing, "__dict__", {}).items() if callable(v) and hasattr(base, k)}
-    made = _class_with_methods(kind, base, adapt, own) if own else _adapted_class(kind, base, adapt)
-    return _with_state_of(thing, object.__new__(made), kind)
+    # what the object has but its class has not, such as attributes that __getattr__ finds, goes to the class
+    names = (name for name in dir(base) if not name.startswith("_") and not hasattr(kind, name))
+    own = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    made = _class_with_attributes(kind, base, adapt, own) if own else _adapted_class(kind, base, adapt)
+    return _with_state_of(thing, made, kind)
 
 
 @cache
 def _adapted_class(kind: Any, base: type, adapt: Callable[[Any], Any]) -> type:
-    return _class_with_methods(kind, base, adapt, {})
+    return _class_with_attributes(kind, base, adapt, {})
 
 
-def _class_with_methods(
-    kind: type, base: type, adapt: Callable[[Any], Any], methods: dict[str, Callable[..., Any]]
-) -> type:
+def _class_with_attributes(kind: type, base: type, adapt: Callable[[Any], Any], own: dict[str, Any]) -> type:
     def reduce_ex(self: Any, protocol: Any) -> Any:
-        return adapt, (_with_state_of(self, object.__new__(kind), kind),)
+        return adapt, (_with_state_of(self, kind, kind),)
 
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    statics = {name: staticmethod(method) for name, method in methods.items()}
+    statics = {name: staticmethod(v) if callable(v) else v for name, v in own.items()}
     body = {**names, **statics, "__reduce_ex__": reduce_ex}
     return new_class(kind.__name__, (kind, base), {}, lambda namespace: namespace.update(body))
 
 
-def _with_state_of(thing: Any, copy: Any, kind: type) -> Any:
-    """Return the copy with the attributes of the object: one dictionary for both, and equal slots."""
-    if hasattr(thing, "__dict__") and hasattr(copy, "__dict__"):
-        # past the __setattr__ of frozen dataclasses
-        object.__setattr__(copy, "__dict__", thing.__dict__)
+def _with_state_of(thing: Any, made: Any, kind: type) -> Any:
+    """Return a new object of the class `made` with the attributes of another: one dictionary, equal slots."""
+    try:
+        copy = object.__new__(made)
+        if hasattr(thing, "__dict__") and hasattr(copy, "__dict__"):
+            # past the __setattr__ of frozen dataclasses
+            object.__setattr__(copy, "__dict__", thing.__dict__)
+    except TypeError:  # a class that is not written in Python, such as SimpleNamespace
+        copy = made.__new__(made)
+        copy.__dict__.update(thing.__dict__)
     for cls in kind.__mro__:
         slots = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
