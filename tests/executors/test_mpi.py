@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from mpi_jobs import job, mpiexec
-from riskmin import L2, Hinge, Objective, ProfiledIntercept, Serial, Spmd, linear_risk, minimize
+from riskmin import L2, Hinge, Objective, Serial, Spmd, linear_risk, minimize
 from riskmin.executors.coordination import SingleProcess, coordination_of
 from riskmin.executors.mpi.collective import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
 from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Message
-from riskmin.problem.intercept.adaptive import Adaptive
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
@@ -82,8 +81,7 @@ def test_whose_company_a_risk_is_in():
     held = Ranks()
     risk = type(ours)(ours.loss, ours.linear_map, held, 2)
     assert coordination_of(risk) is held
-    assert coordination_of(ProfiledIntercept(risk)) is held
-    assert coordination_of(Adaptive(risk, 0.5)) is held
+    assert coordination_of(Objective(risk, L2(), 0.1).risk) is held
 
 
 def test_the_clock_of_another_decides(monkeypatch):

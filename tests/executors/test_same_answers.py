@@ -12,7 +12,7 @@ from benchmarks import scale, scale_model
 import everywhere
 from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
-from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, cursor_of
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
@@ -40,7 +40,7 @@ def test_a_cursor_gathers_8_bytes_a_row_and_looks_for_nothing(name):
     risk = TWO_ROUNDS[name](Elsewhere()).risk
     n, p = risk.row_metadata.shape
     held = risk.executor
-    at = cursor_of(risk, np.zeros(p))
+    at = risk.cursor(np.zeros(p))
     assert held.mapped == [8 * n]
     at.set_direction(np.ones(p))
     assert held.mapped == [8 * n, 8 * n]
@@ -49,7 +49,7 @@ def test_a_cursor_gathers_8_bytes_a_row_and_looks_for_nothing(name):
         at.value_slope(t)
     at.advance(0.3)
     assert held.calls == 0
-    at.value_grad()
+    at.evaluate()
     assert (held.mapped, held.summed, held.sent) == ([], [8 * p], [8 * n])
     held.clear()
     for _ in range(RECOMPUTE_SCORES_EVERY - 1):

@@ -175,14 +175,8 @@ def blas_threads_of(risk: Any) -> int | None:
     >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
     1
     """
-    while risk is not None:
-        # wrapped risks (an intercept, a smoothing) keep the inner one in `risk`
-        executor = getattr(risk, "executor", None)
-        if executor is not None:
-            n_threads: int | None = getattr(executor, "blas_threads", 1)
-            return n_threads
-        risk = getattr(risk, "risk", None)
-    return None
+    executor = getattr(risk, "executor", None)
+    return None if executor is None else getattr(executor, "blas_threads", 1)
 
 
 @cache

@@ -46,15 +46,7 @@ class SingleProcess:
 
 
 def coordination_of(risk: Any) -> Coordination:
-    """Return the coordination of a risk: its executor if that spans several processes, or `SingleProcess`.
-
-    A risk that wraps another one (attribute ``risk``) has the coordination of the wrapped risk.
-    """
+    """Return the coordination of a risk: its executor if that spans several processes, or `SingleProcess`."""
     # only executors that span several processes have the methods of `Coordination`
-    while risk is not None:
-        executor: Any = getattr(risk, "executor", None)
-        if hasattr(executor, "broadcast_from_root"):
-            coordination: Coordination = executor
-            return coordination
-        risk = getattr(risk, "risk", None)
-    return SingleProcess()
+    executor: Any = getattr(risk, "executor", None)
+    return executor if hasattr(executor, "broadcast_from_root") else SingleProcess()

@@ -13,7 +13,7 @@ from riskmin.core import Array, Executor, NDArray, Shard
 from riskmin.executors import Serial
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import Hinge, Logistic, Softmax
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.risk import Risk
 from riskmin.testing.base import require
@@ -114,7 +114,7 @@ def _check_single_output(tested: Executor, shards: Sequence[Shard], rng: np.rand
         risk, reference = (Risk(loss, SingleOutput(), e, p) for e in (tested, Serial(shards)))
         same = _equal(risk(w), reference(w))
         require(same, tested, f"the risk of {loss!r} is not that of Serial, bit for bit")
-        same = _equal(ProfiledIntercept(risk)(w), ProfiledIntercept(reference)(w))
+        same = _equal(with_intercept(risk)(w), with_intercept(reference)(w))
         require(same, tested, f"the risk of {loss!r} with an intercept is not that of Serial, bit for bit")
         _check_line_search(tested, risk, reference, w, d)
 
@@ -138,7 +138,7 @@ def _check_line_search(tested: Executor, risk: Risk, reference: Risk, w: Array, 
         cursor.set_direction(d)
         line = [cursor.value_slope(t) for t in (0.0, 0.5, 2.0)]
         cursor.advance(0.5)
-        evaluations.append((np.array(line), cursor.value_grad()[1]))
+        evaluations.append((np.array(line), cursor.evaluate()[1]))
     same = _equal(*evaluations)
     require(same, tested, f"a line search on {risk.loss!r} is not that of Serial, bit for bit")
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from riskmin.core import Array, Cut, HasCurvature, Iterate, NDArray, UnsupportedProblem
 from riskmin.losses import Squared
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.base import check_positive_int, mix_two
@@ -113,7 +112,7 @@ class Newton:
             if sampled is None:
                 continue
             # the statistical error of a sample of m rows is about p / m of the objective
-            error = len(w) * one_in / without_intercept(obj.risk).row_metadata.shape[0]
+            error = len(w) * one_in / obj.risk.row_metadata.shape[0]
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
                 for it in islice(self._from(sampled, w), SMOOTH_SAMPLE_MAX_ITER):
                     w = it.w
@@ -123,7 +122,7 @@ class Newton:
 
     def _score_problem(self, obj: Objective) -> ScoreProblem:
         """The score problem of an objective; raise UnsupportedProblem if its loss is not smooth."""
-        risk = without_intercept(obj.risk)
+        risk = obj.risk
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, HasCurvature)):
             raise UnsupportedProblem(
@@ -275,7 +274,4 @@ class _NewtonPoint:
 
 def _is_multi_output(obj: Objective) -> bool:
     """Whether the risk is multi-output, with a smooth loss."""
-    return bool(
-        getattr(obj.risk, "multi_output", False)
-        and getattr(without_intercept(obj.risk).loss, "smooth", False)
-    )
+    return bool(getattr(obj.risk, "multi_output", False) and getattr(obj.risk.loss, "smooth", False))

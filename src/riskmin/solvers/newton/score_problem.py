@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -37,11 +37,7 @@ from riskmin.numerics.univariate import (
     zero_slope_weights,
 )
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profiled import (
-    INTERCEPT_RELATIVE_GAP,
-    bracket_intercept_near,
-    without_intercept,
-)
+from riskmin.problem.intercept.profile import INTERCEPT_RELATIVE_GAP, bracket_intercept_near
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
 from riskmin.solvers.newton.linear_system import NewtonSystem
@@ -81,13 +77,12 @@ class ScoreProblem:
     @staticmethod
     def from_objective(solver: object, obj: Objective) -> ScoreProblem:
         """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
-        name, risk = type(solver).__name__, obj.risk
-        if isinstance(risk, Risk) and risk.multi_output:
+        name, risk = type(solver).__name__, cast(Risk, obj.risk)
+        if risk.multi_output:
             from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
 
             return MultiOutputScoreProblem.from_objective(solver, obj)
-        inner = without_intercept(risk)
-        table = inner.row_metadata if isinstance(inner, Risk) else None
+        table = risk.row_metadata
         if table is None or not isinstance(table.y, np.ndarray):
             raise UnsupportedProblem(
                 f"{name} needs a linear_risk of NumPy arrays, with one score per row: "
@@ -95,20 +90,20 @@ class ScoreProblem:
             )
         if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
             raise UnsupportedProblem(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
-        if not has_score_hessian(inner.loss, table.y):
+        if not has_score_hessian(risk.loss, table.y):
             raise UnsupportedProblem(
-                f"{name} needs second derivatives, and {type(user_loss(inner.loss)).__name__} has none: "
+                f"{name} needs second derivatives, and {type(user_loss(risk.loss)).__name__} has none: "
                 "use Bundle, or Lbfgs if the loss is smooth"
             )
-        if interval_conjugate_of(inner.loss, table.y[:1]) is not None:
+        if interval_conjugate_of(risk.loss, table.y[:1]) is not None:
             from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 
-            return PiecewiseQuadratic(inner, inner is not risk)
+            return PiecewiseQuadratic(risk, risk.intercept.profiled)
         from riskmin.solvers.newton.exponential_family import COMPILED_LOSSES, ExponentialFamily
 
-        if type(inner.loss) in COMPILED_LOSSES:
-            return ExponentialFamily(inner, inner is not risk)
-        return ScoreProblem(inner, inner is not risk)
+        if type(risk.loss) in COMPILED_LOSSES:
+            return ExponentialFamily(risk, risk.intercept.profiled)
+        return ScoreProblem(risk, risk.intercept.profiled)
 
     @property
     def min_mu(self) -> float:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.base import check_positive_int, mix_two
@@ -96,9 +95,9 @@ class SemismoothNewton:
         """Yield one point per Newton step, and one whenever mu decreases."""
         ScoreProblem.from_objective(self, obj)  # raises UnsupportedProblem
         w, mu = sampled_start(obj, w0, self._from)
-        return self._from(
-            obj, obj.risk.lower_absent_classes(w) if isinstance(obj.risk, ExplicitIntercepts) else w, mu
-        )
+        risk: Any = obj.risk
+        w = risk.constant_prediction_cuts.lower_absent_classes(w) if obj.n_intercepts else w
+        return self._from(obj, w, mu)
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
@@ -123,7 +122,7 @@ class SemismoothNewton:
         """Continue from a saved state."""
         problem, outputs = (
             ScoreProblem.from_objective(self, obj),
-            " k" * without_intercept(obj.risk).multi_output,
+            " k" * obj.risk.multi_output,
         )
         rows = dict.fromkeys(("z", "dz", "center?"), f"n{outputs}") | {"hessian_diagonal?": "n"}
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
