@@ -1,1 +1,1 @@
-"""Programs that time riskmin against its neighbours."""
+"""Programs that time riskmin against other packages."""

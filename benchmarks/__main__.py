@@ -18,14 +18,15 @@ CLOCK = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main():
-    """Solvers beside each other: time to the same objective, and time to a proof of it.
+    """Compare solvers: time to the same objective, and time to a proof of it.
 
-    All minimize J(w) = mean loss + lam Omega(w) without an intercept, and are judged by one function. Ours is
-    run once to a certified 1e-6; its times are those after which each gap was PROVED, making the risk from
-    arrays included. A peer climbs a ladder of tolerances and iteration limits, each a cold start; its time to
-    a level is that of the quickest rung whose J is within it of the best J known, although its user could not
-    tell which rung that is. X is put in the peer's favourite format, and kernels are compiled, before its
-    clock starts. Rounds are interleaved, and the least time counts.
+    All solvers minimize J(w) = mean loss + lam Omega(w) without an intercept, and one function evaluates J
+    for all of them. riskmin runs once to a certified gap of 1e-6; its time to a level is the time at which
+    that gap was PROVED, including the construction of the risk from arrays. A peer is fitted from a cold
+    start with a ladder of tolerances and iteration limits; its time to a level is that of its fastest setting
+    whose J is within the level of the best known J, although its user could not know which setting that is.
+    X is converted to the peer's preferred format, and kernels are compiled, before the clock starts. Rounds
+    are interleaved, and the smallest time counts.
     """
 
 
@@ -37,7 +38,7 @@ def main():
     multiple=True,
     default=["all"],
     show_default=True,
-    help="names; or all that suit the task",
+    help="names  [default: all that suit the task]",
 )
 @click.option(
     "--lam", "lams", multiple=True, type=float, help="fractions of lam_max for L1  [default: the task's own]"
@@ -46,20 +47,26 @@ def main():
     "--data-folder",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="of the svmlight files; sets that are drawn need none",
+    help="folder of the svmlight files; synthetic data sets need none",
 )
 @click.option(
     "--solver", "solvers", multiple=True, default=["auto"], show_default=True, help="of ours; or all"
 )
 @click.option("--peer", "peers", multiple=True, default=["all"], show_default=True, help="names; or none")
-@click.option("--seconds", type=float, default=5.0, show_default=True, help="the most for a solver and cell")
+@click.option("--seconds", type=float, default=5.0, show_default=True, help="time limit per solver and cell")
 @click.option(
-    "--rounds", type=int, default=3, show_default=True, help="of quick solvers; slow ones have two or one"
+    "--rounds",
+    type=int,
+    default=3,
+    show_default=True,
+    help="rounds of fast solvers; slow ones have two or one",
 )
 @click.option("--threads", type=int, default=1, show_default=True, help="of each solver")
-@click.option("--memory", is_flag=True, help="also the peak memory of each, in processes of their own")
-@click.option("--json", "file", type=FILE, help="all results, as JSON")
-@click.option("--plot", type=FILE, help="curves, as a picture")
+@click.option(
+    "--memory", is_flag=True, help="also measure the peak memory of each solver, in a separate process"
+)
+@click.option("--json", "file", type=FILE, help="write all results as JSON")
+@click.option("--plot", type=FILE, help="write curves as an image")
 @CLOCK
 def run(threads, file, plot, clock, memory, **choice):
     """Run cells, and print their times."""
@@ -68,18 +75,18 @@ def run(threads, file, plot, clock, memory, **choice):
     set_threads(threads)  # before NumPy is imported
     from benchmarks.harness import runs
 
-    found = runs.run_all(threads=threads, clock=clock, memory=memory, file=file, **choice)
+    results = runs.run_all(threads=threads, clock=clock, memory=memory, file=file, **choice)
     if plot:
         from benchmarks.harness.plot import draw
 
-        draw(found["cells"], plot, clock)
+        draw(results["cells"], plot, clock)
 
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @CLOCK
 def table(files, clock):
-    """Print a compact table of results: ours proved, the best peer, and the ratio of their times."""
+    """Print a compact table of results: riskmin's proved times, the best peer, and the ratio of times."""
     from benchmarks.harness.report import compact
 
     click.echo(compact([cell for file in files for cell in json.loads(file.read_text())["cells"]], clock))

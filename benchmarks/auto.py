@@ -1,11 +1,12 @@
-"""What `Auto` could pick: the solvers that take a problem, beside each other, to a certified gap of 1e-3.
+"""Compare the solvers from which `Auto` may choose: CPU seconds to a certified gap of 1e-3.
 
     python -m benchmarks.auto --data FOLDER [--only a9a "rcv1 CCAT"] [--seconds 20] [--lists]
 
-CPU seconds of one thread (set OMP_NUM_THREADS=1), one run each; a gap where the limit was reached before the
-tolerance. The star is what `Auto` picks, and where that is none of these, its own run is the last. No
-intercept, but for the last case. With --lists it is the losses of pairs and tables, on sets of which some are
-wide. The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones are left out.
+CPU seconds of one thread (set OMP_NUM_THREADS=1), one run per solver; if the time limit is reached first, the
+gap is printed instead. A star marks the solver that `Auto` chooses; if it is none of those listed, its run is
+printed last. Only the last case has an intercept. With --lists, the losses are non-decomposable ones, on data
+sets of which some have many columns. The folder holds the svmlight files listed in benchmarks/RESULTS.md;
+missing files are skipped.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ LISTS = [
 
 
 def read(name, folder, lists):
-    """The rows and signs of a set."""
+    """Read X and labels +-1 of a data set."""
     if not lists:
         return SETS[name].read(folder)
-    found = sets.read(name, folder)
-    if found is None:
+    split = sets.read(name, folder)
+    if split is None:
         raise FileNotFoundError(f"{name} is not in the folder")
-    return found.X, found.y
+    return split.X, split.y
 
 
 def cell(X, y, case, lam, seconds):
-    """A word for each solver."""
+    """One table entry per solver."""
     loss, reg, intercept, solvers = case
-    said = []
+    cells = []
     pick, _ = rm.Auto().choose(rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam))
-    own = {name: rm.get_solver(name) for name in solvers}
-    for name in (*solvers, *(() if pick in own.values() else ("auto",))):
+    listed = {name: rm.get_solver(name) for name in solvers}
+    for name in (*solvers, *(() if pick in listed.values() else ("auto",))):
         obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam)
-        picked = "*" if pick == own.get(name, pick) else ""
+        picked = "*" if pick == listed.get(name, pick) else ""
         start = time.process_time()
         result = rm.minimize(obj, name, max_seconds=seconds)
         spent = time.process_time() - start
         gap = "" if result.status == "converged" else f" (gap {result.gap / result.value:.0e})"
-        said.append(f"{name}{picked} {spent:.2f}{gap}")
-    return ", ".join(said)
+        cells.append(f"{name}{picked} {spent:.2f}{gap}")
+    return ", ".join(cells)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", help="some of the sets")
-    parser.add_argument("--lists", action="store_true", help="losses of pairs and tables")
-    parser.add_argument("--seconds", type=float, default=20.0, help="the most time for a run")
+    parser.add_argument("--lists", action="store_true", help="use non-decomposable losses")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time limit per run")
     args = parser.parse_args()
     print("| data | problem | lam | CPU s to a proved 1e-3 |\n|---|---|---|---|")
     usual = list(sets.SETS) if args.lists else ["a9a", "w8a", "rcv1 CCAT", "covtype", "dense"]
@@ -76,7 +77,7 @@ def main():
             print(f"| {name} | left out: {error} |")
             continue
         for case in LISTS if args.lists else CASES:
-            cell(X[:500], y[:500], case, 1.0, 5.0)  # compiles or loads the kernels
+            cell(X[:500], y[:500], case, 1.0, 5.0)  # compile or load the kernels
             problem = f"{case[0]}, {case[1]!r}" + (", intercept" if case[2] else "")
             for lam in LAMS:
                 print(f"| {name} | {problem} | {lam:g} | {cell(X, y, case, lam, args.seconds)} |", flush=True)

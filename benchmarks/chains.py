@@ -1,17 +1,19 @@
-"""Chains: CoNLL-2000 chunks beside CRFsuite's L-BFGS, and the letters of handwritten words in ten folds.
+"""Chain models: CoNLL-2000 chunking against CRFsuite's L-BFGS, and letters of handwritten words in ten folds.
 
     python -m benchmarks.chains FOLDER [--only conll letters] [--sentences N] [--c2 1.0] [--alpha 1e-3 1e-2]
 
-`conll` fits the same conditional random field twice: attributes of CRFsuite's chunking template, a weight
-for every attribute and label and for every transition, one regularizer c2 |w|^2 on the sum of the losses.
-CRFsuite knows of no start and end weights, so it gets them as attributes of first and last tokens. Both run
-in one thread. The time is from attributes that are in place (CRFsuite's dictionary, our matrix) to the first
-iteration whose objective is within a tolerance of the least that either found. Printed beside: CRFsuite with
-the pairs of attribute and label that occur in training alone, its default, a smaller model with another
-optimum; the time in which ours is *proved*; and the chunk F1 of the test part, by conlleval's rules.
+`conll` fits the same conditional random field with both packages: attributes of CRFsuite's chunking template,
+one weight per attribute and label and per transition, regularizer c2 |w|^2 added to the sum of the losses.
+CRFsuite has no start and end weights, so they are attributes of the first and last tokens. Both run in one
+thread. The clock starts when the attributes are in memory (CRFsuite's dictionary, riskmin's matrix) and stops
+at the first iteration whose objective is within a tolerance of the smallest value of both. Also printed:
+CRFsuite with only those pairs of attribute and label that occur in training (its default, a smaller model
+with another optimum); the time until riskmin has *proved* the tolerance; and the chunk F1 on the test part,
+by conlleval's rules.
 
-`letters` fits max-margin chains (Hamming cost) and random fields to nine folds, and to one as Taskar et al.
-did, tests on the others, and prints letter errors and the seconds to a certified gap of 1e-3.
+`letters` fits max-margin chains (Hamming cost) and conditional random fields to nine folds, and to one fold
+as Taskar et al. did, tests on the remaining folds, and prints letter errors and the seconds to a certified
+gap of 1e-3.
 
 The folder holds conll2000.zip and ocr_letters.txt.xz (see benchmarks/RESULTS.md).
 """
@@ -52,7 +54,7 @@ def conll(folder, part):
 
 
 class Problem:
-    """The matrix of the attributes, and what J is."""
+    """The attribute matrix and the objective."""
 
     def __init__(self, X, y, c2):
         self.encoder, self.n = FeatureEncoder(), len(X)
@@ -69,7 +71,7 @@ class Problem:
 
 
 def ours(problem, tol):
-    """(seconds, J) of each iteration, and those until the tolerance is proved."""
+    """(seconds, J) of each iteration, and the seconds until the tolerance is proved."""
     curve, start = [], time.process_time()
     rm.minimize(
         problem.objective(),
@@ -85,8 +87,8 @@ def crfsuite(X, y, problem, c2, steps, every_pair):
 
     class Trainer(pycrfsuite.Trainer):
         def message(self, message):
-            if found := re.search(r"^Loss: ([\d.e+-]+)", message):
-                curve.append((time.process_time() - start, float(found[1]) / problem.n))
+            if match := re.search(r"^Loss: ([\d.e+-]+)", message):
+                curve.append((time.process_time() - start, float(match[1]) / problem.n))
 
     curve, trainer = [], Trainer(verbose=True)
     for sentence, labels in zip(X, y, strict=True):
@@ -130,32 +132,32 @@ def run_conll(folder, args):
     problem = Problem(X, y, args.c2)
     print(f"\n{len(X)} sentences, {problem.matrix.shape[0]} tokens, {problem.matrix.shape[1]} attributes,")
     print(f"{len(problem.labels)} labels, c2 = {args.c2:g}: lam = {problem.alpha:.3g}\n")
-    rm.minimize(Problem(X[:20], y[:20], args.c2).objective(), max_iter=2)  # kernels are compiled
-    mine, proved = ours(problem, args.tol)
+    rm.minimize(Problem(X[:20], y[:20], args.c2).objective(), max_iter=2)  # compile the kernels
+    riskmin_curve, proved = ours(problem, args.tol)
     peer, predict = crfsuite(X, y, problem, args.c2, args.steps, True)
     small, predict_small = crfsuite(X, y, problem, args.c2, args.steps, False)
-    least = min(min(v for _, v in mine), min(v for _, v in peer))
+    least = min(min(v for _, v in riskmin_curve), min(v for _, v in peer))
     print("| CPU seconds to | riskmin | CRFsuite lbfgs | CRFsuite, pairs that occur |")
     print("|---|---|---|---|")
     for goal in GOALS:
         level = least * (1 + goal)
-        times = [first(curve, level) for curve in (mine, peer, small)]
+        times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
         print(f"| {goal:g} of the least J | {' | '.join(f'{v:.1f}' for v in times)} |")
     level = min(v for _, v in small) * (1 + 1e-3)
-    times = [first(curve, level) for curve in (mine, peer, small)]
+    times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
     print(f"| 0.001 of the least J of the last | {' | '.join(f'{v:.1f}' for v in times)} |")
     print(f"| proved within {args.tol:g} | {proved:.1f} | - | - |")
-    each = [curve[-1][0] / len(curve) for curve in (mine, peer, small)]
+    each = [curve[-1][0] / len(curve) for curve in (riskmin_curve, peer, small)]
     print(f"| an iteration | {' | '.join(f'{v:.3f}' for v in each)} |")
-    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (mine, peer, small))} |")
+    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (riskmin_curve, peer, small))} |")
     model = rm.ChainTagger("crf", alpha=problem.alpha, tol=args.tol, constraints="bio", n_jobs=1).fit(X, y)
-    scores = [chunk_f1(t, found) for found in (model.predict(T), predict(T), predict_small(T))]
+    scores = [chunk_f1(t, labels) for labels in (model.predict(T), predict(T), predict_small(T))]
     print(f"| chunk F1 on the test part | {' | '.join(f'{100 * f:.2f}' for f in scores)} |", flush=True)
 
 
 # ---------------------------------------------------------------- handwritten words
 def letters(folder):
-    """For each word its fold, its images as bits, and its letters."""
+    """For each word: its fold, its binary images, and its letters."""
     words = {}
     with lzma.open(folder / "ocr_letters.txt.xz", "rt") as lines:
         for line in lines:
@@ -197,16 +199,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=["conll", "letters"], choices=["conll", "letters"])
-    parser.add_argument("--sentences", type=int, default=None, help="how many of CoNLL's to fit to")
+    parser.add_argument("--sentences", type=int, default=None, help="number of CoNLL sentences to fit")
     parser.add_argument("--c2", type=float, default=1.0, help="CRFsuite's regularizer")
-    parser.add_argument("--steps", type=int, default=300, help="the most iterations of CRFsuite")
+    parser.add_argument("--steps", type=int, default=300, help="iteration limit of CRFsuite")
     parser.add_argument("--tol", type=float, default=1e-4)
     parser.add_argument(
         "--alpha",
         type=float,
         nargs=2,
         default=(1e-3, 1e-2),
-        help="those of nine folds, and of one",
+        help="alpha for nine training folds, and for one",
     )
     args = parser.parse_args()
     if "conll" in args.only:

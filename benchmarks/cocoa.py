@@ -1,13 +1,13 @@
-"""Rounds with rows elsewhere: dual ascent by shards beside cutting planes and L-BFGS.
+"""Rounds of communication with remote rows: CoCoA+ against cutting planes and L-BFGS.
 
     python -m benchmarks.cocoa --data FOLDER [--only a9a "rcv1 CCAT"] [--losses hinge] [--most 300]
 
-A cell has the work until a certified gap of 1e-2, 1e-3 and 1e-4 was reached, a dash where the limit came
-first: how often the risk was asked for (oracle calls, or rounds of `DualGaussSeidel`), and after the stroke
-how often all shards were called, with the looks of line searches. Then the CPU seconds of the whole run. Only
-dual ascent depends on the number of shards. The shards are in this process (set OMP_NUM_THREADS=1), but no
-solver may look at them. The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones
-are left out.
+A table entry is the work until a certified gap of 1e-2, 1e-3 and 1e-4, or a dash if the limit was reached
+first: the number of evaluations of the risk (or rounds of `DualGaussSeidel`), and after the slash the number
+of calls of all shards, line searches included. Then follow the CPU seconds of the whole run. Only dual ascent
+depends on the number of shards. The shards are in this process (set OMP_NUM_THREADS=1), but solvers treat
+their rows as remote. The folder holds the svmlight files listed in benchmarks/RESULTS.md; missing files are
+skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GAPS = (1e-2, 1e-3, 1e-4)
 
 
 class Counted(rm.Serial):
-    """Shards of which every call counts."""
+    """A serial executor that counts its calls."""
 
     calls = 0
 
@@ -38,26 +38,26 @@ class Counted(rm.Serial):
 
 
 def rounds(obj, solver, most):
-    """What each gap took."""
-    value, lower, found = np.inf, 0.0, {}
+    """The work until each gap was proved."""
+    value, lower, work = np.inf, 0.0, {}
     for it in islice(solver.iterates(obj, np.zeros(obj.risk.dim)), most):
         value, lower = min(value, it.value), max(lower, obj.lower(it.cut))
         for gap in GAPS:
             if value - lower <= gap * value:
-                found.setdefault(gap, f"{obj.count.calls}/{obj.risk.executor.calls}")
-        if len(found) == len(GAPS) or obj.count.calls >= most:
+                work.setdefault(gap, f"{obj.count.calls}/{obj.risk.executor.calls}")
+        if len(work) == len(GAPS) or obj.count.calls >= most:
             break
-    return " ".join(found.get(gap, "-") for gap in GAPS)
+    return " ".join(work.get(gap, "-") for gap in GAPS)
 
 
 def cell(X, y, loss, lam, solver, n_shards, most):
-    """The words for one solver."""
+    """The table entry of one solver."""
     risk = rm.linear_risk(X, y, loss, n_shards=n_shards)
     risk = replace(risk, rows=None, executor=Counted(risk.executor.shards))
     obj = rm.Objective(risk, rm.L2(), lam)
     start = time.process_time()
-    said = rounds(obj, solver, most)
-    return f"{said} ({time.process_time() - start:.1f} s)"
+    entry = rounds(obj, solver, most)
+    return f"{entry} ({time.process_time() - start:.1f} s)"
 
 
 def main():
@@ -77,13 +77,13 @@ def main():
         for loss in args.losses:
             small = split.X[:500], split.y[:500], loss, 1.0
             smooth = rm.get_loss(loss).smooth
-            cell(*small, rm.DualGaussSeidel(), 2, 5)  # compiles or loads the kernels
+            cell(*small, rm.DualGaussSeidel(), 2, 5)  # compile or load the kernels
             for lam in LAMS:
                 case = split.X, split.y, loss, lam
-                said = [cell(*case, rm.Bundle(), 8, args.most)]
-                said.append(cell(*case, rm.Lbfgs(), 8, args.most) if smooth else "")
-                said += [cell(*case, rm.DualGaussSeidel(), k, args.most) for k in args.shards]
-                print(f"| {name} | {loss} | {lam:g} | {' | '.join(said)} |", flush=True)
+                entries = [cell(*case, rm.Bundle(), 8, args.most)]
+                entries.append(cell(*case, rm.Lbfgs(), 8, args.most) if smooth else "")
+                entries += [cell(*case, rm.DualGaussSeidel(), k, args.most) for k in args.shards]
+                print(f"| {name} | {loss} | {lam:g} | {' | '.join(entries)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Draws how BMRM, smoothing and the default come down, for docs/multivariate.md.
+"""Plot the convergence of BMRM, smoothing and the default solver, for docs/multivariate.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.convergence --data FOLDER [--only roc_a9a prbep_c11] [--seconds 10]
 
-ROC area on a9a at lam = 1e-4, PRBEP on rcv1 C11 at lam = 1e-6; CPU seconds of one thread. On the left how
-far J is above the best value of any run, on the right what each run has proved by then. Ends at a proved
-1e-4 or at the limit. Writes docs/img/roc_a9a.svg and docs/img/prbep_c11.svg, and prints the CPU seconds and
-calls to 1 % and 0.1 %.
+ROC area on a9a at lam = 1e-4, PRBEP on rcv1 C11 at lam = 1e-6; CPU seconds of one thread. The left
+panel shows J relative to the best value of any run, the right panel the certified gap. Runs end at a proved
+1e-4 or at the time limit. Writes docs/img/roc_a9a.svg and docs/img/prbep_c11.svg, and prints the CPU seconds
+and calls to 1 % and 0.1 %.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST = 1e-4
 
 
 def thin(points, most=200):
-    """At most so many, evenly spread over the logarithm of time; the last among them."""
+    """At most `most` points, evenly spaced in log time, including the last."""
     if len(points) <= most:
         return points
     times = np.log([x for x, _ in points])
@@ -37,10 +37,10 @@ def thin(points, most=200):
 
 
 def panel(title, runs, measure):
-    """One picture: a line a solver."""
+    """One panel with one line per solver."""
     lines = []
-    for name, found in runs.items():
-        points = [(max(row.seconds, 1e-4), max(measure(row), 1e-16)) for row in found.rows]
+    for name, timed_run in runs.items():
+        points = [(max(row.seconds, 1e-4), max(measure(row), 1e-16)) for row in timed_run.rows]
         lines.append(chart.ChartLine(SOLVERS[name][0], name, thin(points)))
     first = min(points[0][0] for _, _, points in lines)
     last = max(points[-1][0] for _, _, points in lines)
@@ -49,7 +49,7 @@ def panel(title, runs, measure):
 
 
 def picture(name, loss, lam, runs):
-    best = min(found.result.value for found in runs.values())
+    best = min(timed_run.result.value for timed_run in runs.values())
     title = f"{NAMES[loss]} on {name}, lam = {lam:.0e}"
     left = panel(f"{title}: J above min J", runs, lambda row: row.value / best - 1)
     right = panel("Certified relative gap", runs, lambda row: (row.value - row.lower) / row.value)
@@ -69,8 +69,8 @@ def main():
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
-    parser.add_argument("--seconds", type=float, default=10.0, help="the most CPU time for a run")
-    parser.add_argument("--out", type=Path, default=IMG, help="the folder of the pictures")
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time limit per run")
+    parser.add_argument("--out", type=Path, default=IMG, help="folder for the images")
     args = parser.parse_args()
     print("| data | loss | lam | solver | to 1 % | to 0.1 % | proved 1 % | proved 0.1 % |")
     print("|---|---|---|---|---|---|---|---|")
@@ -81,16 +81,16 @@ def main():
             continue
         risk = rm.linear_risk(data.X, data.y, loss)
         runs = {}
-        for solver, (_, made) in SOLVERS.items():
+        for solver, (_, choice) in SOLVERS.items():
             for strength, seconds in ((1.0, 1.0), (lam, args.seconds)):  # the first compiles or loads kernels
                 obj = rm.Objective(risk, rm.L2(), strength)
-                runs[solver] = run(obj, lambda watch, made=made: made, seconds, tol=LEAST)
-        best = min(found.result.value for found in runs.values())
-        for solver, found in runs.items():
-            cells = [found.reached((1 + tol) * best) for tol in (1e-2, 1e-3)]
-            cells += [found.proved(tol) for tol in (1e-2, 1e-3)]
-            said = " | ".join(map(short, cells))
-            print(f"| {name} | {loss} | {lam:.0e} | {solver} | {said} |", flush=True)
+                runs[solver] = run(obj, lambda watch, choice=choice: choice, seconds, tol=LEAST)
+        best = min(timed_run.result.value for timed_run in runs.values())
+        for solver, timed_run in runs.items():
+            cells = [timed_run.reached((1 + tol) * best) for tol in (1e-2, 1e-3)]
+            cells += [timed_run.proved(tol) for tol in (1e-2, 1e-3)]
+            entries = " | ".join(map(short, cells))
+            print(f"| {name} | {loss} | {lam:.0e} | {solver} | {entries} |", flush=True)
         (args.out / f"{file}.svg").write_text(picture(name, loss, lam, runs), encoding="utf-8")
 
 

@@ -1,11 +1,11 @@
-"""What a round costs beyond the computation: w out to two workers, a gradient of its length back from each.
+"""Overhead of a round: w is sent to two workers, and each returns a gradient of the same length.
 
     OMP_NUM_THREADS=1 python -m benchmarks.engines [--floats 50000] [--rounds 300] [--only processes mpi dask]
 
-The function that runs at the shards returns an array that is there already, so that nothing is left of the
-computation but the sum of the two. Milliseconds, the least and the median; also of a single float, which is
-the latency. Ordered sums have the same bits everywhere; the others add up at the workers first, or as MPI
-does. MPI is started by mpiexec, that of the environment; Dask as a LocalCluster with processes, over TCP.
+The function that runs on the shards returns an existing array, so that the only computation is the sum of two
+arrays. Printed are minimum and median in milliseconds, also for a single float, which is the latency. Ordered
+sums are bitwise equal for all executors; the others sum at the workers first, or as MPI does. MPI is started
+by the environment's mpiexec; Dask as a LocalCluster with processes, over TCP.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORKERS = 2
 ENGINES = ("serial", "threads", "processes", "mpi", "dask")
 
 
-# ---------------------------------------------------------------- at the shards
+# ---------------------------------------------------------------- functions that run on the shards
 def prepare(shard, floats):
     shard.cache["given"] = 1.0, np.random.default_rng(0).standard_normal(floats)
 
@@ -37,37 +37,37 @@ def given(shard, w):
     return shard.cache["given"]
 
 
-# ---------------------------------------------------------------- here
+# ---------------------------------------------------------------- measurements
 def shards(n=WORKERS):
     return [rm.Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(n)]
 
 
-def measure(held, floats, rounds):
-    """Seconds of each round."""
-    held.map(prepare, floats)
+def measure(executor, floats, rounds):
+    """The seconds of each round."""
+    executor.map(prepare, floats)
     w, times = np.random.default_rng(1).standard_normal(floats), []
     for k in range(rounds + 5):
         start = time.perf_counter()
-        held.sum(given, w)
-        if k >= 5:  # the first ones set up what the others find
+        executor.sum(given, w)
+        if k >= 5:  # the first rounds allocate buffers and connect
             times.append(time.perf_counter() - start)
     return times
 
 
-def told(held, floats, rounds):
-    """The least and the median seconds, of one float and of as many as asked for."""
-    found = [measure(held, size, rounds) for size in (1, floats)]
-    return [f(times) for times in found for f in (min, np.median)]
+def latencies(executor, floats, rounds):
+    """Minimum and median seconds, for one float and for `floats` floats."""
+    seconds = [measure(executor, size, rounds) for size in (1, floats)]
+    return [f(times) for times in seconds for f in (min, np.median)]
 
 
 def mpiexec():
-    """The program that starts ranks: that beside Python's, or else that of the path."""
+    """The mpiexec next to the Python executable, else the one on the path."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def on_ranks(module, *options, ranks=WORKERS):
-    """What rank 0 of a job prints as JSON."""
+    """Run an MPI job and return the JSON that rank 0 prints."""
     command = [mpiexec(), "-n", str(ranks), sys.executable, "-m", module, *map(str, options)]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)
@@ -77,13 +77,13 @@ def on_ranks(module, *options, ranks=WORKERS):
 
 
 def rank(ordered, floats, rounds):
-    """What one rank does."""
+    """The program of one rank."""
     from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd(ordered=ordered)
-    found = told(settings(shards()), floats, rounds)
+    seconds = latencies(settings(shards()), floats, rounds)
     if settings.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(seconds))
 
 
 def on_mpi(floats, rounds):
@@ -102,13 +102,13 @@ def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
         Client(cluster) as client,
     ):
         for ordered in orders:
-            held = DaskExecutor(client, ordered=ordered)(shards(workers))
-            yield f"`DaskExecutor(ordered={ordered})`", told(held, floats, rounds)
-            held.close()
+            executor = DaskExecutor(client, ordered=ordered)(shards(workers))
+            yield f"`DaskExecutor(ordered={ordered})`", latencies(executor, floats, rounds)
+            executor.close()
 
 
 def rows(only, floats, rounds):
-    """Engines and their seconds."""
+    """Names of executors and their seconds."""
     local = {
         "serial": rm.Serial,
         "threads": rm.Threads(n_workers=WORKERS),
@@ -116,9 +116,9 @@ def rows(only, floats, rounds):
     }
     for name, settings in local.items():
         if name in only:
-            held = settings(shards())
-            yield f"`{type(held).__name__}`", told(held, floats, rounds)
-            del held
+            executor = settings(shards())
+            yield f"`{type(executor).__name__}`", latencies(executor, floats, rounds)
+            del executor
     if "mpi" in only:
         yield from on_mpi(floats, rounds)
     if "dask" in only:
@@ -139,8 +139,8 @@ def main():
         return
     print(f"| engine | 1 float, least | median | {args.floats} floats, least | median |")
     print("| --- | --- | --- | --- | --- |")
-    for name, found in rows(args.only, args.floats, args.rounds):
-        print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in found) + " |", flush=True)
+    for name, times in rows(args.only, args.floats, args.rounds):
+        print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in times) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Does the loss of F1 give a better F1 on new rows than the hinge with the best threshold?
+"""Does the F1 loss give a better F1 on new rows than the hinge loss with the best threshold?
 
     OMP_NUM_THREADS=1 python -m benchmarks.f1 --data FOLDER
         [--only w8a "rcv1 C11"] [--seeds 3] [--lams 1e-1 ... 1e-7] [--seconds 6] [--json FILE]
 
-`FBeta()`, the hinge and the logistic loss, each with an intercept and along a path of lams. A split has rows
-to fit to, rows to validate on, and rows to test on: w8a holds out a fifth of its rows to test on, rcv1 has a
-file for that; a quarter of the rest validates. A seed draws anew all that is drawn. Three thresholds:
+`FBeta()`, the hinge and the logistic loss, each with an intercept and along a path of lams. The rows are
+split into training, validation and test rows: of w8a, a fifth is held out for testing, rcv1 has a test file;
+a quarter of the remaining rows are validation rows. Each seed draws new splits. Three thresholds:
 
-- zero: the sign of the score with the intercept that the fit has;
-- training: the best F1 of the rows fitted to;
-- validation: the best F1 of the validation rows.
+- zero: the sign of the score, including the fitted intercept;
+- training: the threshold with the best F1 on the training rows;
+- validation: the threshold with the best F1 on the validation rows.
 
-lam is the one with the best F1 on the validation rows, at that threshold; F1 on the test rows is then looked
-at once. Each lam runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest of
-those chosen. The table has the mean and the standard deviation over seeds, in %, and in how many of the seeds
-it is above the hinge at the same threshold.
+lam is the one with the best F1 on the validation rows at that threshold; F1 on the test rows is evaluated
+once after that. Each lam runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest
+gap of the chosen fits. The table has the mean and the standard deviation over seeds, in %, and the number of
+seeds for which F1 is above that of the hinge at the same threshold.
 """
 
 from __future__ import annotations
@@ -61,32 +61,34 @@ def trials(split: Split, loss, lams, seconds, seed):
     """For each lam and threshold: F1 on the validation and on the test rows, and the gap proved."""
     fit = hold_out(split.X, split.y, seed + 1000, share=0.25)
     risk = rm.linear_risk(fit.X, fit.y, loss, fit_intercept=True)
-    found = []
+    results = []
     for lam, result in zip(lams, rm.path(risk, rm.L2(), lams, max_seconds=seconds), strict=True):
         z, v, t = (A @ result.w for A in (fit.X, fit.T, split.T))
         at = {"zero": -risk.best_intercept(result.w), "training": cut(z, fit.y), "validation": cut(v, fit.t)}
         gap = result.gap / result.value
         for threshold, theta in at.items():
-            found.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))
-    return found
+            results.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))
+    return results
 
 
-def chosen(found, threshold):
-    """The lam that is best on the validation rows; the larger one of equals."""
-    return max((one for one in found if one[0] == threshold), key=lambda one: (one[2], one[1]))
+def chosen(results, threshold):
+    """The trial with the best validation F1; of ties, the one with the largest lam."""
+    return max((one for one in results if one[0] == threshold), key=lambda one: (one[2], one[1]))
 
 
 def table(name, split_of, args):
-    """The rows of a set."""
+    """The table rows of a data set."""
     picks = {}
     for seed in range(args.seeds):
         split = split_of(seed)
-        for loss, made in LOSSES.items():
-            found = trials(split, made, args.lams, args.seconds, seed)
+        for loss, factory in LOSSES.items():
+            results = trials(split, factory, args.lams, args.seconds, seed)
             for threshold in THRESHOLDS:
-                picks.setdefault((loss, threshold), []).append(chosen(found, threshold))
-            said = {t: f"{picks[loss, t][-1][3]:.1f} (lam {picks[loss, t][-1][1]:.0e})" for t in THRESHOLDS}
-            print(f"  {name}, seed {seed}, {loss}: {said}", flush=True)
+                picks.setdefault((loss, threshold), []).append(chosen(results, threshold))
+            summary = {
+                t: f"{picks[loss, t][-1][3]:.1f} (lam {picks[loss, t][-1][1]:.0e})" for t in THRESHOLDS
+            }
+            print(f"  {name}, seed {seed}, {loss}: {summary}", flush=True)
     rows = []
     for (loss, threshold), ones in picks.items():
         test = np.array([one[3] for one in ones])
@@ -124,7 +126,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
-    parser.add_argument("--seconds", type=float, default=6.0, help="the most time for a lam")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time limit per lam")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []

@@ -1,6 +1,6 @@
 """Kills at counted points, and every file call failing once: `python -m benchmarks.faults --kills 200`.
 
-What it runs is in tests/faults/, of which the tests take a sample.
+It runs all cases of tests/faults/; the test suite runs a sample of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Certified fits of data on a GPU, beside the same fits on the same machine's processor.
+"""Certified fits of data on a GPU, compared with the same fits on the CPU of the same machine.
 
     python -m benchmarks.gpu [--rows 1000000] [--columns 200]
 
-X is an array of torch or CuPy: nothing but its library and its device differ between the rows of the table.
+X is an array of torch or CuPy: the rows of the table differ only in the library and the device of X.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CLASSES = 10
 
 
 def places():
-    """Name and maker of arrays, for every place there is."""
+    """Name and array constructor of every available library and device."""
     torch = importlib.import_module("torch")
     yield "torch, processor", lambda a: torch.asarray(a), lambda: None
     if torch.cuda.is_available():
@@ -81,7 +81,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=200)
-    parser.add_argument("--losses", nargs="*", help="such as RocArea Prbep; all by default")
+    parser.add_argument("--losses", nargs="*", help="names such as RocArea Prbep  [default: all]")
     options = parser.parse_args()
     X, signs, classes = data(options.rows, options.columns)
     print(f"{options.rows:,} x {options.columns}, float64, certified 1e-3: seconds (iterations, objective)")
@@ -89,12 +89,12 @@ def main():
         there = put(X)
         for loss, reg, lam, solver in CASES:
             if reg == L1() and solver == Bundle() and importlib.util.find_spec("highspy") is None:
-                continue  # the bundle's linear program is HiGHS
+                continue  # the linear program of the bundle is solved by HiGHS, on the CPU
             if options.losses and type(loss).__name__ not in options.losses:
                 continue
             seconds = []
-            for _ in range(2):  # the first run pays for kernels and allocations
-                many = loss.task == "multiclass"  # these with their intercepts
+            for _ in range(2):  # the first run compiles kernels and allocates memory
+                many = loss.task == "multiclass"  # multiclass losses are fitted with intercepts
                 risk = linear_risk(there, classes if many else signs, loss, fit_intercept=many)
                 start = time.perf_counter()
                 w0 = put(np.zeros(risk.dim))

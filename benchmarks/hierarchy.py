@@ -1,17 +1,17 @@
-"""Does the hierarchy of the labels help? Topics of news, flat and as a tree.
+"""Does the hierarchy of the labels help? News topics, as flat classes and as a tree.
 
     OMP_NUM_THREADS=1 python -m benchmarks.hierarchy --data FOLDER
         [--only "flat softmax" "tree softmax"] [--lams 1e-3 ... 3e-7] [--seeds 3] [--tol 1e-2] [--seconds 120]
         [--json FILE]
 
 The documents of rcv1_topics whose topics are the nodes of one path, such as CCAT, C15 and C151; the last node
-is the label, which may be an inner one. Flat models have weights for each label, those of the tree for each
+is the label, which may be an inner one. Flat models have weights per label, tree models per
 node, with scores summed along the paths. "tree cost" is the hinge whose margins are the numbers of edges
-between labels. None has an intercept. lam is the one with the least tree distance on a quarter of the
-training rows, drawn anew for each seed; then all of them are fitted to, and the test rows looked at once.
+between labels. No model has an intercept. lam is the one with the smallest tree distance on a quarter of
+the training rows, drawn for each seed; then the model is refitted to all training rows and tested once.
 
-The table has the share of wrong labels and the mean number of edges between the right label and the predicted
-one on the test rows, means and standard deviations over seeds (they differ in the lam chosen alone), and the
+The table has the share of wrong labels and the mean number of edges between the true and the predicted label
+on the test rows, as means and standard deviations over seeds (which differ only in the chosen lam), and the
 same for a lam chosen by the error. "gap" is the largest certified relative gap of the models tested.
 """
 
@@ -50,10 +50,10 @@ def topics(folder):
 
 
 def path(topic, parents):
-    found = {topic}
+    nodes = {topic}
     while (topic := parents[topic]) is not None:
-        found.add(topic)
-    return found
+        nodes.add(topic)
+    return nodes
 
 
 def documents(folder, part):
@@ -62,9 +62,9 @@ def documents(folder, part):
     data = load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
     rows, y = [], []
     for i, labels in enumerate(data.y):
-        own = {names[int(at)] for at in labels}
-        own |= {"MCAT"} if any(topic[0] == "M" for topic in own) else set()
-        last = [topic for topic in own if path(topic, parents) == own]
+        document_topics = {names[int(at)] for at in labels}
+        document_topics |= {"MCAT"} if any(topic[0] == "M" for topic in document_topics) else set()
+        last = [topic for topic in document_topics if path(topic, parents) == document_topics]
         if last:
             rows.append(i)
             y += last
@@ -74,42 +74,44 @@ def documents(folder, part):
 # ---------------------------------------------------------------- fits
 def judged(scores, labels, truth, parents):
     """The share of wrong labels, and the mean tree distance."""
-    said = np.array(labels)[np.argmax(scores, axis=1)]
-    return float(np.mean(said != truth)), tree_distance(truth, said, parents)
+    predicted = np.array(labels)[np.argmax(scores, axis=1)]
+    return float(np.mean(predicted != truth)), tree_distance(truth, predicted, parents)
 
 
-def fits(X, y, tree, made, lams, args):
-    """For each lam, from the largest on: the result of the fit, its seconds, and what scores rows."""
+def fits(X, y, tree, make_loss, lams, args):
+    """For each lam, from large to small: the result of the fit, its seconds, and a function for scores."""
     number = {label: float(i) for i, label in enumerate(tree.labels)}
-    risk = rm.linear_risk(X, [number[label] for label in y], made(tree), n_outputs=len(tree.labels))
+    risk = rm.linear_risk(X, [number[label] for label in y], make_loss(tree), n_outputs=len(tree.labels))
     results = rm.path(risk, rm.L2(), lams, tol=args.tol, max_seconds=args.seconds)
     for lam, result in zip(lams, results, strict=True):
-        taken = result.trace[-1]["seconds"]
+        elapsed = result.trace[-1]["seconds"]
 
         def scores(T, w=result.w):
             return risk.linear_map.scores(as_matrix(T), w, 0, T.shape[0])
 
-        yield lam, result, taken, scores
+        yield lam, result, elapsed, scores
 
 
 def trial(name, train, test, tree, args):
-    """The lams chosen for each seed by either measure, and what they give on the test rows."""
+    """The lams chosen for each seed by both measures, and their test results."""
     X, y, parents = train
     chosen = []
     for seed in range(args.seeds):
         out = np.random.default_rng(seed).random(len(y)) < 0.25
-        found = []
+        errors = []
         for lam, _, _, scores in fits(X[~out], y[~out], tree, MODELS[name], args.lams, args):
-            found.append((lam, *judged(scores(X[out]), tree.labels, y[out], parents)))
-            print(f"  {name}, seed {seed}, lam {lam:.0e}: {found[-1][1]:.4f} {found[-1][2]:.4f}", flush=True)
-        chosen.append({by: min(found, key=lambda one: (one[at], -one[0]))[0] for by, at in BY.items()})
+            errors.append((lam, *judged(scores(X[out]), tree.labels, y[out], parents)))
+            print(
+                f"  {name}, seed {seed}, lam {lam:.0e}: {errors[-1][1]:.4f} {errors[-1][2]:.4f}", flush=True
+            )
+        chosen.append({by: min(errors, key=lambda one: (one[at], -one[0]))[0] for by, at in BY.items()})
     lams = sorted({lam for one in chosen for lam in one.values()}, reverse=True)
     tested = {}
-    for lam, result, taken, scores in fits(X, y, tree, MODELS[name], lams, args):
+    for lam, result, elapsed, scores in fits(X, y, tree, MODELS[name], lams, args):
         tested[lam] = (
             *judged(scores(test[0]), tree.labels, test[1], parents),
             result.gap / result.value,
-            taken,
+            elapsed,
         )
     return chosen, tested
 
@@ -149,11 +151,11 @@ def main():
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tol", type=float, default=1e-2)
-    parser.add_argument("--seconds", type=float, default=120.0, help="the most time for a lam")
+    parser.add_argument("--seconds", type=float, default=120.0, help="time limit per lam")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     train, test = (documents(args.data, part) for part in ("train", "test"))
-    used = np.unique(train[0].indices)  # words that are in no training row have no weight
+    used = np.unique(train[0].indices)  # leave out words that occur in no training row
     train, test = ((X[:, used], y, parents) for X, y, parents in (train, test))
     tree = rm.Tree.from_parents(train[2]).restricted_to(np.unique(train[1]).tolist())
     print(f"{train[0].shape[0]} + {test[0].shape[0]} documents, {len(used)} words, {tree}", flush=True)

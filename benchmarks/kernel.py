@@ -1,12 +1,12 @@
-"""Kernel support vector machines beside scikit-learn's SVC (LIBSVM), and incomplete Cholesky factors.
+"""Kernel support vector machines compared with scikit-learn's SVC (LIBSVM), and incomplete Cholesky factors.
 
     python -m benchmarks.kernel --data FOLDER [--only usps letter] [--rows 10000] [--tol 1e-4]
 
-Every cell minimizes J(f, b) = lam |f|^2 / 2 + mean hinge with an RBF kernel (gamma "scale") and an
-intercept, lam = 1 / (C n). Ours runs until a relative gap of tol is *proved*; SVC with its default tolerance.
-Both may keep 200 MB of the kernel matrix. The last column is how far J of SVC's solution is above our lower
-bound: it proves nothing itself. The factor is measured in a fresh process (on Linux), so that its peak memory
-is its own.
+Every cell minimizes J(f, b) = lam |f|^2 / 2 + mean hinge with an RBF kernel (gamma "scale") and an intercept,
+lam = 1 / (C n). riskmin runs until a relative gap of tol is *proved*; SVC has its default tolerance. Both may
+cache 200 MB of the kernel matrix. The last column is how far J of SVC's solution is above riskmin's lower
+bound; SVC itself proves none. The factor is measured in a fresh process (on Linux), so that the peak memory
+is that of the factor alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SETS = {"usps": usps, "letter": letter, "covtype": covtype}
 
 # ---------------------------------------------------------------- cells
 def of_svc(model, X, y, alpha):
-    """J of SVC's function at its own intercept."""
+    """J of SVC's function and intercept."""
     z = model.decision_function(X)
     half = 0.5 * alpha * float(model.dual_coef_[0] @ (z[model.support_] - model.intercept_[0]))
     return half + float(np.maximum(0.0, 1 - y * z).mean())
@@ -80,13 +80,13 @@ def cell(name, X, y, C, tol):
 
 
 def memory(name):
-    """What Linux says of this process, in MiB."""
+    """A memory field of /proc/self/status, in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
 def factor(rows, rank, columns, dtype):
-    """Time and memory of one factor, of rows from a normal distribution."""
+    """Time and memory of one factor, of normally distributed rows."""
     X = np.random.default_rng(0).standard_normal((rows, columns))
     warm = rm.IncompleteCholesky(gamma=1 / columns, rank=64).fit(X[:500])
     warm.transform(X[:10])
@@ -117,7 +117,7 @@ def main():
         *sizes, dtype = args.factor
         factor(*map(int, sizes), dtype)
         return
-    rm.KernelClassifier().fit(np.eye(4), [0, 1, 0, 1])  # compiles or loads the kernels
+    rm.KernelClassifier().fit(np.eye(4), [0, 1, 0, 1])  # compile or load the kernels
     if args.data is not None:
         print("| data | C | ours, certified | gap proved | J | support | rows of K | SVC | its J above |")
         print("|---|---|---|---|---|---|---|---|---|")

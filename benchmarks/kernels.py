@@ -1,12 +1,13 @@
-"""One oracle pass over X, and each of its two halves, against a copy of as many bytes by as many threads.
+"""Speed of one pass over X, and of its two halves, relative to a memory copy of the same size.
 
     OMP_NUM_THREADS=1 python -m benchmarks.kernels [--threads 1 2] [--rounds 9] [--only NAME ...]
 
-Synthetic data, wall time, the least of the rounds, which take turns. GB/s count the bytes of X once (of
-sparse X: values and indices), and so does the copy, which reads and writes each: 100 % is a pass that takes
-as long as a copy does. A pass reads X from memory once and each number twice, the second time from a cache.
+Synthetic data; wall time, minimum of interleaved rounds. GB/s count the bytes of X once (for sparse X: values
+and indices), also for the copy, which reads and writes each byte: 100 % is a pass that takes as long as a
+copy with the same number of threads. A pass uses each entry twice, but reads it only once from memory and
+then from a cache.
 
-`--table transpose` is what the stored transpose is decided by, `--table gram` the products X'HX.
+`--table transpose` measures when a stored transpose pays off, `--table gram` the products X'HX.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from riskmin.problem.shard_ops import scatter, scores
 
 
 def best(calls, rounds):
-    """The least seconds of each call, the calls taking turns."""
+    """Minimum seconds of each call, in interleaved rounds."""
     least = [np.inf] * len(calls)
     for f in calls:
         f()
@@ -38,7 +39,7 @@ def best(calls, rounds):
 
 
 def sparse(n, p, row, dtype=np.float64, seed=0):
-    """About `row` numbers a row, none twice, the first columns the fullest."""
+    """About `row` distinct entries per row; the first columns have the most entries."""
     rng = np.random.default_rng(seed)
     at = np.sort((p * rng.random((n, row)) ** 2).astype(np.int32), axis=1)
     keep = np.ones(at.shape, bool)
@@ -70,7 +71,7 @@ def size(X):
 
 
 def copies(n_bytes, threads):
-    """A copy of so many bytes, a part a thread."""
+    """A copy of `n_bytes` bytes, one part per thread."""
     source = np.ones(n_bytes // 8)
     target = np.empty_like(source)
     if threads == 1:
@@ -85,16 +86,16 @@ def passes(name, X, threads, rounds):
     y, w = np.where(rng.random(X.shape[0]) < 0.5, 1.0, -1.0), 0.01 * rng.standard_normal(X.shape[1])
     executor = rm.Serial() if threads == 1 else rm.Threads(n_workers=threads)
     risks = [rm.linear_risk(X, y, loss, executor=executor) for loss in (rm.Hinge(), rm.Logistic())]
-    held, scorer = risks[0].executor, risks[0].linear_map
-    dz = [rng.standard_normal(len(shard.c)) for shard in held.shards]
+    placed, scorer = risks[0].executor, risks[0].linear_map
+    dz = [rng.standard_normal(len(shard.c)) for shard in placed.shards]
     calls = [
         copies(size(X), threads),
         *(lambda risk=risk: risk(w) for risk in risks),
-        lambda: held.map(scores, scorer, w),
-        lambda: held.sum(scatter, scorer, w, each=dz),
+        lambda: placed.map(scores, scorer, w),
+        lambda: placed.sum(scatter, scorer, w, each=dz),
     ]
-    copy, *found = best(calls, rounds)
-    cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in found]
+    copy, *times = best(calls, rounds)
+    cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in times]
     print(
         f"| {name} | {size(X) / 1e6:.0f} | {threads} | {size(X) / copy / 1e9:.1f} | "
         + " | ".join(cells)

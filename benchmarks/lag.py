@@ -1,13 +1,13 @@
-"""How long a user waits before anything happens: import, first fit, small fits; each in a fresh process.
+"""Latency for the user: import, first fit, small fits; each in a fresh process.
 
     OMP_NUM_THREADS=1 python -m benchmarks.lag [--rounds 5] [--task hinge ...]
 
-CPU seconds, the least of the rounds. The Numba cache is warm, as on every run but the first after an
+CPU seconds, minimum of the rounds. The Numba cache is warm, as on every run but the first after an
 installation. Then fits of 150 rows by the estimators with their defaults, which include an intercept,
-after a first one: CPU milliseconds, the least of 20, with what scikit-learn's checks of X and y take alone.
+after a first fit: CPU milliseconds, minimum of 20, and the time of scikit-learn's checks of X and y alone.
 
-At last, first fits of each kind on top of the imports: cold, all kernels being compiled into an empty folder,
-and warm, in the next process. With --task, only those.
+Finally first fits of each kind, without the imports: cold, with all kernels compiled into an empty cache
+folder, and warm, in the next process. With --task, only these are run.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ print(f"| validate_data alone | | {least(lambda: validate_data(BaseEstimator(), 
 FIRST = """
 import time, warnings, numba, riskmin, riskmin.estimators
 import numpy as np, scipy.sparse as sp
-from riskmin._numba import linear
+from riskmin._numba import products
 from riskmin import *
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
@@ -121,7 +121,7 @@ TASKS = {
 
 
 def first(task: str, sparse: bool) -> tuple[float, float]:
-    """CPU seconds of a first fit with nothing compiled, and of one in the next process."""
+    """CPU seconds of a first fit with an empty cache, and of a first fit in the next process."""
     code = FIRST.format(sparse=sparse, fit=TASKS[task])
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"NUMBA_CACHE_DIR": folder}
@@ -138,9 +138,9 @@ def first_fits(tasks: list[str], rounds: int) -> None:
     for task in tasks:
         cells = []
         for sparse in (True,) if task.startswith("chain") else (False, True):
-            found = [first(task, sparse) for _ in range(rounds)]
-            cells += [f"{min(cold for cold, _ in found):.2f}", f"{min(warm for _, warm in found):.2f}"]
-        if task.startswith("chain"):  # words are sparse
+            times = [first(task, sparse) for _ in range(rounds)]
+            cells += [f"{min(cold for cold, _ in times):.2f}", f"{min(warm for _, warm in times):.2f}"]
+        if task.startswith("chain"):  # token features are sparse
             cells = ["", "", *cells]
         print(f"| {task} | " + " | ".join(cells) + " |", flush=True)
 
@@ -159,13 +159,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--task", action="append", choices=list(TASKS), help="only first fits, of this kind")
+    parser.add_argument(
+        "--task", action="append", choices=list(TASKS), help="run only the first fits of this kind"
+    )
     args = parser.parse_args()
     rounds = args.rounds
     if args.task:
         first_fits(args.task, rounds)
         return
-    seconds(CASES["import and first fit, LinearClassifier"])  # fills the caches
+    seconds(CASES["import and first fit, LinearClassifier"])  # fill the caches
     print("| what | seconds |\n|---|---|")
     for name, code in CASES.items():
         print(f"| {name} | {min(seconds(code) for _ in range(rounds)):.2f} |", flush=True)

@@ -1,20 +1,20 @@
-"""Fits of data larger than the memory that is allowed, against the same fits with all of X in memory.
+"""Fits of data larger than the memory limit, compared with the same fits with all of X in memory.
 
     OMP_NUM_THREADS=1 python -m benchmarks.memory [--limit 512] [--times 3] [--rounds 3] [--folder FOLDER]
 
-Synthetic data of `--times` the limit are stored in a temporary folder. Every fit is a process of its own, its
-kernels compiled and its checksums compared before its clock starts:
+Synthetic data of `--times` the limit are stored in a temporary folder. Every fit runs in a separate process;
+kernels are compiled and checksums verified before the clock starts:
 
 - memory: X is copied from disk into memory first, and nothing is limited
-- limit: X is mapped; RLIMIT_DATA allows `--limit` MiB of memory that is not a file's, and the process lets
-  go of mapped pages by itself, so that all that is resident, mapped pages included, stays below the limit
-- group: X is mapped, in a memory control group of `--limit` MiB in which the system's cache of files counts
-  as well: what was passed leaves it, and is read from disk again in the next pass. Needs root
+- limit: X is mapped; RLIMIT_DATA allows `--limit` MiB of anonymous memory, and the process releases mapped
+  pages itself, so that all resident memory, including mapped pages, stays below the limit
+- group: X is mapped, in a memory control group of `--limit` MiB that also counts the page cache: pages are
+  evicted after use and read from disk again in the next pass. Needs root
 
-Printed are seconds, the least of the rounds: of wall time, and of CPU time, which tells more where others
-use the machine; the share of the in-memory speed by each, which counts once the data are in the system's
-cache, as they are with "limit"; peak resident memory (VmHWM) and the peak of what is not a file's (RssAnon,
-sampled), to be held against the limit; and whether objective and weights are the same bits as in memory.
+Printed are wall and CPU seconds, minimum of the rounds (CPU time is more reliable on a shared machine); the
+speed relative to memory by each, which is meaningful if the data are in the page cache, as with "limit"; peak
+resident memory (VmHWM) and peak anonymous memory (RssAnon, sampled), to be compared with the limit; and
+whether objective and weights are bitwise equal to those of the fit in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODES = ("memory", "limit", "group")
 
 # ---------------------------------------------------------------- data
 def dense_parts(size, p=100, rows=20_000):
-    """Rows of about so many bytes in all."""
+    """Dense rows of about `size` bytes in total, in parts."""
     rng, w = np.random.default_rng(0), np.random.default_rng(1).standard_normal(p)
     for _ in range(-(-size // (8 * p * rows))):
         X = rng.standard_normal((rows, p))
@@ -57,7 +57,7 @@ def dense_parts(size, p=100, rows=20_000):
 
 
 def sparse_parts(size, p=20_000, row=60, rows=20_000):
-    """The same of sparse ones, of which a number takes twelve bytes."""
+    """Sparse rows of about `size` bytes in total, twelve bytes per entry, in parts."""
     rng, w = np.random.default_rng(0), np.random.default_rng(1).standard_normal(p)
     for k in range(-(-size // (12 * row * rows))):
         X = sparse(rows, p, row, seed=k)
@@ -65,7 +65,7 @@ def sparse_parts(size, p=20_000, row=60, rows=20_000):
 
 
 def drop_cache(folder):
-    """Have the system forget what it holds of files."""
+    """Evict the files of a folder from the page cache."""
     for path in folder.glob("*.npy"):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -73,13 +73,13 @@ def drop_cache(folder):
 
 # ---------------------------------------------------------------- one fit
 def status(field):
-    """Bytes of memory of this process: VmHWM, RssAnon, VmData."""
+    """A memory field of this process, in bytes: VmHWM, RssAnon, VmData."""
     line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
     return 1024 * int(line.split()[1])
 
 
 class Sampled:
-    """The most bytes of memory that are not a file's."""
+    """Samples the peak of anonymous memory in a thread."""
 
     def __init__(self):
         self.most = 0
@@ -96,7 +96,7 @@ def objective(X, y, loss, intercept):
 
 
 def worker(name, path, mode, limit, tol):
-    """One fit; what it took."""
+    """One fit: its time, memory and result."""
     _, loss, solver, intercept = FITS[name]
     if mode == "limit":
         import resource
@@ -126,7 +126,7 @@ def worker(name, path, mode, limit, tol):
 
 
 def run(name, path, mode, limit, tol, group=None):
-    """One fit in a process of its own, perhaps in a control group."""
+    """One fit in a separate process, optionally in a control group."""
     call = f"worker({name!r}, {str(path)!r}, {mode!r}, {limit}, {tol})"
     code = f"import json; from benchmarks.memory import worker; print(json.dumps({call}))"
 
@@ -144,17 +144,17 @@ def run(name, path, mode, limit, tol, group=None):
 
 @contextmanager
 def control_group(limit):
-    """A memory control group below that of this process; None where that cannot be made."""
+    """Create a memory control group below that of this process; None if that fails."""
     folder = None
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, kinds, place = line.split(":", 2)
             if kinds == "memory" or (not kinds and Path("/sys/fs/cgroup/cgroup.controllers").exists()):
                 top = Path("/sys/fs/cgroup", kinds) / place.lstrip("/")
-                made = top / f"riskmin-{os.getpid()}"
-                made.mkdir()
-                (made / ("memory.limit_in_bytes" if kinds else "memory.max")).write_text(str(limit))
-                folder = made
+                group = top / f"riskmin-{os.getpid()}"
+                group.mkdir()
+                (group / ("memory.limit_in_bytes" if kinds else "memory.max")).write_text(str(limit))
+                folder = group
                 break
     try:
         yield folder
@@ -166,19 +166,19 @@ def control_group(limit):
 # ---------------------------------------------------------------- the table
 def measure(name, path, args):
     limit = int(args.limit * 2**20)
-    found = {}
+    fits = {}
     for _ in range(args.rounds):
         for mode in [how for how in args.how if how != "group"]:
             new = run(name, path, mode, limit, args.tol)
-            old = found.setdefault(mode, new)
+            old = fits.setdefault(mode, new)
             if "failed" not in new and "failed" not in old:
-                found[mode] = new | {key: min(new[key], old[key]) for key in ("seconds", "cpu")}
-                found[mode] |= {key: max(new[key], old[key]) for key in ("peak", "anon")}
+                fits[mode] = new | {key: min(new[key], old[key]) for key in ("seconds", "cpu")}
+                fits[mode] |= {key: max(new[key], old[key]) for key in ("peak", "anon")}
     with control_group(limit) if "group" in args.how else nullcontext() as group:
         if group is not None:
             drop_cache(path)
-            found["group"] = run(name, path, "group", limit, args.tol, group)
-    return found
+            fits["group"] = run(name, path, "group", limit, args.tol, group)
+    return fits
 
 
 def line(name, mode, fit, base):
@@ -198,12 +198,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--limit", type=float, default=512, help="of memory, in MiB")
-    parser.add_argument("--times", type=float, default=3, help="how much larger the data are")
+    parser.add_argument("--times", type=float, default=3, help="size of the data relative to the limit")
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--how", nargs="+", choices=MODES, default=list(MODES), help="the first is the base")
+    parser.add_argument(
+        "--how", nargs="+", choices=MODES, default=list(MODES), help="modes; the first is the baseline"
+    )
     parser.add_argument("--only", nargs="+", choices=FITS, default=list(FITS))
-    parser.add_argument("--folder", type=Path, help="where there is room for the data")
+    parser.add_argument("--folder", type=Path, help="folder for the data")
     args = parser.parse_args()
     size = int(args.limit * args.times * 2**20)
     print(f"limit {args.limit:g} MiB, X {args.times:g} times that, tol {args.tol:g}, lam 1e-4\n")
@@ -216,9 +218,9 @@ def main():
             if names:
                 save(path, parts(size))
             for name in names:
-                found = measure(name, path, args)
-                for mode, fit in found.items():
-                    print(line(name, mode, fit, found[args.how[0]]), flush=True)
+                fits = measure(name, path, args)
+                for mode, fit in fits.items():
+                    print(line(name, mode, fit, fits[args.how[0]]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Many classes at once: CPU seconds to 1e-3, 1e-4 and 1e-6 of the optimum, LIBLINEAR and scikit-learn beside.
+"""Multiclass losses: CPU seconds to 1e-3, 1e-4 and 1e-6, compared with LIBLINEAR and scikit-learn.
 
     python -m benchmarks.multiclass FOLDER [--only usps letter] [--losses hinge] [--seconds 20] [--rounds 2]
 
-All minimize the same J(W) = mean loss + lam |W|^2 / 2 without intercepts, by Crammer and Singer's hinge or by
-softmax. Ours is measured twice: until J is within the tolerance of the optimum, as the peers are, with all
-cuts and bounds computed on the way; and until that is *proved*. A peer climbs a ladder of tolerances or
-iteration limits, each a cold start; its time is that of the fastest rung whose J is good enough. LIBLINEAR is
-its authors' package (-s 4) and scikit-learn's copy of it. The optimum is the lower bound of an untimed run of
-ours, or the least J that anyone found where that run was cut short. Building the risk is in our time, the
-compilation of kernels is not. Rounds alternate, all run in one thread, and the best of the rounds counts.
+All minimize the same J(W) = mean loss + lam |W|^2 / 2 without intercepts, with Crammer and Singer's hinge or
+the softmax loss. riskmin is measured twice: until J is within the tolerance of the optimum, like the peers,
+including the computation of cuts and bounds; and until that is *proved*. A peer is fitted from a cold start
+with a ladder of tolerances or iteration limits; its time is that of the fastest setting whose J is good
+enough. LIBLINEAR is its authors' package (-s 4) and scikit-learn's copy of it. The optimum is the lower bound
+of an untimed run of riskmin, or the smallest J of all solvers if that run was cut short. The time of riskmin
+includes building the risk but not compiling the kernels. Rounds are interleaved, all solvers run in one
+thread, and the minimum over rounds counts.
 The folder holds usps.train, letter, satimage and news20mc.train (see benchmarks/RESULTS.md); letter is
-divided by its largest number, 15, the columns of satimage are standardized, and the rows of news20mc are of
-length one.
+divided by its maximum, 15, the columns of satimage are standardized, and the rows of news20mc have norm one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import riskmin as rm
 from riskmin.data import load
 
 MOST_CHOLESKY = 5000
-"""Up to so many weights, scikit-learn's matrix of all of them is asked for."""
+"""Largest number of weights for newton-cholesky, which forms the full Hessian."""
 LAMS, GOALS = (1e-2, 1e-4, 1e-6), (1e-3, 1e-4, 1e-6)
 LOSSES = {"hinge": rm.MulticlassHinge(), "softmax": rm.Softmax()}
 
@@ -111,23 +111,23 @@ PEERS = {
 
 
 def climb(fit, rungs, obj, seconds):
-    """(seconds, J) of each rung, until all of them together take too long."""
-    found, spent = [], 0.0
+    """(seconds, J) of each setting, until their total time exceeds the limit."""
+    points, spent = [], 0.0
     for rung in rungs:
         start = time.process_time()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a peer did not converge is what is measured
+            warnings.simplefilter("ignore")  # convergence warnings are expected
             W = fit(rung)
-        found.append((time.process_time() - start, obj.value(np.ascontiguousarray(W).ravel())))
-        spent += found[-1][0]
+        points.append((time.process_time() - start, obj.value(np.ascontiguousarray(W).ravel())))
+        spent += points[-1][0]
         if spent > seconds:
             break
-    return found
+    return points
 
 
 # ---------------------------------------------------------------- ours
 def ours(X, y, loss, lam, solver, seconds):
-    """(seconds, J, lower bound) of each iterate, up to the last goal or the most time."""
+    """(seconds, J, lower bound) of each iterate, up to the last goal or the time limit."""
     rows, start = [], time.process_time()
 
     def note(it, row):
@@ -140,7 +140,7 @@ def ours(X, y, loss, lam, solver, seconds):
 
 
 def times(rows, least):
-    """The first time to each goal, of (seconds, J), and whether it is proved, of (seconds, J, lower)."""
+    """First times at which J reaches each goal, and at which lower bounds prove it."""
     reached = {g: min((t for t, v, *_ in rows if v <= least * (1 + g)), default=np.inf) for g in GOALS}
     proved = {g: min((t for t, v, *b in rows if b and v - b[0] <= g * v), default=np.inf) for g in GOALS}
     return reached, proved
@@ -155,20 +155,20 @@ def cell(name, X, y, kind, lam, solvers, seconds, rounds):
     loss = LOSSES[kind]
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
     peers = dict(usable(X, y, kind, lam))
-    mine, theirs = {s: [] for s in solvers}, {p: [] for p in peers}
+    our_runs, peer_runs = {s: [] for s in solvers}, {p: [] for p in peers}
     for _ in range(rounds):
-        for s in mine:
-            mine[s].append(ours(X, y, loss, lam, SOLVERS[s], seconds))
+        for s in our_runs:
+            our_runs[s].append(ours(X, y, loss, lam, SOLVERS[s], seconds))
         for p, how in peers.items():
-            theirs[p].append(climb(*how, obj, seconds))
-    low = max(b for runs in mine.values() for rows in runs for *_, b in rows)
-    least = min(v for runs in (*mine.values(), *theirs.values()) for rows in runs for _, v, *_ in rows)
+            peer_runs[p].append(climb(*how, obj, seconds))
+    low = max(b for runs in our_runs.values() for rows in runs for *_, b in rows)
+    least = min(v for runs in (*our_runs.values(), *peer_runs.values()) for rows in runs for _, v, *_ in rows)
     least = max(low, least * (1 - 1e-7)) if low < least * (1 - 1e-6) else low
-    for s, runs in mine.items():
-        found = [times(rows, least) for rows in runs]
-        line(name, kind, lam, f"riskmin {s}", best([r for r, _ in found]))
-        line(name, kind, lam, f"riskmin {s}, proved", best([p for _, p in found]))
-    for p, runs in theirs.items():
+    for s, runs in our_runs.items():
+        times_by_goal = [times(rows, least) for rows in runs]
+        line(name, kind, lam, f"riskmin {s}", best([r for r, _ in times_by_goal]))
+        line(name, kind, lam, f"riskmin {s}, proved", best([p for _, p in times_by_goal]))
+    for p, runs in peer_runs.items():
         line(name, kind, lam, p, best([times(rows, least)[0] for rows in runs]))
 
 
@@ -181,20 +181,20 @@ SOLVERS = {
 
 
 def usable(X, y, kind, lam):
-    """The peers that are installed, with X as they take it."""
-    held = sp.csr_matrix(X) if sp.issparse(X) else X
+    """The installed peers, with X in their format."""
+    data = sp.csr_matrix(X) if sp.issparse(X) else X
     large = X.shape[1] * (y.max() + 1) > MOST_CHOLESKY
     for name, make in PEERS[kind].items():
         if large and name.endswith("cholesky"):
             continue
         try:
-            yield name, make(held, y, lam)
+            yield name, make(data, y, lam)
         except ImportError:
             continue
 
 
-def line(name, kind, lam, who, found):
-    shown = [f"{found[g]:.2f}" if np.isfinite(found[g]) else "-" for g in GOALS]
+def line(name, kind, lam, who, times_by_goal):
+    shown = [f"{times_by_goal[g]:.2f}" if np.isfinite(times_by_goal[g]) else "-" for g in GOALS]
     print(f"| {name} | {kind} | {lam:g} | {who} | {' | '.join(shown)} |", flush=True)
 
 
@@ -206,8 +206,8 @@ def main():
     parser.add_argument("--only", nargs="*", default=["usps", "letter", "satimage", "news20mc"])
     parser.add_argument("--losses", nargs="*", default=list(LOSSES), choices=list(LOSSES))
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
-    parser.add_argument("--smoothing", action="store_true", help="measure Smoothing, too, for the hinge")
-    parser.add_argument("--seconds", type=float, default=20.0, help="the most time for a solver and cell")
+    parser.add_argument("--smoothing", action="store_true", help="also measure Smoothing for the hinge")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time limit per solver and cell")
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     print("| data | loss | lam | solver | CPU s to 1e-3 | to 1e-4 | to 1e-6 |\n|---|---|---|---|---|---|---|")
@@ -217,7 +217,7 @@ def main():
             solvers = ["newton", *(["lbfgs"] if kind == "softmax" else ["ascent"])]
             solvers += ["smoothing"] * (args.smoothing and kind == "hinge")
             for s in solvers:
-                ours(X, y, LOSSES[kind], 1e-2, SOLVERS[s], 0.5)  # compiles or loads the kernels
+                ours(X, y, LOSSES[kind], 1e-2, SOLVERS[s], 0.5)  # compile or load the kernels
             for lam in args.lams:
                 cell(name, X, y, kind, lam, solvers, args.seconds, args.rounds)
 

@@ -1,10 +1,10 @@
-"""Regularization paths beside cold starts: oracle calls and seconds for 13 strengths, and what they owe.
+"""Regularization paths compared with cold starts: oracle calls and seconds for 13 values of lam.
 
     python -m benchmarks.path --data FOLDER [--only dense a9a] [--least 1e-6] [--seconds 20]
 
-The strengths are 1 to 1e-6 in steps of sqrt(10), the gap to prove is 1e-3, and there is no intercept. `path`
-is riskmin.path as it is; the other rows change one thing each: only w is taken along, only the cuts with
-weight, all cuts there ever were, or the smallest strength comes first.
+lam goes from 1 to 1e-6 in steps of sqrt(10), the gap to prove is 1e-3, and there is no intercept. `path` is
+riskmin.path; the other rows change one thing each: warm starts keep only w, only the active cuts, or all
+cuts, or the smallest lam comes first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOLVERS = {
 # ---------------------------------------------------------------- one thing changed
 @dataclass(frozen=True)
 class OnlyW:
-    """A solver that takes nothing along but w."""
+    """A solver whose warm starts keep only w."""
 
     solver: Any
 
@@ -41,7 +41,7 @@ class OnlyW:
 
 @dataclass(frozen=True)
 class OnlyActive(OnlyW):
-    """A bundle that takes along the cuts with weight alone."""
+    """A bundle method whose warm starts keep only the active cuts."""
 
     def warm_start(self, obj, state, before):
         used = np.flatnonzero(state["alpha"] > 0)
@@ -50,7 +50,7 @@ class OnlyActive(OnlyW):
 
 
 def upwards(risk, lams, solver, **limits):
-    """A path from the smallest strength on, by one-step paths that hand on their state."""
+    """A path from the smallest lam upwards, by single fits that pass on their state."""
     last, results = {}, []
     for lam in lams[::-1]:
         obj = rm.Objective(risk, rm.L2(), lam)
@@ -72,7 +72,7 @@ def upwards(risk, lams, solver, **limits):
 
 
 def ways(name, risk, lams, limits):
-    """(what, the results in the order of lams)."""
+    """Yield names, and functions that return the results in the order of lams."""
     solver = rm.get_solver(name)
 
     def walk(solver):
@@ -94,9 +94,9 @@ def line(data, loss, solver, what, results, seconds, cold):
     open_ = sum(result.status != "converged" for result in results)
     each = " ".join(f"{result.trace[-1]['calls']:.0f}" for result in results)
     share = "" if cold is None else f"{calls / cold[0]:.2f} / {seconds / cold[1]:.2f}"
-    told = f"{calls:.0f}" + (f" ({epochs:.0f} epochs)" if epochs else "")
+    work = f"{calls:.0f}" + (f" ({epochs:.0f} epochs)" if epochs else "")
     print(
-        f"| {data} | {loss} | {solver} | {what} | {told} | {seconds:.2f} s | {share} "
+        f"| {data} | {loss} | {solver} | {what} | {work} | {seconds:.2f} s | {share} "
         f"| {each}{f' ({open_} not converged)' if open_ else ''} |",
         flush=True,
     )
@@ -110,9 +110,9 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=["dense", "a9a", "rcv1 CCAT"])
     parser.add_argument("--loss", nargs="*", default=list(SOLVERS))
-    parser.add_argument("--solver", nargs="*", help="only these (default: all that suit the loss)")
-    parser.add_argument("--least", type=float, default=1e-6, help="leave out smaller strengths")
-    parser.add_argument("--seconds", type=float, default=20.0, help="the most time for one fit")
+    parser.add_argument("--solver", nargs="*", help="names of solvers  [default: all that suit the loss]")
+    parser.add_argument("--least", type=float, default=1e-6, help="smallest lam")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time limit per fit")
     args = parser.parse_args()
     lams = LAMS[0.999 * args.least <= LAMS]
     limits = {"tol": TOL, "max_seconds": args.seconds}
@@ -127,14 +127,14 @@ def main():
         for loss in args.loss:
             risk = rm.linear_risk(X, y, rm.get_loss(loss))
             for name in args.solver or SOLVERS[loss]:
-                rm.minimize(rm.Objective(risk, rm.L2(), 1.0), name, max_iter=2)  # compiles or loads kernels
+                rm.minimize(rm.Objective(risk, rm.L2(), 1.0), name, max_iter=2)  # compile or load the kernels
                 cold = None
                 for what, run in ways(name, risk, lams, limits):
                     start = time.perf_counter()
                     results = run()
                     seconds = time.perf_counter() - start
-                    told = line(data, loss, name, what, results, seconds, cold)
-                    cold = told if cold is None else cold
+                    totals = line(data, loss, name, what, results, seconds, cold)
+                    cold = totals if cold is None else cold
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Test NDCG@10 of losses of rankings on MQ2008, beside pointwise baselines.
+"""Test NDCG@10 of ranking losses on MQ2008, compared with pointwise baselines.
 
     python -m benchmarks.ranking --data FOLDER [--tol 1e-3] [--seconds 30]
 
 Every row minimizes mean loss + lam |w|^2 / 2 on the training queries, for lam = 10^0, 10^-0.5, ..., 10^-6 in
-turn, each until a relative gap of tol is *proved* or the seconds are over, and keeps the lam that is best on
-the validation queries by the measure itself. NDCG@10 has the gains 2^y - 1 and is the mean over the queries
-that have a relevant document; the others are left out, as no order of them is better than another. After
-+- stands the standard error of the test mean over queries. The pointwise baselines are fits of the grades
-that know of no queries: squared loss, and ordinal regression over all pairs.
-The folder holds rank_mq2008.train.svm.xz and the same with vali and test.
+turn, each until a relative gap of tol is *proved* or the time limit is reached, and keeps the lam with the
+best NDCG@10 on the validation queries. NDCG@10 has the gains 2^y - 1 and is the mean over the queries that
+have a relevant document; all orders of the other queries are equally good. The number after +- is the
+standard error of the test mean over queries. The pointwise baselines fit the grades without queries: squared
+loss, and ordinal regression over all pairs. The folder holds rank_mq2008.train.svm.xz, and the same for vali
+and test.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def ndcg(data, w):
 
 
 def fit(loss, data, tol, seconds):
-    """The results for all lam, and the seconds they took."""
+    """The results for all lams, and their seconds."""
     ranks = getattr(loss, "task", None) == "ranking"
     risk = rm.linear_risk(data.X, data.y, loss, fit_intercept=True, **({"qid": data.qid} if ranks else {}))
-    risk(np.zeros(risk.dim))  # what is to be compiled is compiled now
+    risk(np.zeros(risk.dim))  # compile the kernels
     start = time.perf_counter()
     results = rm.path(risk, rm.L2(), LAMS, tol=tol, max_seconds=seconds)
     return results, time.perf_counter() - start
 
 
 def row(name, loss, parts, tol, seconds):
-    """A line of the table."""
+    """One line of the table."""
     train, vali, test = parts
     results, took = fit(loss, train, tol, seconds)
-    weights = [result.w[: train.X.shape[1]] for result in results]  # less an intercept
+    weights = [result.w[: train.X.shape[1]] for result in results]  # without the intercept
     best = int(np.argmax([ndcg(vali, w).mean() for w in weights]))
     each, gaps = ndcg(test, weights[best]), [result.gap / result.value for result in results]
     cells = [
@@ -78,9 +78,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="the folder of the files")
-    parser.add_argument("--tol", type=float, default=1e-3, help="the relative gap to prove")
-    parser.add_argument("--seconds", type=float, default=30.0, help="the most that one fit may take")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the files")
+    parser.add_argument("--tol", type=float, default=1e-3, help="relative gap to prove")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time limit per fit")
     args = parser.parse_args()
     files = [args.data / f"rank_mq2008.{part}.svm.xz" for part in ("train", "vali", "test")]
     parts = [load(file, n_features=46) for file in files]

@@ -1,12 +1,12 @@
-"""The bundle with every regularizer: certified fits of nonsmooth losses, and where their time goes.
+"""The bundle method with every regularizer: certified fits of nonsmooth losses, with shares of their time.
 
     python -m benchmarks.regularizers --data FOLDER [--only a9a dense rcv1] [--seconds 60]
 
-Every line minimizes mean loss + lam Omega(w) without an intercept until a relative gap of 1e-3 is proved,
-and says how much CPU time that took; set OMP_NUM_THREADS=1, so that waiting threads do not count.
-"program" is the share of the small program over the cuts: linear (HiGHS) for L1 and its boxes, quadratic for
-L2, Newton's for the others; "passes" is that of the two products with X.
-The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones are left out.
+Every line minimizes mean loss + lam Omega(w) without an intercept until a relative gap of 1e-3 is proved, and
+prints the CPU time; set OMP_NUM_THREADS=1, so that waiting threads do not count. "program" is the share of
+the master problem: a linear program (HiGHS) for L1 and its boxes, quadratic for L2, solved by Newton's method
+for the others; "passes" is the share of the two products with X. The folder holds the svmlight files listed
+in benchmarks/RESULTS.md; missing files are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REGULARIZERS = [
 
 
 def dense(folder):
-    """20000 rows of 100 features, a third of them used, with noise that grows with the first."""
+    """20000 rows of 100 features, a third of them relevant, with noise that grows with the first feature."""
     rng = np.random.default_rng(0)
     X, w = rng.standard_normal((20_000, 100)), rng.standard_normal(100) * (rng.random(100) < 0.3)
     return X, X @ w + (1 + 0.5 * np.abs(X[:, 0])) * rng.standard_normal(20_000)
@@ -54,7 +54,7 @@ SETS = {
 
 @contextmanager
 def clocks(spent):
-    """Add up the seconds within the program and within the passes over X."""
+    """Accumulate the seconds of the master problem and of the passes over X."""
     watched = [
         (CuttingPlaneModel, "mix", "program"),
         (CuttingPlaneModel, "add", "program"),
@@ -84,17 +84,17 @@ def clocks(spent):
 
 def line(name, X, y, loss, reg, lam, seconds):
     obj, spent = rm.Objective(rm.linear_risk(X, y, loss), reg, lam), defaultdict(float)
-    rm.minimize(obj, rm.Bundle(), max_iter=2)  # compiles or loads the kernels
+    rm.minimize(obj, rm.Bundle(), max_iter=2)  # compile or load the kernels
     with clocks(spent):
         start = time.process_time()
-        found = rm.minimize(obj, rm.Bundle(), tol=1e-3, max_seconds=seconds)
+        result = rm.minimize(obj, rm.Bundle(), tol=1e-3, max_seconds=seconds)
         took = time.process_time() - start
-    shown = f"{took:.2f} s" if found.status == "converged" else f"not in {took:.0f} s"
+    shown = f"{took:.2f} s" if result.status == "converged" else f"not in {took:.0f} s"
     parts = " | ".join(f"{spent[part] / took:.0%}" for part in ("program", "passes"))
-    weights = int(np.sum(np.abs(found.w) > 1e-9 * np.abs(found.w).max()))
+    weights = int(np.sum(np.abs(result.w) > 1e-9 * np.abs(result.w).max()))
     return (
-        f"| {name} | {type(loss).__name__} | {reg!r} | {lam:.0e} | {shown} | {found.gap / found.value:.1e} "
-        f"| {found.n_iter} | {found.trace[-1]['cuts']} | {parts} | {weights} |"
+        f"| {name} | {type(loss).__name__} | {reg!r} | {lam:.0e} | {shown} | {result.gap / result.value:.1e} "
+        f"| {result.n_iter} | {result.trace[-1]['cuts']} | {parts} | {weights} |"
     )
 
 
@@ -104,7 +104,7 @@ def main():
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS))
-    parser.add_argument("--seconds", type=float, default=60.0, help="the most wall time for a line")
+    parser.add_argument("--seconds", type=float, default=60.0, help="wall time limit per line")
     args = parser.parse_args()
     print("| data | loss | regularizer | lam | CPU time | gap | steps | cuts | program | passes | weights |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")

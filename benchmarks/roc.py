@@ -1,18 +1,18 @@
-"""ROC area beside cutting planes, dlib's ranking machine and stochastic gradients, at equal objective.
+"""ROC area: riskmin compared with cutting planes, dlib's ranking SVM and stochastic gradients, at equal J.
 
     OMP_NUM_THREADS=1 python -m benchmarks.roc --data FOLDER
         [--only "rcv1 CCAT" dense20k calls] [--lams 1e-4 1e-6] [--seconds 8] [--json FILE]
 
 J(w) = lam |w|^2 / 2 + the mean over pairs of max(0, 1 - (z_i - z_j)). CPU seconds of one thread until J is
-within 1e-2 and 1e-3 of the best value that is known; ours also until that is *proved*.
+within 1e-2 and 1e-3 of the best known value; for riskmin also until that is *proved*.
 
-- Bmrm: the algorithm of SVM-perf, a cut a step, in this package;
-- SMS: L-BFGS on the smoothed J with the mu of the paper on smoothing;
-- dlib: `svm_rank_trainer_sparse`, if dlib can be imported; a ladder of its epsilon, each a cold start, the
-  time that of the first rung that is good enough;
-- SGD: stochastic gradients as LibAUC has them, of all pairs between b positives and b negatives that are
-  drawn anew at each step, compiled, with its average. The best of a grid of b and of step sizes; the time to
-  try the others is not counted, nor is that to evaluate J.
+- Bmrm: the algorithm of SVM-perf, one cut per step, as implemented in riskmin;
+- SMS: L-BFGS on the smoothed J with the fixed mu of Zhang et al. (2012);
+- dlib: `svm_rank_trainer_sparse`, if dlib can be imported; cold starts with decreasing epsilon; the
+  time is that of the first epsilon that is good enough;
+- SGD: stochastic gradients as in LibAUC, over all pairs of b positives and b negatives drawn at each step,
+  compiled, with averaging. The best of a grid of b and step sizes; the time of the other settings and of
+  evaluating J is not counted.
 
 "calls" is the time of one value with subgradient for 10 million scores, a tenth of them positive.
 """
@@ -40,7 +40,7 @@ BATCHES = (8, 64)
 
 # ---------------------------------------------------------------- data
 def dense20k(folder):
-    """Synthetic, standardized, the labels half noise."""
+    """Synthetic, standardized, with noisy labels."""
     rng = np.random.default_rng(0)
     X, w = rng.standard_normal((20_000, 100)), rng.standard_normal(100)
     y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(20_000) > 0, 1.0, -1.0)
@@ -51,7 +51,7 @@ SETS = {"rcv1 CCAT": rcv1_ccat, "dense20k": dense20k}
 
 
 class Times(NamedTuple):
-    """The first times at which each of the goals was met, and the best J."""
+    """The first time at which each goal was met, and the best J."""
 
     seconds: list[float | None]
     best: float
@@ -59,16 +59,16 @@ class Times(NamedTuple):
 
 
 def first_times(points, goals):
-    """Of (seconds, J) in order."""
+    """First times at which J is at most each goal, from (seconds, J) in order of time."""
     return [next((s for s, value in points if value <= goal), None) for goal in goals]
 
 
 # ---------------------------------------------------------------- stochastic gradients
 @numba.njit(cache=True)
 def sgd(data, indices, indptr, pairs, state, lam, eta, margins):  # pragma: no cover - compiled
-    """Steps for the rows of `pairs`: the first half of each are positives, the others negatives.
+    """One step per row of `pairs`: its first half are positives, its second half negatives.
 
-    w = s v, and the sum of all w so far is u + a v, so that a step costs no more than its rows do.
+    w = s v, and the sum of all iterates is u + a v, so that the cost of a step is that of its rows.
     """
     v, u, numbers = state
     s, a, t = numbers
@@ -100,14 +100,14 @@ def sgd(data, indices, indptr, pairs, state, lam, eta, margins):  # pragma: no c
 
 
 def stochastic(X, y, lam, eta, b, seconds, J):
-    """(seconds, J) after passes: J of the last point or of the average of the last passes, the better."""
+    """(seconds, J) after passes: the smaller J of the last point and of the average of the last passes."""
     rng = np.random.default_rng(0)
     X = sp.csr_array(X)
     above, below = np.flatnonzero(y > 0), np.flatnonzero(y < 0)
     v, u, numbers = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.array([1.0, 0.0, 0.0])
     margins, many, done = np.empty(2 * b), max(1, len(y) // (2 * b)), 0
-    due = 1  # the next pass after which to look at J: each of the first ones, then 5 % later
-    fresh = 0.0  # the step at which the average began
+    due = 1  # next pass after which J is evaluated: first every pass, then in steps of 5 %
+    fresh = 0.0  # the step at which the average starts
     watch, points = Watch(), []
     while watch.seconds() < seconds:
         pairs = np.hstack([rng.choice(above, (many, b)), rng.choice(below, (many, b))])
@@ -118,7 +118,7 @@ def stochastic(X, y, lam, eta, b, seconds, J):
                 s, a, t = numbers
                 points.append((watch.seconds(), min(J(s * v), J((u + a * v) / (t - fresh)))))
             due = max(due + 1, round(1.05 * done))
-        if done & (done - 1) == 0:  # the average forgets all but the last half
+        if done & (done - 1) == 0:  # restart the average at powers of two
             u, fresh = np.zeros_like(u), numbers[2]
             numbers[1] = 0.0
     return points
@@ -127,25 +127,25 @@ def stochastic(X, y, lam, eta, b, seconds, J):
 def best_sgd(X, y, lam, seconds, J, best):
     """The best of the grid for each goal."""
     spread = float(np.mean(np.asarray((sp.csr_array(X) ** 2).sum(axis=1))))
-    stochastic(X, y, lam, 1.0, 1, 0.01, J)  # compiles
-    found = []
+    stochastic(X, y, lam, 1.0, 1, 0.01, J)  # compile the kernel
+    runs = []
     for b in BATCHES:
         for eta in ETAS:
             points = stochastic(X, y, lam, eta / spread, b, seconds, J)
-            found.append((points, f"b {b}, eta {eta:g} / mean x·x"))
+            runs.append((points, f"b {b}, eta {eta:g} / mean x·x"))
     times, tuned = [], ""
     for goal in GOALS:
-        at = [(first_times(points, [(1 + goal) * best])[0], said) for points, said in found]
+        at = [(first_times(points, [(1 + goal) * best])[0], said) for points, said in runs]
         at = [one for one in at if one[0] is not None]
         times.append(min(at)[0] if at else None)
         tuned = min(at)[1] if at else tuned
-    value = min(value for points, _ in found for _, value in points)
+    value = min(value for points, _ in runs for _, value in points)
     return Times(times, value, tuned)
 
 
 # ---------------------------------------------------------------- dlib
 def best_dlib(X, y, lam, seconds, J, best):
-    """A ladder of its epsilon; None without dlib."""
+    """Decreasing epsilon; None if dlib is not installed."""
     try:
         import dlib
     except ImportError:
@@ -177,7 +177,7 @@ def best_dlib(X, y, lam, seconds, J, best):
 # ---------------------------------------------------------------- the tables
 def cell(name, X, y, lam, seconds):
     obj = rm.Objective(rm.linear_risk(X, y, "roc_area"), rm.L2(), lam)
-    run(rm.Objective(obj.risk, rm.L2(), 1.0), lambda watch: None, 1.0, tol=0.1)  # compiles or loads kernels
+    run(rm.Objective(obj.risk, rm.L2(), 1.0), lambda watch: None, 1.0, tol=0.1)  # compile or load the kernels
     ours = run(obj, lambda watch: None, seconds, tol=1e-4)
     goal = (1 + GOALS[-1]) * ours.result.lower
     runs = {
@@ -188,14 +188,14 @@ def cell(name, X, y, lam, seconds):
     best = min(r.result.value for r in runs.values())
     lower = max(r.result.lower for r in runs.values())
     goals = [(1 + goal) * best for goal in GOALS]
-    found = {
+    results = {
         who: Times([row.seconds if (row := r.reached(goal)) else None for goal in goals], r.result.value)
         for who, r in runs.items()
     }
     proved = [row.seconds if (row := ours.proved(goal)) else None for goal in GOALS]
-    found["ours, proved"] = Times(proved, ours.result.value, ours.result.solver)
-    found["dlib"] = best_dlib(X, y, lam, seconds, obj.value, best)
-    found["SGD"] = best_sgd(X, y, lam, seconds / 2, obj.value, best)
+    results["ours, proved"] = Times(proved, ours.result.value, ours.result.solver)
+    results["dlib"] = best_dlib(X, y, lam, seconds, obj.value, best)
+    results["SGD"] = best_sgd(X, y, lam, seconds / 2, obj.value, best)
     return [
         {
             "data": name,
@@ -207,7 +207,7 @@ def cell(name, X, y, lam, seconds):
             "best": best,
             "known": 1 - lower / best,
         }
-        for who, times in found.items()
+        for who, times in results.items()
     ]
 
 
@@ -219,7 +219,7 @@ def line(row):
 
 
 def calls(n):
-    """One value with subgradient of each loss, for n scores."""
+    """Print the time of one value with subgradient of each loss, for n scores."""
     rng = np.random.default_rng(0)
     y = np.where(rng.random(n) < 0.1, 1.0, -1.0)
     z, c = rng.standard_normal(n) + y, np.full(n, 1 / n)
@@ -237,7 +237,7 @@ def calls(n):
     print(f"\n| loss | CPU s for {n:,} scores |\n|---|---|")
     rows = []
     for name, (oracle, labels) in losses.items():
-        oracle(z[:20_000], labels[:20_000], np.full(20_000, 1 / 20_000))  # compiles or loads the kernels
+        oracle(z[:20_000], labels[:20_000], np.full(20_000, 1 / 20_000))  # compile or load the kernels
         took = []
         for _ in range(2):
             start = time.process_time()
@@ -252,15 +252,15 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, help="the folder of the svmlight files; not needed for calls")
+    parser.add_argument("--data", type=Path, help="folder of the svmlight files; not needed for calls")
     parser.add_argument("--only", nargs="*", default=[*SETS, "calls"], choices=[*SETS, "calls"])
     parser.add_argument("--lams", nargs="*", type=float, default=[1e-4, 1e-6])
-    parser.add_argument("--seconds", type=float, default=8.0, help="the most CPU time for a cell and solver")
+    parser.add_argument("--seconds", type=float, default=8.0, help="CPU time limit per cell and solver")
     parser.add_argument("--scores", type=int, default=10_000_000, help="how many for calls")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.data is None and "rcv1 CCAT" in args.only:
-        parser.error("rcv1 CCAT needs --data, the folder of the svmlight files")
+        parser.error("rcv1 CCAT needs --data, a folder of svmlight files")
     rows = []
     for name in args.only:
         if name == "calls":

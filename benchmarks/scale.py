@@ -1,18 +1,18 @@
-"""How a fit speeds up with the number of ranks, T(n) = s + t / n: Figure 6 of the paper of BMRM.
+"""Time of a fit against the number of ranks, T(n) = s + t / n, as in Figure 6 of the BMRM paper.
 
     OMP_NUM_THREADS=1 python -m benchmarks.scale [--data FOLDER] [--sets NAME ...] [--lams 1e-3 1e-5]
         [--ranks 1 2 4 8] [--iterations 20] [--repeats 3] [--plot FILE]
-    python -m benchmarks.scale --constants      measures what docs/scaling.md predicts from
-    python -m benchmarks.scale --predict        prints the tables of that page
+    python -m benchmarks.scale --constants      measures the constants of docs/scaling.md
+    python -m benchmarks.scale --predict        prints the tables of docs/scaling.md
 
-Hinge, ordinal regression and NDCG by `Bmrm`, for a given number of iterations, under mpiexec, a shard a
-rank. A machine has fewer cores than there are ranks, so it is CPU time that counts: of the functions at the
-shards, that of the rank with the most; and rank 0's own in the solver. To it comes the time of the messages,
-as measured between two ranks that have a core each: that of a round times log2(n), the depth of a tree of
-ranks, and that of a float times 2 (n - 1) / n, since each rank adds up a range of the gradients and sends it
-to all. Milliseconds an iteration; s and t by least squares, and the largest residual.
-Sets are drawn by the script; with --data, real ones: covtype and rcv1 (hinge), and the rankings of MSLR,
-by query (NDCG) and by grade alone (ordinal).
+Hinge, ordinal regression and NDCG by `Bmrm`, for a given number of iterations, under mpiexec, one shard
+per rank. Since a machine has fewer cores than ranks, T is computed from CPU times: the maximum over ranks of
+the time in the functions of the shards, plus the time of the solver at rank 0. The time of the messages is
+added, as measured between two ranks with one core each: the latency of a round times log2(n), the depth of a
+tree of ranks, and the time per float times 2 (n - 1) / n, since each rank sums a range of the gradients and
+sends it to all. Printed are milliseconds per iteration; s and t by least squares, and the largest residual.
+The data sets are synthetic; with --data they are real: covtype and rcv1 (hinge), and the rankings of MSLR, by
+query (NDCG) and by grade only (ordinal).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LOSSES = {"hinge": rm.Hinge, "ordinal": rm.Ordinal, "NDCG": rm.Ndcg}
 
 # ---------------------------------------------------------------- accounts
 def timed(shard, f, *args):
-    """What f gives; the CPU time that it took is remembered at the shard."""
+    """Call f and add its CPU time to the cache of the shard."""
     start = time.thread_time()
-    found = f(shard, *args)
+    result = f(shard, *args)
     shard.cache["seconds"] = shard.cache.get("seconds", 0.0) + time.thread_time() - start
-    return found
+    return result
 
 
 def spent(shard):
@@ -48,7 +48,7 @@ def spent(shard):
 
 
 class Metered:
-    """An executor that keeps accounts of another: time at the shards and between calls, rounds, floats."""
+    """An executor that measures another: time on the shards and between calls, rounds, floats sent."""
 
     def __init__(self, executor, held=None):
         self.executor, self.held = executor, held
@@ -71,18 +71,18 @@ class Metered:
 
     def _call(self, way, f, args, each):
         self.own += time.thread_time() - self.since
-        found = getattr(self.held, way)(timed, f, *args, each=each)
+        result = getattr(self.held, way)(timed, f, *args, each=each)
         self.rounds += 1
-        self.floats += length(found)  # all ranks know the arguments
+        self.floats += length(result)  # arguments are not sent: all ranks have them
         self.since = time.thread_time()
-        return found
+        return result
 
     def shards_took(self):
         return self.held.map(spent)
 
 
 def length(things):
-    """The floats of the arrays in there."""
+    """Total number of floats in nested arrays."""
     if isinstance(things, np.ndarray):
         return things.size
     return sum(map(length, things)) if isinstance(things, (list, tuple)) else 0
@@ -109,8 +109,8 @@ def all_real(folder):
     X, y, *_ = load(folder / "covtype.svm.xz")
     order = np.random.default_rng(0).permutation(X.shape[0])
     yield "covtype, hinge", "hinge", column_max_scale(X)[order], signs(y, 2)[order], None
-    found = rcv1("CCAT")(folder)
-    yield "rcv1, hinge", "hinge", sp.vstack([found.X, found.T]).tocsr(), np.append(found.y, found.t), None
+    split = rcv1("CCAT")(folder)
+    yield "rcv1, hinge", "hinge", sp.vstack([split.X, split.T]).tocsr(), np.append(split.y, split.t), None
     parts = [load(folder / f"rank_mslr_fold1_5k.{part}.svm.xz", n_features=136) for part in ("train", "test")]
     X = column_max_scale(sp.vstack([part.X for part in parts])).toarray()
     grades, qid = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
@@ -119,7 +119,7 @@ def all_real(folder):
 
 
 def write(place, X, y, qid):
-    """For the ranks, which map them into memory."""
+    """Write the arrays to files that the ranks map into memory."""
     arrays = {"y": y, "qid": qid} | (
         {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
     )
@@ -130,46 +130,46 @@ def write(place, X, y, qid):
 
 
 def read(place, shape):
-    found = {file.stem: np.load(file, mmap_mode="r") for file in place.glob("*.npy")}
-    X = found.get("X")
+    arrays = {file.stem: np.load(file, mmap_mode="r") for file in place.glob("*.npy")}
+    X = arrays.get("X")
     if X is None:
-        X = sp.csr_array((found["data"], found["indices"], found["indptr"]), shape=tuple(shape))
-    return X, np.array(found["y"]), found.get("qid")
+        X = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(shape))
+    return X, np.array(arrays["y"]), arrays.get("qid")
 
 
 # ---------------------------------------------------------------- runs
 def run(case, lam, iterations, repeats, settings):
-    """The accounts of a fit, in seconds an iteration: of each rank the least of several runs."""
+    """Measurements of a fit in seconds per iteration, for each rank the minimum of several runs."""
     X, y, qid = read(Path(case["place"]), case["shape"])
     executor = Metered(settings)
     risk = rm.linear_risk(X, y, LOSSES[case["loss"]](), qid=qid, executor=executor, n_shards=settings.size)
     J = rm.Objective(risk, rm.L2(), lam)
-    held, own, shards = risk.executor, [], []
-    for most in (2, *[iterations] * repeats):  # by the second run, all is compiled and read
-        held.clear()
-        held.shards_took()
+    executor, solver_seconds, shards = risk.executor, [], []
+    for most in (2, *[iterations] * repeats):  # the first run compiles the kernels and reads the data
+        executor.clear()
+        executor.shards_took()
         n = rm.minimize(J, rm.Bmrm(), tol=0.0, max_iter=most).n_iter
-        own.append(held.own / n)
-        account = {"rounds": held.rounds / n, "floats": held.floats / n}
-        shards.append(np.array(held.shards_took()) / n)
-    return account | {"shards": np.min(shards[1:], axis=0).max(), "solver": min(own[1:])}
+        solver_seconds.append(executor.own / n)
+        account = {"rounds": executor.rounds / n, "floats": executor.floats / n}
+        shards.append(np.array(executor.shards_took()) / n)
+    return account | {"shards": np.min(shards[1:], axis=0).max(), "solver": min(solver_seconds[1:])}
 
 
 def rank(file):
-    """What one rank does: all runs of a file."""
+    """The program of one rank: all runs of a file."""
     settings = rm.Spmd()
     asked = json.loads(Path(file).read_text())
-    found = [
+    results = [
         {"name": case["name"], "lam": lam, **run(case, lam, asked["iterations"], asked["repeats"], settings)}
         for case in asked["cases"]
         for lam in asked["lams"]
     ]
     if settings.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(results))
 
 
 def messages():
-    """Seconds of a round of one float between two ranks, and of each float more."""
+    """Latency of a round between two ranks, and seconds per additional float."""
     floats = 50_000
     options = ["--rank", "ordered", "--floats", floats, "--rounds", 600]
     one, _, many, _ = engines.on_ranks("benchmarks.engines", *options)
@@ -177,16 +177,16 @@ def messages():
 
 
 def fit(ranks, times):
-    """The s and t of T(n) = s + t / n, and the largest residual beside T."""
+    """The s and t of T(n) = s + t / n, and the largest relative residual."""
     A = np.column_stack([np.ones(len(ranks)), 1 / np.array(ranks)])
     st = np.linalg.lstsq(A, np.array(times), rcond=None)[0]
     return (*st, float(max(abs(A @ st - times) / times)))
 
 
 def measure(args):
-    """For each set and lam, T at each number of ranks."""
+    """T for each data set, lam and number of ranks."""
     latency, per_float = messages()
-    print(f"messages: {1e3 * latency:.3f} ms a round and {1e9 * per_float:.2f} ns a float, two ranks\n")
+    print(f"messages: {1e3 * latency:.3f} ms per round and {1e9 * per_float:.2f} ns per float, two ranks\n")
     with tempfile.TemporaryDirectory() as folder:
         cases = []
         for k, (name, loss, *data) in enumerate((all_real if args.data else all_drawn)(args.data)):
@@ -198,44 +198,44 @@ def measure(args):
         file = Path(folder, "runs.json")
         asked = {name: getattr(args, name) for name in ("lams", "iterations", "repeats")}
         file.write_text(json.dumps({"cases": cases} | asked))
-        found = {}
+        results = {}
         for n in args.ranks:
             for one in engines.on_ranks("benchmarks.scale", "--rank", file, ranks=n):
                 talk = np.log2(n) * one["rounds"] * latency
                 talk += 2 * (n - 1) / n * one["floats"] * per_float
                 parts = np.array([one["shards"], one["solver"], talk])
-                found.setdefault((one["name"], one["lam"]), []).append(parts)
-    return found
+                results.setdefault((one["name"], one["lam"]), []).append(parts)
+    return results
 
 
 def figure(args):
-    found = measure(args)
+    results = measure(args)
     head = " | ".join(f"T({n})" for n in args.ranks)
     print(f"| set | lam | {head} | s | t | residual | at {args.ranks[-1]}: shards, solver, messages |")
     print("|" + " --- |" * (len(args.ranks) + 6))
-    for (name, lam), parts in found.items():
+    for (name, lam), parts in results.items():
         times = np.array([p.sum() for p in parts])
         s, t, off = fit(args.ranks, times)
         cells = [*(f"{1e3 * x:.2f}" for x in (*times, s, t)), f"{off:.1%}"]
         last = ", ".join(f"{1e3 * x:.2f}" for x in parts[-1])
         print(f"| {name} | {lam:g} | " + " | ".join(cells) + f" | {last} |", flush=True)
     if args.plot:
-        plot(args.ranks, found, args.plot)
+        plot(args.ranks, results, args.plot)
 
 
-def plot(ranks, found, file):
-    """A field a loss, a line a lam, as in the paper: T over ranks, with the model."""
+def plot(ranks, results, file):
+    """One panel per loss, one line per lam, as in the paper: T against ranks, with the model."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    names = list(dict.fromkeys(name for name, _ in found))
+    names = list(dict.fromkeys(name for name, _ in results))
     _, fields = plt.subplots(1, len(names), figsize=(4 * len(names), 3), layout="constrained", squeeze=False)
     fine = np.linspace(min(ranks), max(ranks), 200)
     for field, name in zip(fields[0], names, strict=True):
-        top = max(1e3 * p.sum() for (other, _), parts in found.items() if other == name for p in parts)
-        for (other, lam), parts in found.items():
+        top = max(1e3 * p.sum() for (other, _), parts in results.items() if other == name for p in parts)
+        for (other, lam), parts in results.items():
             if other == name:
                 times = 1e3 * np.array([p.sum() for p in parts])
                 s, t, _ = fit(ranks, times)
@@ -250,14 +250,18 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, help="folder of real sets; without, they are drawn")
-    parser.add_argument("--sets", nargs="+", help="names, as in the table; all by default")
+    parser.add_argument("--data", type=Path, help="folder of real data sets  [default: synthetic data]")
+    parser.add_argument("--sets", nargs="+", help="names, as in the table  [default: all]")
     parser.add_argument("--lams", nargs="+", type=float, default=[1e-3, 1e-5])
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3, help="of each run; the least time counts")
-    parser.add_argument("--plot", type=Path, help="a picture, PNG or SVG (needs matplotlib)")
-    parser.add_argument("--constants", action="store_true", help="measure and write what predictions need")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="repeats of each run; the smallest time counts"
+    )
+    parser.add_argument("--plot", type=Path, help="write an image, PNG or SVG (needs matplotlib)")
+    parser.add_argument(
+        "--constants", action="store_true", help="measure and write the constants of the predictions"
+    )
     parser.add_argument("--predict", action="store_true", help="print the tables of docs/scaling.md")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     args = parser.parse_args()

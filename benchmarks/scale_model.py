@@ -1,6 +1,7 @@
-"""What a round costs on a large cluster, from constants measured here: the tables of docs/scaling.md.
+"""Model of the cost of a round on a large cluster: the tables of docs/scaling.md.
 
-`write` measures the constants and keeps them in scale_constants.json, `tables` predicts from these.
+`write` measures the constants on this machine and saves them in scale_constants.json; `tables` predicts from
+them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from riskmin.executors.local import sum_arrays
 
 FILE = Path(__file__).with_name("scale_constants.json")
 BANDWIDTH = 1.25e9
-"""Bytes a second in and out of a machine, at the same time: assumed, 10 Gbit/s. All else is measured."""
+"""Assumed bandwidth of a machine in bytes per second, full duplex (10 Gbit/s). All else is measured."""
 TERABYTE, WORKERS = 1e12, 1000
 SPREADS = 2**25
-"""Where w takes more bytes than this over all workers, Dask sends it to one, and from there to the others."""
+"""Bytes of w times workers above which Dask sends w to one worker, and from there to the others."""
 CONSTANTS = {
     "dense": "a pass over X, dense float32, 1000 columns: a number",
     "sparse": "a pass over X, sparse float32, a million columns, 100 numbers a row: a number",
@@ -35,7 +36,7 @@ CONSTANTS = {
 
 # ---------------------------------------------------------------- constants
 def least(f, rounds=7):
-    """CPU seconds, after a first call that compiles."""
+    """Minimum CPU seconds of a call, after a first call that compiles."""
     f()
     times = []
     for _ in range(rounds):
@@ -46,14 +47,14 @@ def least(f, rounds=7):
 
 
 def pass_over(X):
-    """Seconds a number, for value and gradient of the hinge loss where all rows count."""
+    """Seconds per stored entry for value and gradient of the hinge loss, with all rows active."""
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
     risk, w = rm.linear_risk(X, y, "hinge", n_shards=1), np.zeros(X.shape[1])
     return least(lambda: risk(w)) / (X.nnz if hasattr(X, "nnz") else X.size)
 
 
 def solver_step(solver, p=1_000_000, iterations=30):
-    """Seconds of a solver's own a float of w."""
+    """Seconds of a solver's own computation, per iteration and float of w."""
     from benchmarks.kernels import sparse
     from benchmarks.scale import Metered
 
@@ -92,10 +93,10 @@ def measured():
 
 
 def write():
-    """Measure, and keep what was found to three digits."""
-    found = {name: float(f"{value:.3g}") for name, value in measured().items()}
-    FILE.write_text(json.dumps(found, indent=2) + "\n")
-    print(constants_table(found))
+    """Measure the constants, and save them with three digits."""
+    values = {name: float(f"{value:.3g}") for name, value in measured().items()}
+    FILE.write_text(json.dumps(values, indent=2) + "\n")
+    print(constants_table(values))
 
 
 def constants():
@@ -105,28 +106,28 @@ def constants():
 # ---------------------------------------------------------------- predictions
 DATA = {
     "dense": {"p": 1000, "row": 4 * 1000, "numbers": 1000},
-    "sparse": {"p": 1_000_000, "row": 8 * 100 + 8, "numbers": 100},  # values, indices, where it ends
+    "sparse": {"p": 1_000_000, "row": 8 * 100 + 8, "numbers": 100},  # values, indices, row pointer
 }
 
 
 def round_of(k, kind, engine, pairs, workers=WORKERS):
-    """The parts of one round, in seconds, at the one who waits for all of them."""
+    """The parts of the critical path of one round, in seconds."""
     data = DATA[kind]
     n, p = TERABYTE / data["row"], data["p"]
-    found = {"pass": k[kind] * data["numbers"] * n / workers}
+    parts = {"pass": k[kind] * data["numbers"] * n / workers}
     rounds = 2 if pairs else 1
     if engine == "Dask":
-        found["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
+        parts["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
         down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > SPREADS else workers)
-        found["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
-        found["sum"] = k["add"] * p * workers
+        parts["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
+        parts["sum"] = k["add"] * p * workers
     else:
-        found["latency"] = rounds * k["mpi"] * np.log2(workers)
-        found["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
-        found["sum"] = k["add"] * p
-    found["loss"] = k["roc_area"] * n if pairs else 0.0
-    found["solver"] = k["bundle"] * p
-    return found
+        parts["latency"] = rounds * k["mpi"] * np.log2(workers)
+        parts["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
+        parts["sum"] = k["add"] * p
+    parts["loss"] = k["roc_area"] * n if pairs else 0.0
+    parts["solver"] = k["bundle"] * p
+    return parts
 
 
 def seconds(x):
@@ -176,6 +177,6 @@ def constants_table(k):
 
 
 def tables():
-    """The tables of the page, one after the other."""
+    """All tables of the page, separated by blank lines."""
     k = constants()
     return "\n\n".join([constants_table(k), bytes_table(), rounds_table(k)])

@@ -1,14 +1,15 @@
-"""How time grows with the number of rows, and memory with the size of X.
+"""Time against the number of rows, and memory against the size of X.
 
     OMP_NUM_THREADS=1 python -m benchmarks.scaling [--table time memory] [--data FOLDER] [--plot FILE]
 
 Time: CPU seconds of building the risk and of `minimize` with its defaults until a relative gap of tol is
-proved, for twice the rows each time at one lam, as in Figure 5 of the paper of BMRM. The slope is that of
-the line through log(time) over log(rows); "last" is the slope of the two largest alone. Synthetic data, and
-covtype where the folder with covtype.svm.xz is given.
+proved, for doubling numbers of rows at fixed lam, as in Figure 5 of the BMRM paper. The slope is that of the
+least-squares line of log(time) against log(rows); "last" is the slope of the two largest sizes. Synthetic
+data, and covtype if the folder with covtype.svm.xz is given.
 
-Memory: each case in a fresh process. The most resident memory during a fit of some seconds, less what was
-there before it with the data (the code was warmed up by a tiny fit), over the bytes of X. Linux only.
+Memory: each case in a fresh process. The peak of resident memory during a fit of some seconds minus the
+memory before it, which includes the data and the code (warmed up by a tiny fit), relative to the bytes of X.
+Linux only.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def covtype_set(folder):
 
 
 def seconds(X, y, loss, lam, tol, limit):
-    """CPU seconds until tol is proved; whether it was, and by whom."""
+    """CPU seconds until tol is proved, whether it was, and the solver."""
     start = time.process_time()
     J = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
     result = rm.minimize(J, tol=tol, max_seconds=limit)
@@ -79,10 +80,10 @@ def time_table(args):
         X, target = make()
         for loss in args.losses:
             if loss in ("quantile", "huber") and name == "covtype":
-                continue  # its target is a class
+                continue  # covtype has class labels
             y = target if loss in ("quantile", "huber") else np.where(target > 0, 1.0, -1.0)
             rows = [int(s * X.shape[0]) for s in SHARES]
-            seconds(X[: rows[0]], y[: rows[0]], loss, args.lam, 0.1, 60.0)  # compiles
+            seconds(X[: rows[0]], y[: rows[0]], loss, args.lam, 0.1, 60.0)  # compile the kernels
             runs = [
                 min(
                     (
@@ -149,7 +150,7 @@ def long_indices(X):
 
 
 def resident(field):
-    """Bytes of resident memory: VmRSS now, VmHWM at the most."""
+    """Bytes of resident memory: VmRSS (present) or VmHWM (peak)."""
     line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
     return 1024 * int(line.split()[1])
 
@@ -166,7 +167,7 @@ def fit(X, y, name, limit):
 
 
 def memory_case(form, name, limit):
-    """Bytes of X, and the most that a fit took above them."""
+    """Bytes of X, and the peak memory of a fit beyond them."""
     warnings.simplefilter("ignore")
 
     def labels(X):
@@ -177,7 +178,7 @@ def memory_case(form, name, limit):
     X = FORMATS[form](50_000)
     y = labels(X)
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the most is counted from here on
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     fit(X, y, name, limit)
     return size(X) + (X.indptr.nbytes if sp.issparse(X) else 0), resident("VmHWM") - before, X.shape
 
@@ -185,7 +186,7 @@ def memory_case(form, name, limit):
 def memory_table(args):
     print("| X | MB | " + " | ".join(args.solvers) + " |\n|---|---|" + "---|" * len(args.solvers))
     for form in FORMATS:
-        cells, held = [], 0
+        cells, data_bytes = [], 0
         for name in args.solvers:
             call = f"memory_case({form!r}, {name!r}, {args.seconds})"
             code = f"from benchmarks.scaling import *; print(json.dumps({call}))"
@@ -193,9 +194,9 @@ def memory_table(args):
             if run.returncode:
                 cells.append(run.stderr.strip().splitlines()[-1].split(":")[0])
                 continue
-            held, above, _ = json.loads(run.stdout)
-            cells.append(f"{1 + above / held:.2f}")
-        print(f"| {form} | {held / 1e6:.0f} | " + " | ".join(cells) + " |", flush=True)
+            data_bytes, above, _ = json.loads(run.stdout)
+            cells.append(f"{1 + above / data_bytes:.2f}")
+        print(f"| {form} | {data_bytes / 1e6:.0f} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
@@ -207,10 +208,10 @@ def main():
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
     parser.add_argument("--lam", type=float, default=1e-5)
     parser.add_argument("--tol", type=float, default=1e-3)
-    parser.add_argument("--rounds", type=int, default=2, help="the least time counts")
+    parser.add_argument("--rounds", type=int, default=2, help="number of rounds; the smallest time counts")
     parser.add_argument("--seconds", type=float, default=10.0, help="limit of a fit")
     parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=list(SOLVERS))
-    parser.add_argument("--plot", type=Path, help="an image of time against rows (needs matplotlib)")
+    parser.add_argument("--plot", type=Path, help="write an image of time against rows (needs matplotlib)")
     args = parser.parse_args()
     for name, table in (("time", time_table), ("memory", memory_table)):
         if name in args.table:

@@ -1,7 +1,7 @@
-"""Two-class sets with a part to test on, for the benchmarks of losses that are judged by their scores.
+"""Two-class data sets with a test part, for the benchmarks of non-decomposable losses.
 
-The folder holds the svmlight files that benchmarks/RESULTS.md names. Where a set comes without a test part, a
-fifth of its rows is held out, with seed 0.
+The folder holds the svmlight files listed in benchmarks/RESULTS.md. If a data set has no test part, a fifth
+of its rows is held out, with seed 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from riskmin.data import load, load_svmlight
 
 
 class Split(NamedTuple):
-    """Rows and signs to fit to, and others to test on."""
+    """Training rows and labels +-1, and test rows and labels."""
 
     X: Any
     y: Any
@@ -35,7 +35,7 @@ def signs(y, positive=None):
 
 
 def hold_out(X, y, seed=0, share=0.2):
-    """The same share of both classes, drawn at random."""
+    """Hold out a random share of each class."""
     rng = np.random.default_rng(seed)
     out = np.zeros(len(y), dtype=bool)
     for sign in (-1.0, 1.0):
@@ -45,7 +45,7 @@ def hold_out(X, y, seed=0, share=0.2):
 
 
 def with_test(name, p=None, train=None):
-    """A set that has a test part in a file of its own."""
+    """A data set with a separate test file."""
 
     def read(folder):
         X, y, *_ = load(folder / f"{train or name + '.train'}.svm.xz", n_features=p)
@@ -92,7 +92,7 @@ def rcv1(topic):
 
 
 def news20(folder):
-    """The groups of even number against the odd ones, half of the rows each; rows of length one."""
+    """Even against odd groups, half of the rows held out; rows have norm one."""
     parts = []
     for part in ("train", "test"):
         X, y, *_ = load(folder / f"news20mc.{part}.svm.xz", n_features=62061)
@@ -116,7 +116,7 @@ SETS = {
 
 
 def read(name: str, folder: Path) -> Split | None:
-    """The set, or None and a word about it where its files are missing."""
+    """The data set; None, and a printed message, if its files are missing."""
     try:
         return SETS[name](folder)
     except FileNotFoundError as error:

@@ -1,11 +1,12 @@
-"""Whether memory stays flat: ten thousand fits in one process, and ten thousand iterations in one run.
+"""Test for memory leaks: ten thousand fits in one process, and ten thousand iterations in one run.
 
     OMP_NUM_THREADS=1 python -m benchmarks.soak [--fits 10000] [--iterations 10000] [--out soak.json]
 
-Estimators of all kinds are fitted to small data by turns; resident memory (RSS, from /proc/self/statm) is
-looked at every few dozen fits. The first fifth is for caches to fill; of the rest, the slope of a straight
-line is printed, in MB a thousand fits, and the largest RSS. The same of one run of `LineSearchBmrm` with a
-checkpoint, which never reaches its tolerance: its trace grows by a row an iteration, and nothing else does.
+Estimators of all kinds are fitted to small data in turn; resident memory (RSS, from /proc/self/statm) is
+sampled every few dozen fits. The first fifth is ignored, since caches fill; for the remaining samples the
+slope of the least-squares line is printed, in MB per thousand fits, and the largest RSS. The same is measured
+for one run of `LineSearchBmrm` with a checkpoint that never reaches its tolerance: only its trace grows, by
+one row per iteration.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import scipy.sparse as sp
 import riskmin as rm
 
 WARM = 0.2
-"""The part of a run in which caches may still fill."""
+"""Share of a run in which caches may still fill."""
 LOOKS = 200
-"""How often memory is looked at."""
+"""Number of memory samples."""
 
 
 def resident() -> float:
@@ -36,20 +37,20 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def slope(done: list[int], seen: list[float]) -> float:
-    """MB a thousand, after the first part.
+def slope(steps: list[int], memory: list[float]) -> float:
+    """Slope in MB per thousand steps, without the first part.
 
     Examples
     --------
     >>> round(slope(list(range(0, 1000, 10)), [50.0 + 0.002 * k for k in range(0, 1000, 10)]), 6)
     2.0
     """
-    first = int(WARM * len(done))
-    return float(1000 * np.polyfit(done[first:], seen[first:], 1)[0])
+    first = int(WARM * len(steps))
+    return float(1000 * np.polyfit(steps[first:], memory[first:], 1)[0])
 
 
 def estimators():
-    """Pairs of an estimator and the data that it is fitted to."""
+    """Pairs of an estimator and its training data."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 5))
     z = X @ np.array([2.0, -1.0, 0.5, 0.0, 1.0])
@@ -76,47 +77,47 @@ def estimators():
 
 
 def fits(count: int) -> dict[str, float]:
-    """So many fits by turns."""
-    kinds, done, seen, began = estimators(), [], [], time.perf_counter()
+    """Fit the estimators in turn, `count` fits in total."""
+    kinds, steps, memory, began = estimators(), [], [], time.perf_counter()
     every = max(count // LOOKS, 1)
     for k in range(count):
         model, data, more = kinds[k % len(kinds)]
         model.fit(*data, **more)
         if k % every == 0:
             gc.collect()
-            done.append(k)
-            seen.append(resident())
-    return _said("fits", count, done, seen, began)
+            steps.append(k)
+            memory.append(resident())
+    return _summary("fits", count, steps, memory, began)
 
 
 def iterations(solver: object, count: int) -> dict[str, float]:
-    """So many iterations of one run, with a checkpoint."""
+    """Run `count` iterations of one run, with a checkpoint."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((200, 30))
     y = np.where(X @ rng.standard_normal(30) + 5 * rng.standard_normal(200) > 0, 1.0, -1.0)
     J = rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), 1e-7)
-    done, seen, began, every = [], [], time.perf_counter(), max(count // LOOKS, 1)
+    steps, memory, began, every = [], [], time.perf_counter(), max(count // LOOKS, 1)
 
     def look(it: rm.Iterate, row: dict[str, float]) -> None:
         if row["iteration"] % every == 0:
-            done.append(int(row["iteration"]))
-            seen.append(resident())
+            steps.append(int(row["iteration"]))
+            memory.append(resident())
 
     with tempfile.TemporaryDirectory() as folder:
         file = rm.Checkpoint(Path(folder) / "run.checkpoint", every=5)
         rm.minimize(J, solver, tol=0.0, atol=0.0, max_iter=count, callback=look, checkpoint=file)
-    return _said(f"iterations of {solver!r}", count, done, seen, began)
+    return _summary(f"iterations of {solver!r}", count, steps, memory, began)
 
 
-def _said(what: str, count: int, done: list[int], seen: list[float], began: float) -> dict[str, float]:
+def _summary(what: str, count: int, steps: list[int], memory: list[float], began: float) -> dict[str, float]:
     seconds = time.perf_counter() - began
-    found = {"slope_mb_per_1000": slope(done, seen), "first_mb": seen[0], "most_mb": max(seen)}
+    results = {"slope_mb_per_1000": slope(steps, memory), "first_mb": memory[0], "most_mb": max(memory)}
     print(
-        f"{what}: {count} in {seconds:.0f} s; {found['slope_mb_per_1000']:+.3f} MB a thousand, ",
+        f"{what}: {count} in {seconds:.0f} s; {results['slope_mb_per_1000']:+.3f} MB per thousand, ",
         end="",
     )
-    print(f"RSS {seen[0]:.0f} MB at first, {max(seen):.0f} MB at most", flush=True)
-    return found | {"count": count, "seconds": seconds}
+    print(f"RSS {memory[0]:.0f} MB at first, {max(memory):.0f} MB at most", flush=True)
+    return results | {"count": count, "seconds": seconds}
 
 
 def main() -> None:
@@ -126,10 +127,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = {"fits": fits(args.fits)}
-    found["iterations"] = iterations(rm.LineSearchBmrm(), args.iterations)
+    results = {"fits": fits(args.fits)}
+    results["iterations"] = iterations(rm.LineSearchBmrm(), args.iterations)
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1))
+        args.out.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

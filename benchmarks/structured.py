@@ -1,9 +1,9 @@
-"""Calls of the argmax to a certified gap of 1e-3: by a working set of outputs, and by cuts of the risk.
+"""Calls of the argmax to a certified gap of 1e-3: working set of outputs against cuts of the risk.
 
     python -m benchmarks.structured
 
-The data come with scikit-learn: matchings of digits (as in examples/matching.py, but of the pixels alone),
-and the digits themselves as ten classes. It takes a few minutes, nearly all of them by the cuts.
+The data are those of scikit-learn: matchings of digits (as in examples/matching.py, with pixel features
+only), and the digits as ten classes. It takes a few minutes, nearly all of them for the cuts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from riskmin import L2, Bmrm, Bundle, Objective, Structured, WorkingSet, minimiz
 
 
 class Matching:
-    """Permutations; x[i, j] are the features of the pair i, j."""
+    """Outputs are permutations; x[i, j] are the features of the pair (i, j)."""
 
     dim = 64
 
@@ -31,7 +31,7 @@ class Matching:
 
 
 class Classes:
-    """Ten classes, the weights of each after the other."""
+    """Ten classes; w is the concatenation of the weights of all classes."""
 
     dim = 650
 

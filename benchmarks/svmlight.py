@@ -28,7 +28,7 @@ print(time.perf_counter() - start)
 
 
 def write(path: Path, pattern: str, megabytes: float, seed: int = 0) -> None:
-    """Rows of about 80 features among 50 000, half of the values counts and half as the pattern has it."""
+    """Write rows of about 80 out of 50 000 features; half of the values are counts, half use the pattern."""
     rng = np.random.default_rng(seed)
     block = []
     for _ in range(1000):

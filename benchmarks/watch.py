@@ -1,4 +1,4 @@
-"""Runs of a solver by the clock of the processor, and the paper's smoothing with one mu."""
+"""Runs of a solver timed in CPU seconds, and the paper's smoothing with a fixed mu."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riskmin.solvers.smoothing import smoothed_risk
 
 
 class Watch:
-    """CPU seconds since its start, less those of what only the measurement needs."""
+    """CPU seconds since its start, without those of the measurement itself."""
 
     def __init__(self) -> None:
         self.start, self.off = time.process_time(), 0.0
@@ -30,9 +30,9 @@ class Watch:
 
 @dataclass(frozen=True)
 class Sms:
-    """Smoothing as the paper has it: one mu from first to last, and no notion of how far off the optimum is.
+    """Smoothing as in the paper: a fixed mu, and no bound on the distance from the optimum.
 
-    The true J is computed for the table only, and the clock stands still meanwhile.
+    The unsmoothed J is computed for the table only, while the clock is paused.
     """
 
     mu: float
@@ -51,14 +51,14 @@ class Sms:
 def paper_mu(loss: str, eps: float = 1e-3) -> float:
     """The paper's 10 eps / D in our units, in which D is 1/2 for the pairs of ROC area and 1 for PRBEP.
 
-    The paper takes mu / 2 |beta|^2 off, with D = m / 2 for m pairs and D = n / 2 for n rows; our
-    mu is in units of 1 / m and 2 / n.
+    The paper subtracts mu / 2 |beta|^2, with D = m / 2 for m pairs and D = n / 2 for n rows; the mu of
+    riskmin is in units of 1 / m and 2 / n.
     """
     return 10 * eps / {"roc_area": 0.5, "prbep": 1.0}[loss]
 
 
 class Row(NamedTuple):
-    """Where a run was after a step."""
+    """The state of a run after a step."""
 
     seconds: float
     calls: int
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run, step by step, and what it gave."""
+    """The steps and the result of a run."""
 
     rows: list[Row]
     result: rm.Result
@@ -77,12 +77,12 @@ class Run(NamedTuple):
         return next((row for row in self.rows if row.value <= goal), None)
 
     def proved(self, tol: float) -> Row | None:
-        """The first step with a relative gap that is proved to be within tol."""
+        """The first step with a certified relative gap of at most tol."""
         return next((row for row in self.rows if row.value - row.lower <= tol * row.value), None)
 
 
 def run(obj: rm.Objective, make: Any, seconds: float, goal: float = 0.0, tol: float = 0.0) -> Run:
-    """Run the solver that ``make(watch)`` is for some CPU seconds, or until J is at the goal."""
+    """Run the solver ``make(watch)`` for some CPU seconds, or until J reaches the goal."""
     rows: list[Row] = []
     watch = Watch()
 
@@ -97,5 +97,5 @@ def run(obj: rm.Objective, make: Any, seconds: float, goal: float = 0.0, tol: fl
 
 
 def short(row: Row | None, otherwise: str = "-") -> str:
-    """Seconds and calls, for a table."""
+    """Seconds and calls as a table entry."""
     return otherwise if row is None else f"{row.seconds:.3g} ({row.calls})"

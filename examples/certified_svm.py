@@ -1,4 +1,4 @@
-"""A certified support vector machine beside scikit-learn's: how far from the optimum is each of them?"""
+"""A certified support vector machine, and how far scikit-learn's LinearSVC is from the optimum."""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler

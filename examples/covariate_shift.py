@@ -19,7 +19,7 @@ from riskmin.data import load
 
 
 def generated():
-    """A cubic that a line is fitted to; the rows to be predicted lie on another part of it."""
+    """A cubic to which a line is fitted; training rows and rows to be predicted lie on different parts."""
     rng = np.random.default_rng(0)
     X, T = rng.standard_normal((8000, 6)), rng.standard_normal((8000, 6))
     X[:, 0], T[:, 0] = 0.7 * X[:, 0] + 0.6, 0.5 * T[:, 0] - 0.6

@@ -66,9 +66,11 @@ def main() -> None:
     loss = riskmin.Structured(Matching(pixels.shape[1]))
     risk = loss.risk(xs, ys)
     result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=5e-3))
-    asked = risk.call_counts()
+    counts = risk.call_counts()
     print(f"J = {result.value:.5f}, and min J >= {result.lower:.5f} ({result.status}, {result.solver})")
-    print(f"{asked['argmax'] / len(xs):.0f} assignment problems per example, {asked['kept']} outputs cached")
+    print(
+        f"{counts['argmax'] / len(xs):.0f} assignment problems per example, {counts['kept']} outputs cached"
+    )
     for name, w in {"equal weights": np.ones(len(result.w)), "learned weights": result.w}.items():
         correct = np.mean(np.concatenate(loss.predict(new_xs, w)) == np.concatenate(new_ys))
         print(f"{name}: {correct:.1%} of the new digits are matched correctly")

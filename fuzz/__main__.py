@@ -4,7 +4,7 @@
     python -m fuzz csv --seconds 60          # one of them
 
 An input that ends in anything but a success or one printable line of a ValueError is written to
-tests/corpus/TARGET-HASH, and the run ends with exit code 1: mend it, and leave the file for the tests.
+tests/corpus/TARGET-HASH, and the run ends with exit code 1. Fix the bug, and keep the file for the tests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fuzz.targets import TARGETS, examples
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SLACK = 60
-"""Seconds beyond its time after which a target that hangs is ended."""
+"""Seconds after its time limit at which a hanging target is killed."""
 
 
 def fuzz(name: str, seconds: float, seed: int) -> None:
-    """Fuzz one target in this process, which libFuzzer ends."""
+    """Fuzz one target in this process; libFuzzer exits the process at the end."""
     import atheris
 
     with atheris.instrument_imports(
@@ -49,8 +49,8 @@ def fuzz(name: str, seconds: float, seed: int) -> None:
 
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top)
-        found = [path.read_bytes() for path in CORPUS.glob(f"{name}-*")] if CORPUS.is_dir() else []
-        for k, blob in enumerate([*examples(name), *found]):
+        failures = [path.read_bytes() for path in CORPUS.glob(f"{name}-*")] if CORPUS.is_dir() else []
+        for k, blob in enumerate([*examples(name), *failures]):
             (folder / str(k)).write_bytes(blob)
         options = [f"-max_total_time={int(seconds)}", f"-seed={seed}", "-max_len=16384", "-rss_limit_mb=4096"]
         atheris.Setup(
@@ -68,22 +68,22 @@ def fuzz(name: str, seconds: float, seed: int) -> None:
 
 
 def main() -> int:
-    """Fuzz all targets for their share of the time, each in a process of its own."""
+    """Fuzz all targets for equal shares of the time, each in a separate process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], help="default: all")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="of all targets together")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="time limit of all targets together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    names = given.targets or list(TARGETS)
-    if given.here:
-        fuzz(names[0], given.seconds, given.seed)
+    options_given = parser.parse_args()
+    names = options_given.targets or list(TARGETS)
+    if options_given.here:
+        fuzz(names[0], options_given.seconds, options_given.seed)
         return 0
     broken = []
     for name in names:
-        share = given.seconds / len(names)
+        share = options_given.seconds / len(names)
         print(f"--- {name}, {share:.0f} s", flush=True)
         command = [
             sys.executable,
@@ -94,19 +94,23 @@ def main() -> int:
             "--seconds",
             str(share),
             "--seed",
-            str(given.seed),
+            str(options_given.seed),
         ]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=share + SLACK, check=False
         )
         tail = [
-            line for line in done.stderr.split("\n") if "stat::" in line or "Error" in line or "ERROR" in line
+            line
+            for line in completed.stderr.split("\n")
+            if "stat::" in line or "Error" in line or "ERROR" in line
         ]
         print(
-            "\n".join(tail[-8:]) if done.returncode == 0 else done.stderr[-4000:] + done.stdout[-2000:],
+            "\n".join(tail[-8:])
+            if completed.returncode == 0
+            else completed.stderr[-4000:] + completed.stdout[-2000:],
             flush=True,
         )
-        if done.returncode:
+        if completed.returncode:
             broken.append(name)
     print(f"broken: {', '.join(broken) or 'none'}")
     return bool(broken)

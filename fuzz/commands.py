@@ -1,8 +1,8 @@
-"""Whole commands with random options on mutated files, each in a forked child; tracebacks and signals count.
+"""Commands with random options on mutated files, each in a forked child; tracebacks and signals are failures.
 
     python -m fuzz.commands --n 20000 --seed 1
 
-A command must end with an exit code of the documented ones, and with one line on stderr where that is 2.
+A command must end with a documented exit code, and with one line on stderr if the code is 2.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 from fuzz import mutate, seeds
 
 LIMIT = 60.0
-"""Seconds of a command, at most."""
+"""Time limit of a command in seconds."""
 KNOWN = {0, 1, 2, 3, 130}
-"""Exit codes that are documented and no bugs."""
+"""Documented exit codes."""
 
 GOOD = ["hinge", "logistic", "squared", "softmax", "ndcg", "ordinal", "novelty", "squared_hinge", "roc_area"]
 LOSSES = [
@@ -56,15 +56,15 @@ COLUMNS = ["y", "0", "-1", "99", "class", "qid", "\x1b", "", "a"]
 
 
 class Case:
-    """One command: its files are made in a folder of its own."""
+    """One command, with its files in a separate folder."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder, self.seed = random.Random(seed), folder, seed
-        # a third of the commands has strange options: the rest shall get further
+        # a third of the commands have invalid options; the others reach later stages
         self.odd_options, self.odd_files = self.rng.random() < 0.33, self.rng.random() < 0.75
 
     def data(self, own: bool = False) -> Path:
-        """A file of some format, mostly mutated; of data that models were fitted to, perhaps."""
+        """A file of random format, mostly mutated; with `own`, often data that suit the models."""
         rng = self.rng
         if own and rng.random() < 0.7:
             arrays = rng.choice(seeds.npz_arrays())
@@ -119,7 +119,7 @@ class Case:
         return path
 
     def odd(self) -> Path:
-        """No file at all: a folder, a loop of links, nothing."""
+        """A path that is not a regular file: a folder, a loop of links, nothing."""
         path = self.folder / f"odd{self.rng.choice(['', '.csv', '.npz', '.rsk', '.parquet', '.conll'])}"
         kind = self.rng.randrange(5)
         if kind == 0:
@@ -133,7 +133,7 @@ class Case:
         return path
 
     def model(self) -> Path:
-        """A model file, mostly odd."""
+        """A model file, mostly mutated."""
         rng = self.rng
         if rng.random() < 0.04:
             return self.data()
@@ -145,11 +145,11 @@ class Case:
 
     def problem(self) -> list[str]:
         """Options of `fit`, `path` and `cv`."""
-        rng, found = self.rng, ["--max-seconds", "2", "--max-iter", str(self.rng.choice([1, 20, 200]))]
+        rng, words = self.rng, ["--max-seconds", "2", "--max-iter", str(self.rng.choice([1, 20, 200]))]
         if not self.odd_options:
             chains = any(self.folder.glob("*.conll*"))
-            found += ["--loss", rng.choice(["chain_crf", "chain_max_margin"] if chains else GOOD)]
-            return found + (["--reg", rng.choice(REGS[:4])] if rng.random() < 0.3 else [])
+            words += ["--loss", rng.choice(["chain_crf", "chain_max_margin"] if chains else GOOD)]
+            return words + (["--reg", rng.choice(REGS[:4])] if rng.random() < 0.3 else [])
         for share, option, values in (
             (0.8, "--loss", LOSSES), (0.3, "--reg", REGS), (0.2, "--solver", SOLVERS),
             (0.2, "--tol", NUMBERS), (0.05, "--atol", NUMBERS),
@@ -159,37 +159,37 @@ class Case:
             (0.05, "--class-weight", ["balanced", "x"]),
         ):  # fmt: skip
             if rng.random() < share:
-                found += [option, rng.choice(values)]
+                words += [option, rng.choice(values)]
         for flag in ("--positive", "--standardize", "--no-intercept"):
             if rng.random() < 0.1:
-                found.append(flag)
-        return found
+                words.append(flag)
+        return words
 
     def columns(self) -> list[str]:
         """Options of commands that take a model."""
-        found: list[str] = []
+        words: list[str] = []
         if not self.odd_options:
-            return found
+            return words
         for share, option in ((0.15, "--target"), (0.1, "--qid")):
             if self.rng.random() < share:
-                found += [option, self.rng.choice(COLUMNS)]
+                words += [option, self.rng.choice(COLUMNS)]
         if self.rng.random() < 0.1:
-            found += ["--max-memory", self.rng.choice(["1", "0.001", "x"])]
-        return found
+            words += ["--max-memory", self.rng.choice(["1", "0.001", "x"])]
+        return words
 
     def args(self) -> list[str]:
-        """The words of the command."""
+        """The arguments of the command."""
         rng, out = self.rng, str(self.folder / "out")
         kind = rng.choice(["fit", "fit", "predict", "evaluate", "certify", "convert", "path", "cv", "check"])
         if kind == "fit":
-            found = ["fit", str(self.data()), *self.problem(), "--quiet"]
-            found += (
+            words = ["fit", str(self.data()), *self.problem(), "--quiet"]
+            words += (
                 ["--lam", rng.choice(["1e-3", "1", "1e-9", *(["nan", "0"] * self.odd_options)])]
                 if rng.random() < 0.6
                 else []
             )
-            found += [str(self.data())] if rng.random() < 0.05 else []
-            return [*found, "-o", out, *(["--json"] if rng.random() < 0.2 else [])]
+            words += [str(self.data())] if rng.random() < 0.05 else []
+            return [*words, "-o", out, *(["--json"] if rng.random() < 0.2 else [])]
         if kind in ("path", "cv"):
             lams = ["--lams", rng.choice(["1,0.1", "1", "0.1,1e-3", *(["x", "0", "nan"] * self.odd_options)])]
             lams += ["-o", out] if kind == "cv" or rng.random() < 0.3 else []
@@ -203,18 +203,18 @@ class Case:
             return ["convert", str(self.data()), f"{out}.rsk", *more, *self.columns()]
         if kind == "check":
             return ["convert", "--check", str(self.store())]
-        found = [kind, str(self.model()), str(self.data(own=rng.random() < 0.5)), *self.columns()]
+        words = [kind, str(self.model()), str(self.data(own=rng.random() < 0.5)), *self.columns()]
         if kind == "predict":
-            found += [o for o in ("--scores", "--proba") if rng.random() < 0.15]
+            words += [o for o in ("--scores", "--proba") if rng.random() < 0.15]
         elif kind == "certify":
-            found += ["--max-seconds", "2", "--max-iter", "50", "--quiet"]
-        return found
+            words += ["--max-seconds", "2", "--max-iter", "50", "--quiet"]
+        return words
 
 
 def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None = None) -> tuple[int, str]:
-    """A command in a forked child: its exit code, negative for a signal, and what it said."""
+    """Run a command in a forked child; returns the exit code (negative for a signal) and its stderr."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads, of which the child needs none
+        warnings.simplefilter("ignore")  # warnings about forking with threads: the child needs none
         child = os.fork()
     if child == 0:
         try:
@@ -227,7 +227,7 @@ def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None =
             code = (command or main)(args)
             sys.stdout.flush()
             sys.stderr.flush()
-        except BaseException:  # what `main` lets through is a bug
+        except BaseException:  # an exception that leaves `main` is a bug
             import traceback
 
             traceback.print_exc()
@@ -245,63 +245,63 @@ def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None =
     return -999, "no end"
 
 
-def judged(code: int, said: str) -> str | None:
-    """What is wrong with the end of a command, if anything."""
+def judged(code: int, stderr: str) -> str | None:
+    """The kind of failure of a command, or None."""
     if code == -999:
         return "no end"
     if code < 0:
         return f"signal {-code}"
-    if code not in KNOWN or "Traceback" in said:
+    if code not in KNOWN or "Traceback" in stderr:
         return "traceback"
-    lines = said.strip().split("\n")
+    lines = stderr.strip().split("\n")
     if code == 2 and not lines[-1].startswith("riskmin:"):
         return "no sentence"
-    if any(not (c.isprintable() or c == "\n") for c in said):
+    if any(not (c.isprintable() or c == "\n") for c in stderr):
         return "control characters"
     return None
 
 
 def case(seed: int, top: Path) -> tuple[list[str], int, str]:
-    """A command by its number."""
+    """Run the command of a seed."""
     folder = top / str(seed)
     folder.mkdir()
     args = Case(seed, folder).args()
-    code, said = run(args, top / "log")
+    code, stderr = run(args, top / "log")
     shutil.rmtree(folder, ignore_errors=True)
-    return args, code, said
+    return args, code, stderr
 
 
 def main() -> int:
-    """Run many, print what was wrong, and counts."""
+    """Run many commands, and print failures and counts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--n", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, default=20, help="kinds of failures to show")
-    given = parser.parse_args()
+    parser.add_argument("--most", type=int, default=20, help="number of kinds of failures to show")
+    options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import riskmin.cli.main  # noqa: F401 - once for all children
+    import riskmin.cli.main  # noqa: F401 - imported once for all children
 
     seeds.models(), seeds.stores(), seeds.npz_arrays(), seeds.parquet()
     codes: Counter[Any] = Counter()
     wrong: Counter[str] = Counter()
     shown: set[str] = set()
     with tempfile.TemporaryDirectory() as top:
-        for k in range(given.n):
-            args, code, said = case(given.seed + k, Path(top))
+        for k in range(options.n):
+            args, code, stderr = case(options.seed + k, Path(top))
             codes[code] += 1
-            what = judged(code, said)
-            if what is None:
+            failure = judged(code, stderr)
+            if failure is None:
                 continue
-            wrong[what] += 1
-            last = said.strip().split("\n")
-            kind = what + " " + " | ".join(line.strip() for line in last if "File " in line)[-300:]
-            if kind not in shown and len(shown) < given.most:
+            wrong[failure] += 1
+            last = stderr.strip().split("\n")
+            kind = failure + " " + " | ".join(line.strip() for line in last if "File " in line)[-300:]
+            if kind not in shown and len(shown) < options.most:
                 shown.add(kind)
-                print(f"--- {given.seed + k}: {what}, exit {code}: riskmin {' '.join(map(repr, args))}")
+                print(f"--- {options.seed + k}: {failure}, exit {code}: riskmin {' '.join(map(repr, args))}")
                 print("\n".join(last[-12:]), flush=True)
-    print(f"{given.n:,} commands from seed {given.seed}: exit codes {dict(sorted(codes.items()))}")
+    print(f"{options.n:,} commands from seed {options.seed}: exit codes {dict(sorted(codes.items()))}")
     print(f"wrong: {dict(wrong) or 'none'}")
     return bool(wrong)
 

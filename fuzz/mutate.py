@@ -1,4 +1,4 @@
-"""Mutations of files that are valid: of bytes, of tokens, of JSON, and of the arrays inside of containers."""
+"""Mutations of valid files: of bytes, tokens, JSON, and the arrays inside containers."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ TOKENS = [
     b"3:nan", b"#", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", "１２".encode(), "\u202e".encode(),
     b"a" * 300, b"1 " * 50, b"{", b"}", b"[", b"]", b"null", b"true", b"B-X", b"O", b"-DOCSTART-",
 ]  # fmt: skip
-"""What parsers stumble over."""
+"""Tokens that are difficult for parsers."""
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2, 7, 2**31, 2**32, 2**63, 2**64, 10**400, 0.5, -0.0, 1e308, float("inf"),
     float("nan"), "", "a", "\x1b[2J", "1", "nan", [], {}, [1, "a"], ["a", None], [[1, 2], [3]], {"a": 1},
     "datetime64[D]", "O", "float64", "<f8", "V8", "x" * 100, [0, 0], [0, 10**9], "l1", "hinge", "softmax",
 ]  # fmt: skip
-"""Values of JSON in the place of others."""
+"""JSON values that replace others."""
 
 
 def mutated(rng: random.Random, data: bytes, times: int = 3) -> bytes:
     """Bytes with a few changes: flips, cuts, copies, tokens."""
-    found = bytearray(data)
+    blob = bytearray(data)
     for _ in range(rng.randint(1, times)):
-        at = rng.randrange(len(found) + 1)
+        at = rng.randrange(len(blob) + 1)
         kind = rng.randrange(8)
-        if kind == 0 and found:
-            found[at % len(found)] ^= 1 << rng.randrange(8)
-        elif kind == 1 and found:
-            found[at % len(found)] = rng.randrange(256)
+        if kind == 0 and blob:
+            blob[at % len(blob)] ^= 1 << rng.randrange(8)
+        elif kind == 1 and blob:
+            blob[at % len(blob)] = rng.randrange(256)
         elif kind == 2:
-            del found[at:]
+            del blob[at:]
         elif kind == 3:
-            del found[at : at + rng.randint(1, 16)]
+            del blob[at : at + rng.randint(1, 16)]
         elif kind == 4:
-            found[at:at] = found[at : at + rng.randint(1, 64)]
+            blob[at:at] = blob[at : at + rng.randint(1, 64)]
         elif kind == 5:
-            found[at:at] = rng.choice(TOKENS)
+            blob[at:at] = rng.choice(TOKENS)
         elif kind == 6:
             token = rng.choice(TOKENS)
-            found[at : at + len(token)] = token
+            blob[at : at + len(token)] = token
         else:
-            found[at : at + 8] = struct.pack("<q", rng.choice([0, 1, -1, 2**31, 2**32, 2**62, -(2**63)]))
-    return bytes(found)
+            blob[at : at + 8] = struct.pack("<q", rng.choice([0, 1, -1, 2**31, 2**32, 2**62, -(2**63)]))
+    return bytes(blob)
 
 
 # ---------------------------------------------------------------- JSON
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all values below one."""
+    """The paths of all values below a JSON value."""
     below: Any = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
-    found = [path] if path else []
+    paths = [path] if path else []
     for key, one in below:
-        found += places(one, (*path, key))
-    return found
+        paths += places(one, (*path, key))
+    return paths
 
 
 def edited(rng: random.Random, value: Any) -> Any:
-    """A copy of JSON with one or two values changed, left out, or others in their place."""
+    """A copy of a JSON value with one or two entries changed, removed or replaced."""
     value = json.loads(json.dumps(value))
     for _ in range(rng.randint(1, 2)):
         paths = places(value)
@@ -94,14 +94,14 @@ def edited(rng: random.Random, value: Any) -> Any:
 
 
 def deep(rng: random.Random) -> str:
-    """JSON that is deeper than parsers go."""
-    many = rng.choice([100, 2000, 100_000])
-    return "[" * many + "]" * many
+    """JSON nested deeper than parsers allow."""
+    depth = rng.choice([100, 2000, 100_000])
+    return "[" * depth + "]" * depth
 
 
 # ---------------------------------------------------------------- arrays
 def odd_array(rng: random.Random, a: np.ndarray) -> np.ndarray:
-    """An array with a number, its dtype or its shape changed."""
+    """An array with an entry, the dtype or the shape changed."""
     kind = rng.randrange(7)
     a = np.array(a)
     if kind == 0 and a.size and a.dtype.kind in "iuf":
@@ -125,14 +125,14 @@ def odd_array(rng: random.Random, a: np.ndarray) -> np.ndarray:
 
 
 def npy(a: np.ndarray) -> bytes:
-    """An array as a file."""
+    """An array as the bytes of a .npy file."""
     out = io.BytesIO()
     np.save(out, a, allow_pickle=True)
     return out.getvalue()
 
 
 def odd_npy(rng: random.Random, a: np.ndarray) -> bytes:
-    """The file of an array with a header that lies, or other numbers."""
+    """A .npy file with a wrong header or changed numbers."""
     if rng.random() < 0.5:
         with np.errstate(all="ignore"):
             return npy(odd_array(rng, a))
@@ -163,7 +163,7 @@ def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) 
 
 
 def odd_npz(rng: random.Random, arrays: dict[str, np.ndarray]) -> bytes:
-    """A .npz file with one array odd, missing or twice, or the bytes of the archive changed."""
+    """A .npz file with one array mutated, missing or renamed, or with changed bytes of the archive."""
     members = {f"{name}.npy": npy(a) for name, a in arrays.items()}
     name = rng.choice(list(arrays))
     kind = rng.randrange(5)
@@ -185,7 +185,7 @@ def tensors(arrays: dict[str, np.ndarray], meta: Any, text: str | None = None) -
 
 
 def odd_model(rng: random.Random, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> bytes:
-    """A model file with odd metadata or arrays, under a checksum that fits; or changed bytes."""
+    """A model file with mutated metadata or arrays and a valid checksum, or with changed bytes."""
     from riskmin.estimators.persistence.model_file import checksum
 
     meta = {k: v for k, v in meta.items() if k != "sha256"}
@@ -211,7 +211,7 @@ def odd_model(rng: random.Random, arrays: dict[str, np.ndarray], meta: dict[str,
 
 
 def retyped(rng: random.Random, blob: bytes) -> bytes:
-    """A safetensors file whose header names another dtype, or another place."""
+    """A safetensors file whose header has another dtype or another offset."""
     size = struct.unpack("<Q", blob[:8])[0]
     head = json.loads(blob[8 : 8 + size])
     names = [k for k in head if k != "__metadata__"]
@@ -226,7 +226,7 @@ def retyped(rng: random.Random, blob: bytes) -> bytes:
 
 
 def odd_store(rng: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of stored data with odd metadata or arrays, perhaps under checksums that fit."""
+    """The files of stored data with mutated metadata or arrays, with or without valid checksums."""
     files = dict(files)
     kind = rng.randrange(8)
     if kind <= 3:
@@ -250,7 +250,7 @@ def odd_store(rng: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def refresh(files: dict[str, bytes]) -> None:
-    """Make the checksums of stored data fit, where their shape still does."""
+    """Recompute the checksums of stored data, if the shapes still match."""
     meta = json.loads(files["meta.json"])
     for shard in meta["shards"]:
         (i, j), (first, last) = shard["rows"], shard["numbers"]

@@ -1,4 +1,4 @@
-"""Small valid files of every format, made anew by each run."""
+"""Small valid files of every format, created in each run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _npz(**arrays: Any) -> dict[str, np.ndarray]:
 @cache
 def npz_arrays() -> list[dict[str, np.ndarray]]:
     """The arrays of .npz files: dense, and sparse of every format."""
-    found = [
+    arrays = [
         _npz(X=X, y=Y),
         _npz(X=X, y=np.arange(8) % 3, qid=np.arange(8) // 4),
         _npz(X=X, y=np.where(Y > 0, "a", "b")),
@@ -49,8 +49,8 @@ def npz_arrays() -> list[dict[str, np.ndarray]]:
         sp.save_npz(out, sp.csr_matrix(X).asformat(kind))
         out.seek(0)
         with np.load(out) as file:
-            found.append({name: file[name] for name in file.files} | {"y": Y})
-    return found
+            arrays.append({name: file[name] for name in file.files} | {"y": Y})
+    return arrays
 
 
 @cache
@@ -71,18 +71,18 @@ def stores() -> list[dict[str, bytes]]:
     """The files of stored data: sparse, dense, with words and query ids."""
     from riskmin.data import save
 
-    found = []
+    files = []
     with tempfile.TemporaryDirectory() as folder:
         parts: list[Any] = [
             [(sp.csr_matrix(X[:5]), Y[:5]), (sp.csr_matrix(X[5:]), Y[5:])],
             [(X, np.array(["u", "v"] * 4), np.array(["q", "r"] * 4))],
         ]
-        for k, given in enumerate(parts):
+        for k, rows in enumerate(parts):
             path = Path(folder, f"{k}.rsk")
             names = list("abcd") if k else None
-            save(path, given, feature_names=names, shard_mb=1e-4)
-            found.append({file.name: file.read_bytes() for file in path.iterdir()})
-    return found
+            save(path, rows, feature_names=names, shard_mb=1e-4)
+            files.append({file.name: file.read_bytes() for file in path.iterdir()})
+    return files
 
 
 @cache
@@ -107,20 +107,20 @@ def models() -> dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]]:
             [[("He", "P"), ("sits", "V")], [("Rain", "N")]], [["B-x", "I-x"], ["O"]]
         ),
     }
-    found = {}
+    saved = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in fitted.items():
             path = Path(folder, "m")
             riskmin.save_model(model, path)
-            found[name] = load_arrays(path, "model")
-    return found
+            saved[name] = load_arrays(path, "model")
+    return saved
 
 
 def compressed(rng: random.Random, blob: bytes, damage: bool) -> tuple[bytes, str]:
-    """The bytes, now and then compressed, and the suffix that says so."""
+    """The bytes, sometimes compressed, and the suffix of the compression."""
     kind = rng.randrange(8)
     pack = {0: (gzip.compress, ".gz"), 1: (lzma.compress, ".xz"), 2: (bz2.compress, ".bz2")}.get(kind)
     if pack is None:
         return blob, ""
-    found = pack[0](blob)
-    return (mutate.mutated(rng, found) if damage and rng.random() < 0.5 else found), pack[1]
+    packed = pack[0](blob)
+    return (mutate.mutated(rng, packed) if damage and rng.random() < 0.5 else packed), pack[1]

@@ -1,4 +1,4 @@
-"""One function a reader or loader: bytes in, and what is no expected end is raised."""
+"""One function per reader or loader, which takes bytes and raises on any unexpected outcome."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ NAMES = [
 
 @cache
 def _folder() -> Path:
-    held = tempfile.TemporaryDirectory()
-    _kept.append(held)
-    return Path(held.name)
+    folder = tempfile.TemporaryDirectory()
+    _folders.append(folder)
+    return Path(folder.name)
 
 
-_kept: list[Any] = []
+_folders: list[Any] = []
 
 
 def settled(f: Callable[[], Any]) -> str | None:
-    """The message of an expected error, None of a success; anything else is raised."""
+    """The message of an expected error, or None after a success; anything else is raised."""
     try:
         f()
-    except ValueError as error:  # DataError and FileError are some
-        said = str(error)
-        if not said or not said.isprintable():
-            raise AssertionError(f"not one printable line: {said!r}") from error
-        return said
+    except ValueError as error:  # includes DataError and FileError
+        message = str(error)
+        if not message or not message.isprintable():
+            raise AssertionError(f"not one printable line: {message!r}") from error
+        return message
     return None
 
 
@@ -63,14 +63,14 @@ def _loads(name: str, **settings: Any) -> Callable[[bytes], str | None]:
         from riskmin.data import load
 
         path = _file(name, blob)
-        # small limits, so that no input takes long; labels or none, as predictions have them
+        # small limits bound the time; labels are optional for half of the inputs
         return settled(lambda: load(path, require_labels=len(blob) % 2 == 0, max_memory=16, **settings))
 
     return target
 
 
 def conll(blob: bytes) -> str | None:
-    """Sentences."""
+    """A file of sentences in CoNLL format."""
     from riskmin.data import load_conll
     from riskmin.data.limits import memory_limited
 
@@ -82,23 +82,23 @@ def conll(blob: bytes) -> str | None:
 
 
 def npz_arrays(blob: bytes) -> str | None:
-    """A .npz file whose members are these bytes, cut at zeros' lengths: past the archive's own checks."""
+    """A .npz file whose members are length-prefixed parts of the bytes, which bypasses the archive's CRC."""
     from riskmin.data import load
 
-    members, at = {}, 0
+    members, offset = {}, 0
     for name in NAMES:
-        if at + 3 > len(blob):
+        if offset + 3 > len(blob):
             break
-        size = struct.unpack_from("<H", blob, at + 1)[0]
-        if blob[at] % 4:
-            members[f"{name}.npy"] = blob[at + 3 : at + 3 + size]
-        at += 3 + size
+        size = struct.unpack_from("<H", blob, offset + 1)[0]
+        if blob[offset] % 4:
+            members[f"{name}.npy"] = blob[offset + 3 : offset + 3 + size]
+        offset += 3 + size
     path = _file("d.npz", mutate.archive(members))
     return settled(lambda: load(path, max_memory=16))
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
-    """The bytes that `npz_arrays` makes an archive of these arrays of."""
+    """The bytes from which `npz_arrays` builds an archive of these arrays."""
     out = io.BytesIO()
     for name in NAMES:
         body = mutate.npy(arrays[name]) if name in arrays else b""
@@ -115,23 +115,23 @@ def meta(blob: bytes) -> str | None:
 
 
 def arrays(blob: bytes) -> str | None:
-    """The indices of stored data, which nobody verifies."""
+    """The indices of stored data, loaded without verification of checksums."""
     from riskmin.data import load
 
     files = seeds.stores()[0]
-    which = "indptr.npy" if blob[:1] < b"\x80" else "indices.npy"
-    path = _store(0, {which: files[which][:128] + blob[1:]})
+    file_name = "indptr.npy" if blob[:1] < b"\x80" else "indices.npy"
+    path = _store(0, {file_name: files[file_name][:128] + blob[1:]})
     return settled(lambda: load(path, verify=False).X.sum())
 
 
-def _store(which: int, files: dict[str, bytes]) -> Path:
+def _store(file_name: int, files: dict[str, bytes]) -> Path:
     path = _folder() / "d.rsk"
     path.mkdir(exist_ok=True)
-    for name, blob in (seeds.stores()[which] | files).items():
+    for name, blob in (seeds.stores()[file_name] | files).items():
         (path / name).write_bytes(blob)
     from riskmin.data.store import reader
 
-    reader._cached_store.cache_clear()  # which knows a folder by its time of change
+    reader._cached_store.cache_clear()  # its key includes the modification time, which may not change
     return path
 
 
@@ -144,21 +144,21 @@ def model(blob: bytes) -> str | None:
 
 
 def model_meta(blob: bytes) -> str | None:
-    """The JSON of a model file, under a checksum that fits."""
+    """The metadata of a model file, with a valid checksum."""
     import json
 
     from riskmin import load_model
     from riskmin.estimators.persistence.model_file import checksum
 
     try:
-        found = json.loads(blob)
+        metadata = json.loads(blob)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         return None
     kind = list(seeds.models().values())[len(blob) % len(seeds.models())][0]
-    found.pop("sha256", None)
-    path = _file("m.riskmin", mutate.tensors(kind, found | {"sha256": checksum(kind, found)}))
+    metadata.pop("sha256", None)
+    path = _file("m.riskmin", mutate.tensors(kind, metadata | {"sha256": checksum(kind, metadata)}))
     return settled(lambda: load_model(path))
 
 
@@ -198,16 +198,16 @@ def examples(name: str) -> list[bytes]:
     if name == "parquet":
         return [seeds.parquet()]
     if name in ("npz", "npz_arrays"):
-        whole = (
+        encode = (
             (lambda a: mutate.archive({f"{k}.npy": mutate.npy(v) for k, v in a.items()}))
             if name == "npz"
             else packed
         )
-        return [whole(a) for a in seeds.npz_arrays()]
+        return [encode(a) for a in seeds.npz_arrays()]
     if name == "meta":
         return [files["meta.json"]]
     if name == "arrays":
         return [b"\x00" + files["indptr.npy"][128:], b"\xff" + files["indices.npy"][128:]]
     if name == "model":
-        return [mutate.tensors(*held) for held in seeds.models().values()]
-    return [json.dumps(found).encode() for _, found in seeds.models().values()]
+        return [mutate.tensors(*content) for content in seeds.models().values()]
+    return [json.dumps(metadata).encode() for _, metadata in seeds.models().values()]

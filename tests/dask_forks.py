@@ -22,7 +22,9 @@ class Forks:
     """Client of the forking process. A fork takes a few hundredths of a second; all are killed at the end."""
 
     def __enter__(self):
-        quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": str(HERE.parent)}
+        # workers unpickle functions of the test modules by their names
+        paths = [str(HERE.parent), str(HERE.parent / "executors"), os.environ.get("PYTHONPATH", "")]
+        quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self.process = subprocess.Popen(
             [sys.executable, HERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | quiet,

@@ -7,7 +7,7 @@ Copy this file into the folder `solvers` of one of the benchmarks below, and run
 - benchmark_lasso and benchmark_ridge,
 - benchmark_quantile_regression (without an intercept).
 
-Which of them it is, the name of the benchmark's folder tells; elsewhere, choose it by
+The problem follows from the name of the benchmark's folder; in a folder of another name, choose it by
 `-s "riskmin[problem=lasso]"`.
 """
 
@@ -28,18 +28,18 @@ PROBLEMS = {
     "ridge": (riskmin.Squared(), riskmin.L2()),
     "quantile_regression": (riskmin.Quantile(), riskmin.L1()),
 }
-"""The loss and the regularizer, by what is in the name of the benchmark."""
+"""Loss and regularizer, by a substring of the benchmark's name."""
 
 
 def strength(n, lmbd=None, C=None, quantile=None):
-    """Our lam, for the mean of the losses: they have sums, but for quantiles."""
+    """Convert to lam: riskmin has the mean of the losses, benchopt the sum, except for quantiles."""
     if C is not None:
         return 1 / (C * n)
     return lmbd if quantile is not None else lmbd / n
 
 
 class Solver(BaseSolver):
-    """The solver that `riskmin.Auto` picks, or another one by its name."""
+    """The solver that `riskmin.Auto` chooses, or another one by name."""
 
     name = "riskmin"
     install_cmd = "conda"
@@ -55,20 +55,20 @@ class Solver(BaseSolver):
     def _problem(self):
         folder = Path(__file__).resolve().parent.parent.name
         named = folder if self.problem == "by_folder" else self.problem
-        return next((found for name, found in PROBLEMS.items() if name in named), None)
+        return next((problem for name, problem in PROBLEMS.items() if name in named), None)
 
     def skip(self, X, y, **problem):
-        """Whether the objective is none of those that it knows."""
+        """Whether the objective is not supported, and why."""
         if self._problem() is None:
             return True, f"riskmin needs problem to be one of {', '.join(PROBLEMS)}"
         if problem.get("quantile") is not None and problem.get("fit_intercept"):
-            return True, "riskmin leaves the intercept of this benchmark to others"
+            return True, "riskmin does not support the intercept of this benchmark"
         if not hasattr(X, "shape") or hasattr(X, "matvec"):
             return True, "riskmin needs the numbers of X, not an operator"
         return False, None
 
     def set_objective(self, X, y, fit_intercept=False, **problem):
-        """Take the data; what is made of them is in the time of `run`."""
+        """Store the data; the objective is built in `run`, where it is timed."""
         loss, self.reg = self._problem()
         if problem.get("quantile") is not None:
             loss = riskmin.Quantile(problem["quantile"])
@@ -86,7 +86,7 @@ class Solver(BaseSolver):
         return riskmin.Objective(risk, self.reg, self.lam)
 
     def run(self, callback):
-        """Minimize from zero; the callback is asked after each step."""
+        """Minimize from zero, with a call of the callback after each step."""
         self.beta = np.zeros(self.X.shape[1] + self.fit_intercept)
         if not callback():
             return
@@ -97,9 +97,9 @@ class Solver(BaseSolver):
             self.beta = np.concatenate([it.w, more])
             return not callback()
 
-        found = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
-        more = [objective.risk.best_intercept(found.w)] if self.fit_intercept else []
-        self.beta = np.concatenate([found.w, more])
+        result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
+        more = [objective.risk.best_intercept(result.w)] if self.fit_intercept else []
+        self.beta = np.concatenate([result.w, more])
 
     def get_result(self):
         return {self.result: self.beta}

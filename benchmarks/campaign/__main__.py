@@ -1,4 +1,4 @@
-"""Run the campaign: counts and failures go to a JSON file, from which a run that was stopped goes on."""
+"""Run the campaign: counts and failures are written to a JSON file, from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 EVERY = 100
-"""Problems between two lines of progress, and between two writes of the file."""
+"""Number of problems between two lines of progress, and between two writes of the file."""
 
 
 def _one(seed: int) -> tuple[int, dict[str, int], list[dict[str, Any]]]:
@@ -45,11 +45,9 @@ def _save(path: Path, state: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.campaign", description=__doc__)
     parser.add_argument("--n", type=int, default=1000, help="how many problems")
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the first one")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first problem")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
-    parser.add_argument(
-        "--out", type=Path, default=Path("campaign.json"), help="the file of counts and failures"
-    )
+    parser.add_argument("--out", type=Path, default=Path("campaign.json"), help="file of counts and failures")
     args = parser.parse_args()
     state: dict[str, Any] = {
         "seed": args.seed,
@@ -64,8 +62,8 @@ def main() -> int:
             parser.error(f"{args.out} is of seed {state['seed']}: name another file by --out, or remove it")
         print(f"{args.out}: {state['counts'].get('problems', 0)} problems are done")
     counts, began, last = Counter(state["counts"]), time.perf_counter() - state["seconds"], args.seed + args.n
-    for seed, found, failures in _reports(list(range(state["next"], last)), args.jobs):
-        counts.update(found)
+    for seed, new_counts, failures in _reports(list(range(state["next"], last)), args.jobs):
+        counts.update(new_counts)
         state["failures"] += failures
         for one in failures:
             print(

@@ -1,4 +1,4 @@
-"""What is checked of a problem: bounds, values, convergence, and that nothing fails but by a sentence."""
+"""Checks of one problem: bounds, values, convergence, and that errors are one-sentence refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_KERNELS: list[Any] = ["bundle", "bmrm", "line_search_bmrm", rm.KernelDual(), 
 
 @dataclass
 class Found:
-    """What a solver returned, and J at its point in exact numbers."""
+    """The result of a solver, and J at its point in exact arithmetic."""
 
     name: str
     result: Any
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass
 class Report:
-    """The counts of a problem, and its failures."""
+    """Counts and failures of one problem."""
 
     problem: Problem
     fits: int = 0
@@ -47,13 +47,13 @@ class Report:
     minima: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
 
-    def fail(self, kind: str, solver: str, said: str) -> None:
+    def fail(self, kind: str, solver: str, message: str) -> None:
         known = {"seed": self.problem.seed, "problem": str(self.problem)}
-        self.failures.append({"kind": kind, "solver": solver, "said": said} | known)
+        self.failures.append({"kind": kind, "solver": solver, "said": message} | known)
 
 
 def check(seed: int) -> Report:
-    """Draw a problem, solve it by all solvers that take it, and check what they say.
+    """Draw a problem, solve it with all applicable solvers, and check their results.
 
     Examples
     --------
@@ -70,18 +70,18 @@ def check(seed: int) -> Report:
     except (ValueError, TypeError) as error:
         _refusal(report, "linear_risk", error)
         return report
-    found = []
+    results = []
     for solver in IN_KERNELS if problem.kernel else LINEAR:
         name = solver if isinstance(solver, str) else type(solver).__name__
         one = _fit(report, name, objective, solver, tol)
-        found += [] if one is None else [one]
-    if found:
-        _judge(report, found, objective, tol)
+        results += [] if one is None else [one]
+    if results:
+        _judge(report, results, objective, tol)
     return report
 
 
 def _refusal(report: Report, name: str, error: Exception) -> None:
-    """Errors are sentences: Unsuited, or a ValueError, of one line."""
+    """Count a refusal: an error must be Unsuited or a ValueError, of one line."""
     if isinstance(error, (UnsupportedProblem, ValueError)) and "\n" not in str(error) and str(error):
         report.refused += 1
     else:
@@ -105,7 +105,7 @@ def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: floa
 
 
 def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
-    """The weights, or the coefficients of a kernel's functions, and the intercepts."""
+    """The weights (or the coefficients of a kernel expansion) and the intercepts."""
     k, risk = objective.n_intercepts, objective.risk
     if k:
         return w[:-k], w[-k:]
@@ -113,20 +113,20 @@ def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
     return (coefficients(w) if problem.kernel else w), b
 
 
-def _judge(report: Report, found: list[Found], objective: Objective, tol: float) -> None:
+def _judge(report: Report, results: list[Found], objective: Objective, tol: float) -> None:
     problem = report.problem
-    best = min(found, key=lambda one: one.exact)
+    best = min(results, key=lambda one: one.exact)
     minimum, by = best.exact, best.name
     proved = least(problem)
     if proved is not None:
         report.minima += 1
         minimum, by = min((minimum, by), (proved, "exact arithmetic"))
-    zero = 0.0 * found[0].result.w
+    zero = 0.0 * results[0].result.w
     if not math.isfinite(objective.reg.value(zero)):
         zero = objective.reg.conjugate_grad(zero)
     start = problem.value(*parts(problem, objective, zero))
     with exact.precise():
-        for one in found:
+        for one in results:
             _bound(report, one, minimum, by)
             _value(report, one, start)
             if one.result.status == "converged":
@@ -139,37 +139,37 @@ def _judge(report: Report, found: list[Found], objective: Objective, tol: float)
 
 
 def _bound(report: Report, one: Found, minimum: Any, by: str) -> None:
-    """No bound is above J at any point, not by the last bit."""
+    """Check that the lower bound is at most J at every known point, exactly."""
     lower = exact.number(one.result.lower, report.problem.q)
     if lower > minimum:
         part = float((lower - minimum) / minimum) if minimum > 0 else math.inf
-        said = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
-        report.fail("false bound", one.name, f"{said}; status {one.result.status}")
+        message = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
+        report.fail("false bound", one.name, f"{message}; status {one.result.status}")
 
 
 def _value(report: Report, one: Found, start: Any) -> None:
-    """The value is J, but for what rounding of the scores, and of an entropy, makes of it."""
+    """Check that the reported value is J(w) up to the rounding of the scores and of an entropy."""
     problem, value = report.problem, exact.number(one.result.value, report.problem.q)
     off = abs(value - one.exact)
     slack = 1e-14 * problem.lam * len(one.w) if isinstance(problem.reg, rm.Entropy) else 0.0
-    if problem.kernel:  # coefficients of which the sum of all functions vanishes cancel in the norm
+    if problem.kernel:  # coefficients may cancel in the norm of the function
         K = np.abs(np.array(problem.rows, float))
         slack += 1e-14 * problem.lam * float(np.abs(one.w) @ K @ np.abs(one.w))
-    if isinstance(problem.loss, rm.Poisson):  # its terms cancel where it is least
+    if isinstance(problem.loss, rm.Poisson):  # its terms cancel near the minimum
         slack += 1e-14 * float(max(1.0, np.max(problem.y * (1 + np.log(np.maximum(problem.y, 1))))))
-    if not getattr(problem.loss, "separable", True):  # sums over scores, of which the larger ones cancel
+    if not getattr(problem.loss, "separable", True):  # sums over scores in which large terms cancel
         slack += 1e-15 * float(np.abs(problem.X @ one.w).sum()) if not problem.kernel else 0.0
     part, tiny = exact.number(1e-9, problem.q), exact.number(1e-14, problem.q)
     if off <= part * one.exact + tiny * start + exact.number(slack, problem.q):
         return
     rounding = _rounding(problem, one, 1e-12)
     if off > rounding:
-        said = f"value is {one.result.value!r}, J(w) is {float(one.exact)!r}, rounding explains"
-        report.fail("wrong value", one.name, f"{said} {float(rounding):.2g}")
+        message = f"value is {one.result.value!r}, J(w) is {float(one.exact)!r}, rounding explains"
+        report.fail("wrong value", one.name, f"{message} {float(rounding):.2g}")
 
 
 def _rounding(problem: Problem, one: Found, size: float) -> Any:
-    """By how much J changes with its scores, each moved by so much of the terms that it is a sum of."""
+    """Sum over scores of the change of J if that score moves by `size` times its terms' magnitudes."""
     total = problem.q(0)
     for row, column in itertools.product(range(len(problem.rows)), range(problem.columns)):
         moves = [lambda i, j, s=s, at=(row, column): s * ((i, j) == at) for s in (size, -size)]
@@ -178,7 +178,7 @@ def _rounding(problem: Problem, one: Found, size: float) -> Any:
 
 
 def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: str) -> None:
-    """Converged is what is within the tolerance of the least J, as far as numbers tell J itself."""
+    """Check that a converged result is within the tolerance of the smallest known J, up to rounding."""
     q = report.problem.q
     slack = exact.number(1 + 1e-6, q) * exact.number(tol, q)
     rounding = exact.number(CUT_ROUNDING, q) * report.problem.value(0.0 * one.w, 0.0 * np.asarray(one.b))
@@ -186,5 +186,5 @@ def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: s
     if one.exact - minimum > least_gap and one.exact - minimum > least_gap + _rounding(
         report.problem, one, 2.0**-51
     ):
-        said = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
-        report.fail("false convergence", one.name, f"{said}, by {one.result.criterion} of {tol}")
+        message = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
+        report.fail("false convergence", one.name, f"{message}, by {one.result.criterion} of {tol}")

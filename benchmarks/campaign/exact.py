@@ -1,7 +1,7 @@
-r"""J in exact arithmetic: every loss and every regularizer by its definition, and no line of riskmin's.
+r"""J in exact arithmetic: every loss and regularizer by its definition, without code of riskmin.
 
-Numbers are `fractions.Fraction` where a loss and a regularizer need no more than the four operations, and
-`decimal.Decimal` of 80 digits where they have exponentials, logarithms or roots.
+Numbers are `fractions.Fraction` if loss and regularizer need the four operations only, and
+`decimal.Decimal` with 80 digits if they need exponentials, logarithms or roots.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from riskmin import regularizers as regs
 
 DIGITS = 80
-"""Of decimals: many more than doubles can cancel."""
+"""Digits of decimals: far more than cancellation in float64 can lose."""
 TRANSCENDENT = {
     "Exponential", "Logistic", "Poisson", "PowerHinge", "Softmax", "ChainCrf", "Ndcg", "ExpectedRankUtility"
 }  # fmt: skip
-"""The losses that take more than the four operations."""
+"""Losses that need more than the four operations."""
 
 
 def rational(loss: Any, reg: Any) -> bool:
@@ -31,11 +31,11 @@ def rational(loss: Any, reg: Any) -> bool:
 
 
 def number(x: Any, exact: type) -> Any:
-    """A double, as it is, as a number of that type."""
+    """Convert a float64 exactly to the given type."""
     return exact(float(x)) if exact is Decimal else Fraction(float(x))
 
 
-# ---------------------------------------------------------------- losses of a row
+# ---------------------------------------------------------------- losses of one row
 def _pos(t: Any) -> Any:
     return t if t > 0 else 0 * t
 
@@ -60,7 +60,7 @@ def _logistic(t: Any) -> Any:
 
 
 def of_row(loss: Any, z: Any, y: Any) -> Any:
-    """The loss of one row of one score."""
+    """The loss of one row with a single score."""
     q = type(z)
 
     def n(x: float) -> Any:
@@ -83,10 +83,10 @@ def of_row(loss: Any, z: Any, y: Any) -> Any:
     }[type(loss).__name__]()
 
 
-# ---------------------------------------------------------------- losses of all rows
+# ---------------------------------------------------------------- non-decomposable losses
 def _pairs(z: Sequence[Any], y: Sequence[Any], c: Sequence[Any]) -> Any:
-    found = [(c[i] * c[j], _pos(1 - z[i] + z[j])) for i, j in _ordered(y) if c[i] * c[j] > 0]
-    return sum(p * v for p, v in found) / sum(p for p, _ in found)
+    pairs = [(c[i] * c[j], _pos(1 - z[i] + z[j])) for i, j in _ordered(y) if c[i] * c[j] > 0]
+    return sum(p * v for p, v in pairs) / sum(p for p, _ in pairs)
 
 
 def _ordered(y: Sequence[Any]) -> list[tuple[int, int]]:
@@ -94,18 +94,18 @@ def _ordered(y: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _tables(loss: Any, above: int, below: int, q: type) -> list[tuple[int, int, Any]]:
-    """Misses, alarms and the measure of each table that a loss looks at."""
-    name, found = type(loss).__name__, []
+    """False negatives, false positives and the measure of each contingency table of the loss."""
+    name, tables = type(loss).__name__, []
     for misses, alarms in itertools.product(range(above + 1), range(below + 1)):
         hits = above - misses
         if name == "FBeta":
             square = number(loss.beta, q) ** 2
-            found.append((misses, alarms, 1 - (1 + square) * hits / (square * above + hits + alarms)))
+            tables.append((misses, alarms, 1 - (1 + square) * hits / (square * above + hits + alarms)))
         elif name == "Prbep" and misses == alarms:
-            found.append((misses, alarms, q(misses) / above))
+            tables.append((misses, alarms, q(misses) / above))
         elif name.endswith("AtK") and hits + alarms == loss.k:
-            found.append((misses, alarms, 1 - q(hits) / (above if name == "RecallAtK" else loss.k)))
-    return found + ([(0, 0, q(0))] if name.endswith("AtK") else [])
+            tables.append((misses, alarms, 1 - q(hits) / (above if name == "RecallAtK" else loss.k)))
+    return tables + ([(0, 0, q(0))] if name.endswith("AtK") else [])
 
 
 def _labellings(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
@@ -117,7 +117,7 @@ def _labellings(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
 
 
 def _utility(loss: Any, grades: Sequence[Any], q: type) -> Any:
-    """What a ranking with these grades, the first one on top, is worth."""
+    """The utility of a ranking, given its grades from top to bottom."""
     if type(loss).__name__ == "Mrr":
         return 1 / q(1 + next(i for i, g in enumerate(grades) if g > 0))
     two = q(2)
@@ -128,17 +128,17 @@ def _utility(loss: Any, grades: Sequence[Any], q: type) -> Any:
 
 
 def _query(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
-    """The loss of a query, by all of its rankings one by one."""
+    """The loss of a query, by enumeration of all rankings."""
     grades = [type(g)(g > 0) for g in y] if type(loss).__name__ == "Mrr" else y
     pairs, q = _ordered(grades), type(z[0])
     if type(loss).__name__ == "PairwiseHinge":
         return sum(_pos(1 - z[i] + z[j]) for i, j in pairs) / len(pairs)
-    best, found = _utility(loss, sorted(grades, reverse=True), q), []
+    best, losses = _utility(loss, sorted(grades, reverse=True), q), []
     for ranking in itertools.permutations(range(len(z))):
         place = {row: k for k, row in enumerate(ranking)}
         lead = sum((z[j] - z[i] for i, j in pairs if place[i] > place[j]), 0 * z[0]) / len(pairs)
-        found.append(1 - _utility(loss, [grades[i] for i in ranking], q) / best + lead)
-    return max(found)
+        losses.append(1 - _utility(loss, [grades[i] for i in ranking], q) / best + lead)
+    return max(losses)
 
 
 def _queries(loss: Any, z: Sequence[Any], y: Sequence[Any], c: Sequence[Any], ids: Sequence[int]) -> Any:
@@ -155,26 +155,26 @@ def _queries(loss: Any, z: Sequence[Any], y: Sequence[Any], c: Sequence[Any], id
 
 
 def _many(loss: Any, z: Sequence[Any], y: Any) -> Any:
-    """The loss of one row of many scores."""
+    """The loss of one row with several scores."""
     q, k = type(z[0]), len(z)
     name = type(loss).__name__
     if name == "MultivariateSquared":
         M = np.eye(k) if loss.M is None else loss.M
         r = [s - t for s, t in zip(z, y, strict=True)]
         return sum(r[i] * number(M[i][j], q) * r[j] for i in range(k) for j in range(k)) / 2
-    own = int(y)
-    ahead = [s - z[own] for s in z]
+    true = int(y)
+    ahead = [s - z[true] for s in z]
     if name == "Softmax":
         most = max(ahead)
         return most + sum((a - most).exp() for a in ahead).ln()
     if name == "MulticlassSquaredHinge":
-        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != own) / 2
-    cost = [q(j != own) if loss.cost is None else number(loss.cost[own][j], q) for j in range(k)]
+        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != true) / 2
+    cost = [q(j != true) if loss.cost is None else number(loss.cost[true][j], q) for j in range(k)]
     return max(d * (1 + a) if loss.rescaled else d + a for d, a in zip(cost, ahead, strict=True))
 
 
 def chain(loss: Any, tokens: Any, bonds: Any, right: Sequence[int]) -> Any:
-    """The loss of a sequence, by all of its label sequences one by one; bonds are transitions and ends."""
+    """The loss of a sequence, by enumeration of its labellings; bonds are transition and end weights."""
     k, length = len(tokens[0]), len(tokens)
     T, ends = bonds[:k], bonds[k:]
 
@@ -194,14 +194,14 @@ def chain(loss: Any, tokens: Any, bonds: Any, right: Sequence[int]) -> Any:
 
 # ---------------------------------------------------------------- regularizers
 def _within(reg: Any, w: list[Any]) -> list[Any]:
-    """The nearest point of a box: riskmin lets w leave it by rounding."""
+    """The nearest point of the box: rounding may move w slightly outside."""
     lower, upper = (np.broadcast_to(side, len(w)) for side in (reg.lower, reg.upper))
     low = [x if lo == -np.inf else max(x, number(lo, type(x))) for x, lo in zip(w, lower, strict=True)]
     return [x if hi == np.inf else min(x, number(hi, type(x))) for x, hi in zip(low, upper, strict=True)]
 
 
 def into_domain(reg: Any, w: list[Any]) -> list[Any]:
-    """A point of the domain, where rounding has left it; else w itself."""
+    """A point of the domain if rounding has moved w outside, else w itself."""
     if isinstance(reg, regs.Box):
         return _within(reg, w)
     if isinstance(reg, regs.Entropy):
@@ -241,7 +241,7 @@ def _entropy(reg: Any, w: list[Any]) -> Any:
     mu = [number(m, Decimal) for m in np.broadcast_to(reg.prior, len(w))]
     if not reg.balanced:
         return sum(_times_log(x, m) - x + m for x, m in zip(w, mu, strict=True))
-    tau = _factor(w, mu) if reg.normalized else Decimal(1)  # the square of what is called tau elsewhere
+    tau = _factor(w, mu) if reg.normalized else Decimal(1)  # the square of tau in riskmin
     value = Decimal(0)
     for x, m in zip(w, mu, strict=True):
         large = (abs(x) + (x * x + 4 * tau * m * m).sqrt()) / 2
@@ -269,7 +269,7 @@ def _factor(w: list[Any], mu: list[Any]) -> Any:
 
 
 def risk(loss: Any, scores: list[Any], y: Any, c: list[Any], groups: Any) -> Any:
-    """R of scores, one a row, or a list of them."""
+    """The risk of scores: one number per row, or a list of numbers per row."""
     name = type(loss).__name__
     if name in ("RocArea", "Ordinal"):
         return _pairs(scores, y, c)
@@ -282,5 +282,5 @@ def risk(loss: Any, scores: list[Any], y: Any, c: list[Any], groups: Any) -> Any
 
 
 def precise() -> Any:
-    """A context in which decimals have enough digits, and exponents of any size."""
+    """A decimal context with 80 digits and an unlimited exponent."""
     return localcontext(prec=DIGITS, Emax=10**9, Emin=-(10**9))

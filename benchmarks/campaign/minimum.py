@@ -1,8 +1,9 @@
-r"""The exact minimum of small problems, by enumerating the pieces of the loss that each row may be on.
+r"""The exact minimum of small problems, by enumerating the pieces of the loss for each row.
 
 A piecewise quadratic loss is, on each piece, :math:`\tfrac{q}2 z^2 + s z + r`; at the minimum of
-:math:`\tfrac\lambda2 |w|^2 + \sum_i c_i l(z_i)` each row is inside of a piece or at a kink. So the minimum is
-the least J among the solutions of one linear system for each choice, in rational numbers.
+:math:`\tfrac\lambda2 |w|^2 + \sum_i c_i l(z_i)` each row is inside a piece or at a
+nonsmooth point. So the minimum is the smallest J among the solutions of one linear system per choice, in
+rational arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_ROWS, MOST_CHOICES = 3, 200
 
 
 def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]] | None:
-    """The (q, s) of each piece of the loss of a label, and the kinks; None of other losses.
+    """The (q, s) of each piece of the loss for a label, and the nonsmooth points; None for other losses.
 
     Examples
     --------
@@ -40,7 +41,7 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
             return [(zero, zero), (zero, -one), (zero, one)], ends
         return [(zero, zero), (one, -ends[0]), (one, -ends[1])], []
 
-    found: dict[str, Any] = {
+    by_name: dict[str, Any] = {
         "Hinge": lambda: ([(zero, zero), (zero, -y)], [margin()]),
         "Novelty": lambda: ([(zero, zero), (zero, -one)], [one]),
         "SquaredHinge": lambda: ([(zero, zero), (one, -margin())], []),
@@ -51,12 +52,12 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
         "EpsilonInsensitive": tube,
         "Huber": lambda: ([(one, -y), (zero, n(loss.delta)), (zero, -n(loss.delta))], []),
     }
-    chosen = found.get(type(loss).__name__)
+    chosen = by_name.get(type(loss).__name__)
     return None if chosen is None else chosen()
 
 
 def least(problem: Problem) -> Fraction | None:
-    """The exact minimum; None where the problem is too large, or another one."""
+    """The exact minimum; None if the problem is too large or not piecewise quadratic."""
     n = len(problem.rows) if problem.X.shape[0] <= MOST_ROWS else 0
     if not n or problem.kernel or problem.q is not Fraction or type(problem.reg) is not L2:
         return None
@@ -73,10 +74,10 @@ def least(problem: Problem) -> Fraction | None:
 
 
 def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
-    """J where the gradient vanishes on these pieces, rows at kinks staying there; None of no single point."""
+    """J at the stationary point of these pieces, with some rows fixed at kinks; None if it is not unique."""
     rows = [[*row, Fraction(int(problem.intercept))] for row in problem.rows]
-    d, held = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
-    size = d + len(held)
+    d, at_kinks = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
+    size = d + len(at_kinks)
     A = [[Fraction(0)] * (size + 1) for _ in range(size)]
     lam = Fraction(problem.lam)
     weights = problem.reg.weights
@@ -87,8 +88,8 @@ def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
     if not problem.intercept:
         A[d - 1][d - 1] += 1
     for i, (row, piece) in enumerate(zip(rows, choice, strict=True)):
-        if i in held:
-            k = d + held.index(i)
+        if i in at_kinks:
+            k = d + at_kinks.index(i)
             for j in range(d):
                 A[j][k] += row[j]
                 A[k][j] += row[j]

@@ -1,4 +1,4 @@
-"""Random problems, each known by its seed: badly scaled, degenerate and messy ones above all."""
+"""Random problems, one per seed, most of them badly scaled, degenerate or irregularly stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KERNELS = {"linear": rm.DotProduct(), "square": rm.Polynomial(degree=2, gamma=1.
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A problem as it is given to riskmin, and in exact numbers."""
+    """A problem as passed to riskmin, and in exact numbers."""
 
     seed: int
     loss: Any
@@ -43,7 +43,7 @@ class Problem:
     weights: Any = None
     intercept: bool = False
     groups: Any = None
-    """Queries, one a row, or lengths of sequences."""
+    """Query ids, one per row, or lengths of sequences."""
     kernel: str = ""
     tags: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ class Problem:
 
     @cached_property
     def objective(self) -> rm.Objective:
-        """As riskmin takes it."""
+        """The objective of riskmin."""
         task = getattr(self.loss, "task", None)
         more = {"qid": self.groups} if task == "ranking" else {}
         more |= {"lengths": self.groups} if task == "tagging" else {}
@@ -68,7 +68,7 @@ class Problem:
     # ------------------------------------------------------------ exact numbers
     @cached_property
     def q(self) -> type:
-        """Their type."""
+        """Type of the exact numbers."""
         return Fraction if self.kernel or exact.rational(self.loss, self.reg) else Decimal
 
     def _numbers(self, values: Any) -> Any:
@@ -78,7 +78,7 @@ class Problem:
 
     @cached_property
     def rows(self) -> Any:
-        """X, or the matrix of its kernel, whose entries are whole numbers."""
+        """X, or the kernel matrix, whose entries are integers."""
         X = self.X.toarray() if sp.issparse(self.X) else np.asarray(self.X)
         if self.kernel:
             X = X.astype(float)
@@ -91,13 +91,13 @@ class Problem:
 
     @cached_property
     def shares(self) -> Any:
-        """The weights, of sum one."""
+        """Sample weights, which sum to one."""
         n = len(self.groups) if getattr(self.loss, "task", None) == "tagging" else self.X.shape[0]
         c = self._numbers(np.ones(n) if self.weights is None else self.weights)
         return [v / sum(c) for v in c]
 
     def value(self, w: Any, b: Any = 0.0, nudge: Any = None) -> Any:
-        """J at w and intercepts b; with scores moved by a part of their terms, a row each, where asked."""
+        """J at w and intercepts b; `nudge` moves each score by a share of the magnitude of its terms."""
         with exact.precise():
             w = self._numbers(np.asarray(w, float))
             if self.kernel:
@@ -111,13 +111,13 @@ class Problem:
         return exact.number(self.lam, self.q)
 
     def scores(self, w: list[Any], b: Any, nudge: Any = None) -> list[Any]:
-        """Those of one a row."""
-        found = [sum(x * v for x, v in zip(row, w, strict=True) if x) + b for row in self.rows]
+        """Scores of problems with one score per row."""
+        scores = [sum(x * v for x, v in zip(row, w, strict=True) if x) + b for row in self.rows]
         if nudge is None:
-            return found
+            return scores
         size = [sum(abs(x * v) for x, v in zip(row, w, strict=True)) + abs(b) for row in self.rows]
         return [
-            z + exact.number(nudge(i), self.q) * s for i, (z, s) in enumerate(zip(found, size, strict=True))
+            z + exact.number(nudge(i), self.q) * s for i, (z, s) in enumerate(zip(scores, size, strict=True))
         ]
 
     def _risk(self, w: list[Any], b: Any, nudge: Any) -> Any:
@@ -143,7 +143,7 @@ class Problem:
 
     @cached_property
     def columns(self) -> int:
-        """How many scores a row has."""
+        """Number of scores per row."""
         if not hasattr(self.loss, "linear_map"):
             return 1
         y = np.asarray(self.y)
@@ -194,7 +194,7 @@ def _outputs(loss: Any, y: Any) -> int:
 
 
 def _table(rng: Any, n: int, p: int) -> tuple[Any, list[str]]:
-    """X with one or more kinds of trouble."""
+    """X with one or more kinds of numerical difficulty."""
     X, tags = rng.standard_normal((n, p)), []
     if rng.random() < 0.2:
         X = np.round(X * 2)
@@ -217,7 +217,7 @@ def _table(rng: Any, n: int, p: int) -> tuple[Any, list[str]]:
 
 
 def _labels(rng: Any, loss: Any, X: Any, tags: list[str]) -> tuple[Any, Any]:
-    """Labels that the loss takes, and queries or lengths."""
+    """Labels that suit the loss, and query ids or lengths."""
     n, task, name = len(X), getattr(loss, "task", ""), type(loss).__name__
     size = np.abs(X).max() or 1.0
     z = X @ rng.standard_normal(X.shape[1]) / size + rng.choice([0.0, 0.1, 1.0]) * rng.standard_normal(n)
@@ -256,7 +256,7 @@ def _labels(rng: Any, loss: Any, X: Any, tags: list[str]) -> tuple[Any, Any]:
 
 
 def _regularizer(rng: Any, p: int | None) -> Any:
-    """One of all kinds; without settings a feature, where w has entries that belong to none."""
+    """A random regularizer; without per-feature settings if some entries of w belong to no feature."""
     names = ["l2", "l1", "elastic", "entropy", "raw entropy", "qnorm", "quadratic", "box", "weights"]
     name = rng.choice(names, p=[0.4, 0.14, 0.08, 0.06, 0.06, 0.06, 0.06, 0.08, 0.06])
     if p is None and name in ("quadratic", "weights"):
@@ -276,7 +276,7 @@ def _regularizer(rng: Any, p: int | None) -> Any:
 
 
 def _stored(rng: Any, X: Any, tags: list[str]) -> Any:
-    """X in one of the forms that it may come in."""
+    """X in one of the supported storage formats."""
     form = str(rng.choice(["dense", "Fortran", "float32", "csr", "csc", "messy csr"]))
     tags.append(form)
     if form == "messy csr":
@@ -291,7 +291,7 @@ def _stored(rng: Any, X: Any, tags: list[str]) -> Any:
 
 
 def _messy(rng: Any, X: Any) -> Any:
-    """A CSR matrix with unsorted columns, entries in two parts, and zeros that are stored."""
+    """A CSR matrix with unsorted columns, duplicate entries that sum to X, and stored zeros."""
     data, columns, ends = [], [], [0]
     for row in X:
         entries = [(j, v) for j, v in enumerate(row) if v or rng.random() < 0.3]
@@ -308,7 +308,7 @@ def _messy(rng: Any, X: Any) -> Any:
 
 
 def _of_kernel(rng: Any, seed: int) -> Problem:
-    """Functions of a kernel of whole numbers, whose matrix is exact."""
+    """A kernel problem with an integer kernel matrix, which is exact in float64."""
     loss = (ONE_SCORE[:5] + ONE_SCORE[7:14])[rng.integers(12)]
     if isinstance(loss, rm.PowerHinge):
         loss = rm.Hinge()
@@ -316,5 +316,5 @@ def _of_kernel(rng: Any, seed: int) -> Problem:
     X = np.round(rng.standard_normal((n, int(rng.integers(1, 4)))) * rng.choice([1, 3, 30]))
     y, _ = _labels(rng, loss, X, tags := [kernel])
     intercept = bool(rng.random() < 0.3)
-    found = Problem(seed, loss, None, float(10 ** rng.uniform(-6, 2)), X, y, None, intercept, kernel=kernel)
-    return replace(found, tags=(*tags, *["intercept"] * intercept))
+    problem = Problem(seed, loss, None, float(10 ** rng.uniform(-6, 2)), X, y, None, intercept, kernel=kernel)
+    return replace(problem, tags=(*tags, *["intercept"] * intercept))

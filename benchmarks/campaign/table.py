@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """The counts as a table of Markdown.
 
     Examples
@@ -29,8 +29,8 @@ def table(found: dict[str, Any]) -> str:
     >>> print(table({"seed": 0, "counts": counts, "failures": []}).splitlines()[2])
     | random problems (seeds 0 to 1) | 2 |
     """
-    counts, failures = Counter(found["counts"]), Counter(one["kind"] for one in found["failures"])
-    first, losses = found["seed"], sum(name.startswith("loss ") for name in counts)
+    counts, failures = Counter(results["counts"]), Counter(one["kind"] for one in results["failures"])
+    first, losses = results["seed"], sum(name.startswith("loss ") for name in counts)
     rows = {
         f"random problems (seeds {first} to {first + counts['problems'] - 1})": counts["problems"],
         "kinds of losses in them": losses,
@@ -38,16 +38,16 @@ def table(found: dict[str, Any]) -> str:
         "refusals in one sentence (a solver that is not for the problem)": counts["refusals"],
         "exact minima, by enumeration in rational numbers": counts["exact minima"],
     }
-    rows |= {f"**{said}**": failures[kind] for kind, said in KINDS.items()}
+    rows |= {f"**{description}**": failures[kind] for kind, description in KINDS.items()}
     return "\n".join(
         ["| counted | number |", "| --- | --- |", *(f"| {k} | {v:,} |" for k, v in rows.items())]
     )
 
 
 def main() -> None:
-    text, found = PAGE.read_text(), json.loads(Path(sys.argv[1]).read_text())
+    text, results = PAGE.read_text(), json.loads(Path(sys.argv[1]).read_text())
     before, _, rest = text.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

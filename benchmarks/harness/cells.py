@@ -1,4 +1,4 @@
-"""One cell of the table: a data set, a task and a strength, and all contenders in interleaved rounds."""
+"""One cell of the table: a data set, a task and a lam, and all contenders in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.harness.peers import PEERS
 from benchmarks.harness.racers import Mine, Problem, Theirs
 
 SHORT, MIDDLE = 0.5, 2.0
-"""Who needs less than so many seconds a round has all rounds, or two of them; who needs more has one."""
+"""Seconds per round below which a contender runs in all rounds, or in two; slower ones run once."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who runs, and for how long."""
+    """The contenders and the time limits."""
 
     solvers: tuple[str, ...] = ("auto",)
     peers: tuple[str, ...] = tuple(PEERS)
@@ -26,12 +26,12 @@ class Plan:
 
 
 def contenders(problem, plan):
-    """Those that can do the problem, warmed up; and a word for each that cannot run."""
-    found, out = [], {}
+    """The applicable contenders, warmed up, and the reasons why others cannot run."""
+    racers_ready, out = [], {}
     for name in plan.solvers:
-        mine = Mine(name)
-        if mine.warm_up(problem):
-            found.append(mine)
+        contender = Mine(name)
+        if contender.warm_up(problem):
+            racers_ready.append(contender)
     for name in plan.peers:
         peer = PEERS[name]
         if not peer.takes(problem.task, problem.X, problem.lam):
@@ -41,20 +41,23 @@ def contenders(problem, plan):
             continue
         theirs = Theirs(peer)
         if theirs.warm_up(problem):
-            found.append(theirs)
+            racers_ready.append(theirs)
         else:
             out[name] = theirs.said
-    return found, out
+    return racers_ready, out
 
 
 def rounds_of(racer, best, most):
-    """How often a contender runs."""
+    """Number of rounds of a contender."""
     seconds = racer.seconds(best)
     return most if seconds < SHORT else min(most, 2) if seconds < MIDDLE else 1
 
 
 def race(racers, problem, known, most):
-    """Interleaved rounds: each once, then again those that are quick. Returns the least J that was seen."""
+    """Run interleaved rounds: all contenders once, then the fast ones again.
+
+    Returns the smallest known J, and the errors of peers.
+    """
     out = {}
     for at in range(most):
         for racer in list(racers):
@@ -62,7 +65,7 @@ def race(racers, problem, known, most):
                 continue
             try:
                 racer.race(problem, known)
-            except Exception as error:  # a peer that breaks down ends its own race, and no other
+            except Exception as error:  # an error of one peer must not end the others
                 if racer.kind == "ours":
                     raise
                 out[racer.name] = f"{type(error).__name__}: {error}"
@@ -72,12 +75,12 @@ def race(racers, problem, known, most):
 
 
 def size(X):
-    """The bytes of the data."""
+    """Bytes of X."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
 
 def cell(name, X, y, task, lam, plan):
-    """All that is known of one cell, as plain data."""
+    """All results of one cell, as plain data."""
     strength = task.strength(X, y, lam)
     problem = Problem(task, X, y, strength, plan.seconds, plan.threads)
     known = ours.reference(X, y, task, strength, plan.seconds, plan.threads)

@@ -1,6 +1,6 @@
-"""The sets: readers of a folder of svmlight files (benchmarks/RESULTS.md names them), and those made here.
+"""Data sets: readers of a folder of svmlight files (listed in benchmarks/RESULTS.md), and synthetic sets.
 
-A reader takes the folder and returns X and y; those that need no file ignore it.
+A reader takes the folder and returns X and y; synthetic sets ignore the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from riskmin.data import DataError, load, load_svmlight
 
 
 class Set(NamedTuple):
-    """A reader, and what its labels are: signs, numbers, counts or classes."""
+    """A reader, and the kind of its labels: signs, numbers, counts or classes."""
 
     read: Callable[[Any], tuple[Any, Any]]
     labels: str
@@ -34,13 +34,13 @@ def binary(name):
 
 
 def covtype(folder):
-    """Class 2 against the rest, each column by its largest number."""
+    """Class 2 against the rest, each column divided by its maximum."""
     X, y, *_ = load(folder / "covtype.svm.xz")
     return column_max_scale(X), np.where(y == 2, 1.0, -1.0)
 
 
 def rcv1_ccat(folder):
-    """Both parts together, 27 613 rows."""
+    """Training and test part together, 27 613 rows."""
     rows = (folder / "rcv1_topics.labels.txt").read_text().splitlines()
     ccat = [row.split()[1] for row in rows if not row.startswith("#")].index("CCAT")
     parts = [
@@ -52,17 +52,17 @@ def rcv1_ccat(folder):
 
 
 def to_fit(name):
-    """The rows of `sets` to fit to, without those to test on."""
+    """The training rows of a set of `benchmarks.sets`."""
 
     def read(folder):
-        found = sets.SETS[name](folder)
-        return found.X, found.y
+        split = sets.SETS[name](folder)
+        return split.X, split.y
 
     return read
 
 
 def dense(folder=None, n=100_000, p=100):
-    """Synthetic, standardized, the labels half noise: the shape on which coordinate ascent is weak."""
+    """Synthetic, standardized, with noisy labels: a shape for which coordinate ascent is slow."""
     rng = np.random.default_rng(0)
     X, w = rng.standard_normal((n, p)), rng.standard_normal(p)
     y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(n) > 0, 1.0, -1.0)
@@ -70,9 +70,9 @@ def dense(folder=None, n=100_000, p=100):
 
 
 def ill(folder=None, n=100_000, p=100):
-    """As `dense`, but the columns scaled over four decades and then rotated: every score depends on all.
+    """Like `dense`, but the columns are scaled over four decades and then rotated (ill-conditioned).
 
-    Rows have mean squared length p, as those of `dense` have.
+    The mean squared norm of the rows is p, as in `dense`.
     """
     rng = np.random.default_rng(0)
     Z, w = rng.standard_normal((n, p)), rng.standard_normal(p)
@@ -84,7 +84,7 @@ def ill(folder=None, n=100_000, p=100):
 
 # ---------------------------------------------------------------- numbers and counts
 def regression(name):
-    """Columns and labels of mean 0 and variance 1."""
+    """Columns and labels with mean 0 and variance 1."""
 
     def read(folder):
         X, y, *_ = load(folder / f"{name}.svm.xz")
@@ -105,7 +105,7 @@ def dense_numbers(folder=None, n=100_000, p=100):
 
 
 def noisy(folder=None, n=20_000, p=20):
-    """Noise that grows with a feature, so that quantiles are no shifts of each other; one column is ones."""
+    """Noise that grows with a feature, so that quantiles are not parallel; one column is constant 1."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.standard_normal((n, p - 1)), np.ones(n)])
     noise = rng.standard_normal(n) * (0.5 + np.abs(X[:, 0]))
@@ -113,7 +113,7 @@ def noisy(folder=None, n=20_000, p=20):
 
 
 def power_law(folder=None, n=20_000, p=50_000, a_row=88):
-    """About 83 numbers a row, the columns' sizes by a power law; 500 of them matter. Rows of length one."""
+    """About 83 entries per row, column counts by a power law, 500 relevant columns, rows of norm one."""
     rng = np.random.default_rng(0)
     columns = (p * rng.random((n, a_row)) ** 3).astype(np.int32)
     rows = np.repeat(np.arange(n, dtype=np.int32), a_row)
@@ -126,7 +126,7 @@ def power_law(folder=None, n=20_000, p=50_000, a_row=88):
 
 
 def counts(name):
-    """Each column by its largest number, and a column of ones."""
+    """Each column divided by its maximum, and a column of ones."""
 
     def read(folder):
         X, y, *_ = load(folder / f"{name}.svm.xz")
@@ -138,7 +138,7 @@ def counts(name):
 
 # ---------------------------------------------------------------- many classes
 def classes(name, scale=1.0):
-    """Dense rows, and classes that are numbered from 0."""
+    """Dense rows, and classes numbered from 0."""
 
     def read(folder):
         X, y, *_ = load(folder / f"{name}.svm.xz")
@@ -174,7 +174,7 @@ SETS = {
 
 
 def read(name, folder: Path | None):
-    """X and y as float64, or a word why not."""
+    """X and y as float64, or a message that explains why the set is skipped."""
     try:
         X, y = SETS[name].read(folder)
     except (DataError, FileNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""Description of the machine, for the results."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 
 
 def set_threads(many):
-    """So many for each library: of use only before NumPy is imported."""
+    """Set the number of threads of each library; has an effect only before NumPy is imported."""
     for name in THREADS:
         os.environ[name] = str(many)
 
 
 def processor():
-    """Its name, where the system tells it."""
+    """Name of the processor, if the system reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -44,14 +44,14 @@ def processor():
 
 
 def versions():
-    """Of the packages that are installed."""
-    found = {}
+    """Versions of the installed packages."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def machine(threads):

@@ -1,9 +1,10 @@
-"""How much memory a fit takes beyond its data: each in a process of its own.
+"""Memory of a fit beyond its data, measured in a separate process per solver.
 
     python -m benchmarks.harness.memory FILE TASK LAM SOLVER TOL STEPS SECONDS
 
-FILE holds X and y. The peak is that of the resident memory during the fit, less what was there before it: the
-interpreter, the packages, kernels compiled by a fit of some rows, and X as the solver holds it.
+FILE holds X and y. The result is the peak of resident memory during the fit minus the resident memory before
+it, which includes the interpreter, the packages, kernels compiled by a small fit, and X in the solver's
+format.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ def save(X, y, file):
 
 
 def load(file):
-    with np.load(file) as held:
-        if "X" in held:
-            return held["X"], held["y"]
-        parts = (held["data"], held["indices"], held["indptr"])
-        return sp.csr_array(parts, shape=tuple(held["shape"])), held["y"]
+    with np.load(file) as arrays:
+        if "X" in arrays:
+            return arrays["X"], arrays["y"]
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        return sp.csr_array(parts, shape=tuple(arrays["shape"])), arrays["y"]
 
 
 def resident(which):
-    """VmRSS or VmHWM in bytes; where the system has no such file, the peak of the process for both."""
+    """VmRSS or VmHWM in bytes; without /proc, the peak of the process for both."""
     if STATUS.exists():
         return 1024 * int(re.search(rf"{which}:\s*(\d+)", STATUS.read_text()).group(1))
     unit = 1 if sys.platform == "darwin" else 1024
@@ -46,13 +47,13 @@ def resident(which):
 
 
 def forget_peak():
-    """Let the peak start from here, where the system can."""
+    """Reset the peak to the present memory, if the system supports it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(X, y, task, lam, name, rung, seconds):
-    """Bytes before the fit, and the most that were added."""
+    """Bytes before the fit, and the peak of the bytes added by it."""
     from benchmarks.harness.peers import PEERS
     from benchmarks.harness.racers import LEVELS, Mine, Problem, Theirs
 
@@ -72,12 +73,12 @@ def measure(X, y, task, lam, name, rung, seconds):
 
 
 def add(cell, X, y, seconds):
-    """Measure each solver of a cell that got anywhere."""
+    """Measure each solver of a cell that reached some level."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "data.npz"
         save(X, y, file)
-        for name, told in cell["solvers"].items():
-            rung = min(told["rungs"], key=lambda one: one["J"]) if told["kind"] == "peer" else {}
+        for name, result in cell["solvers"].items():
+            rung = min(result["rungs"], key=lambda one: one["J"]) if result["kind"] == "peer" else {}
             at = [
                 cell["task"],
                 repr(cell["strength"]),
@@ -88,7 +89,7 @@ def add(cell, X, y, seconds):
             command = [sys.executable, "-m", "benchmarks.harness.memory", str(file), *at, str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                told["memory"] = json.loads(done.stdout.splitlines()[-1])
+                result["memory"] = json.loads(done.stdout.splitlines()[-1])
 
 
 def main():

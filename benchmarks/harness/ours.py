@@ -1,4 +1,4 @@
-"""Our solvers: each is run once to the tightest level, and all times are read off its trace."""
+"""Solvers of riskmin: each runs once to the tightest level, and all times are read from its trace."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import riskmin as rm
 from riskmin.core import UnsupportedProblem
 
 FIRST = ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent")
-"""Those that come near the optimum in time, where they can be used."""
+"""Solvers that approach the optimum quickly, where applicable."""
 
 
 def solvers():
-    """All names, the quick ones first."""
+    """All names, fast solvers first."""
     quick = [name for name in FIRST if name in rm.SOLVERS]
     return [*quick, *(name for name in rm.SOLVERS if name not in FIRST)]
 
 
 class Clock:
-    """CPU and wall seconds since it was made."""
+    """CPU and wall seconds since construction."""
 
     def __init__(self):
         self.cpu, self.wall = time.process_time(), time.perf_counter()
@@ -31,29 +31,29 @@ class Clock:
 
 @dataclass
 class Run:
-    """A run of ours: after each step the CPU and wall seconds, J, the gap that is proved, and the calls."""
+    """A run of riskmin: CPU and wall seconds, J, certified gap and calls after each step."""
 
     result: Any
     points: list[tuple[float, float, float, float, int]] = field(repr=False)
     setup: float
-    """Wall seconds of `linear_risk`; they are in the points too."""
+    """Wall seconds of `linear_risk`, which the points include."""
     settle: tuple[float, float]
-    """CPU and wall seconds of the value that a run computes from scratch before it ends."""
+    """CPU and wall seconds of the final reevaluation of J."""
 
     def certified(self, level):
-        """CPU and wall seconds that a run of this tolerance takes, or None."""
+        """CPU and wall seconds of a run with this tolerance, or None."""
         at = next((point for point in self.points if point[3] <= level * point[2]), None)
-        if at is None or at is self.points[-1]:  # the last step has settled already
+        if at is None or at is self.points[-1]:  # the last point includes the reevaluation
             return at and at[:2]
         return at[0] + self.settle[0], at[1] + self.settle[1]
 
     def reached(self, level, best):
-        """CPU and wall seconds until J is within the level of the best."""
+        """CPU and wall seconds until J is within the level of the best J."""
         return next((point[:2] for point in self.points if point[2] <= best * (1 + level)), None)
 
 
 def budget(took, threads):
-    """Of CPU and wall seconds those that are limited: on a busy machine, wall seconds are others' too."""
+    """The limited one of CPU and wall seconds: wall time also measures other processes of a busy machine."""
     return took[0] if threads == 1 else took[1]
 
 
@@ -62,9 +62,9 @@ def executor(threads):
 
 
 def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
-    """Minimize from zero; None where the solver is not for this problem.
+    """Minimize from zero; None if the solver does not apply to this problem.
 
-    The clock starts before the risk is made of X and y, and a point is taken after each step.
+    The clock starts before the risk is built from X and y, and a point is recorded after each step.
     """
     start, points = Clock(), []
     risk = rm.linear_risk(X, y, task.loss, executor=executor(threads))
@@ -78,16 +78,16 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     limits = {"tol": tol, "max_iter": max_iter}
     obj = rm.Objective(risk, task.reg, lam)
     try:
-        found = rm.minimize(obj, solver, callback=note, **limits)
+        result = rm.minimize(obj, solver, callback=note, **limits)
     except UnsupportedProblem:
         return None
     last = Clock()
-    obj(found.w)
-    return Run(found, points, setup, last.read())
+    obj(result.w)
+    return Run(result, points, setup, last.read())
 
 
 def warm_up(X, y, task, lam, solver, threads=1):
-    """Compile or load the kernels, on some of the rows and on all; False where the solver is not for this."""
+    """Compile or load the kernels, on some rows and on all; False if the solver does not apply."""
     some = slice(None, None, max(1, len(y) // 2000))
     for rows, steps in ((some, 30), (slice(None), 2)):
         part = (X, y) if rows == slice(None) else (X[rows], y[rows])
@@ -100,7 +100,7 @@ def warm_up(X, y, task, lam, solver, threads=1):
 
 @dataclass(frozen=True)
 class Known:
-    """The least J known, and a lower bound of min J that is proved."""
+    """The smallest known J, and a proved lower bound of min J."""
 
     best: float
     lower: float
@@ -108,16 +108,16 @@ class Known:
 
 
 def reference(X, y, task, lam, seconds, threads=1):
-    """Runs that are not timed, to 1e-9; of further solvers where the first does not come near that."""
+    """Untimed runs to a gap of 1e-9, with further solvers if the first does not come close."""
     best, lower, said = float("inf"), 0.0, ""
     for name in (name for name in solvers() if name in FIRST):
-        found = run(X, y, task, lam, name, 1e-9, seconds, threads)
-        if found is None:
+        trial = run(X, y, task, lam, name, 1e-9, seconds, threads)
+        if trial is None:
             continue
-        J = task.objective(X, y, lam, found.result.w)
+        J = task.objective(X, y, lam, trial.result.w)
         if best > J:
-            best, said = J, found.result.solver
-        lower = max(lower, found.result.lower)
+            best, said = J, trial.result.solver
+        lower = max(lower, trial.result.lower)
         if best - lower <= 1e-7 * best:
             break
     return Known(best, lower, said)

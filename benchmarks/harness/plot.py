@@ -1,4 +1,4 @@
-"""Curves: how far J is above the best against time, and of ours also the gap that is proved."""
+"""Curves: suboptimality of J against time, and for riskmin also the certified gap."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from itertools import cycle
 from benchmarks.harness.racers import LEVELS
 
 
-def curve(told, at):
-    """Times, suboptimalities and, of ours, gaps. A peer's rungs by their time, each no worse than before."""
-    if told["kind"] == "ours":
-        return tuple(zip(*[(point[at], point[2], point[3]) for point in told["points"]], strict=True))
+def curve(result, at):
+    """Times, suboptimalities and, for riskmin, gaps. A peer's settings are sorted by time, best so far."""
+    if result["kind"] == "ours":
+        return tuple(zip(*[(point[at], point[2], point[3]) for point in result["points"]], strict=True))
     best, points = float("inf"), []
-    for rung in sorted(told["rungs"], key=lambda rung: rung["cpu" if at == 0 else "wall"]):
+    for rung in sorted(result["rungs"], key=lambda rung: rung["cpu" if at == 0 else "wall"]):
         best = min(best, rung["suboptimality"])
         points.append((rung["cpu" if at == 0 else "wall"], best))
     return (*zip(*points, strict=True), None) if points else ((), (), None)
 
 
 def draw(cells, path, clock="cpu"):
-    """A panel a cell."""
+    """Draw one panel per cell."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -39,12 +39,12 @@ def draw(cells, path, clock="cpu"):
 
 def _panel(panel, cell, at, clock):
     colors = cycle(f"C{k}" for k in range(10))
-    for name, told in cell["solvers"].items():
-        times, off, gaps = curve(told, at)
+    for name, result in cell["solvers"].items():
+        times, off, gaps = curve(result, at)
         color, floor = next(colors), LEVELS[-1] / 10
         off = [max(value, floor) for value in off]
-        own = told["kind"] == "ours"
-        panel.loglog(times, off, color=color, marker="" if own else ".", lw=2 if own else 1, label=name)
+        ours = result["kind"] == "ours"
+        panel.loglog(times, off, color=color, marker="" if ours else ".", lw=2 if ours else 1, label=name)
         if gaps is not None:
             shown = [max(value, floor) for value in gaps]
             panel.loglog(times, shown, color=color, ls="--", lw=2, label=f"{name}: gap proved")

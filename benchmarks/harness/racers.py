@@ -1,4 +1,4 @@
-"""The two kinds of contenders: ours, of which one run tells all times, and peers, which climb a ladder."""
+"""The two kinds of contenders: riskmin, with one run for all levels, and peers, with a ladder of settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.harness.peers import Peer, Rung
 from benchmarks.harness.tasks import Task
 
 UNFINISHED = re.compile("converge|maximum number of iterations|max_iter", re.IGNORECASE)
-"""What peers say when their iteration limit ends a fit."""
+"""Warnings of peers whose iteration limit ended a fit."""
 LEVELS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """X, y, a task and a strength, with the limits of time and threads."""
+    """X, y, a task and a lam, with the limits of time and threads."""
 
     task: Task
     X: Any
@@ -37,20 +37,20 @@ class Problem:
 
 
 def key(level):
-    """A level as the results name it."""
+    """The key of a level in the results."""
     return f"{level:.0e}"
 
 
-def least(found):
-    """Of pairs of CPU and wall seconds, the least of each; None where one is missing."""
-    if not found or any(pair is None for pair in found):
+def least(pairs):
+    """Minimum CPU and minimum wall seconds of the pairs; None if one of them is missing."""
+    if not pairs or any(pair is None for pair in pairs):
         return None
-    return {"cpu": min(pair[0] for pair in found), "wall": min(pair[1] for pair in found)}
+    return {"cpu": min(pair[0] for pair in pairs), "wall": min(pair[1] for pair in pairs)}
 
 
 @dataclass
 class Mine:
-    """A solver of ours."""
+    """A solver of riskmin."""
 
     name: str
     runs: list[ours.Run] = field(default_factory=list)
@@ -93,14 +93,14 @@ class Mine:
 
 
 def thinned(points, most=300):
-    """At most so many, the last one kept."""
+    """At most `most` points, including the last."""
     step = -(-len(points) // most)
     return points[::-1][::step][::-1]
 
 
 @dataclass
 class Climb:
-    """What a peer did at one rung: CPU and wall seconds of its rounds, J, and whether its limit ended it."""
+    """A peer's fits with one setting: CPU and wall seconds, J, and whether the iteration limit ended it."""
 
     rung: Rung
     J: float
@@ -113,7 +113,7 @@ class Climb:
 
 @dataclass
 class Theirs:
-    """A peer: its ladder is climbed once, and the rungs that proved useful once more in later rounds."""
+    """A peer: all settings are run in the first round, and only the useful ones in later rounds."""
 
     peer: Peer
     climbs: list[Climb] = field(default_factory=list)
@@ -126,23 +126,23 @@ class Theirs:
         return self.peer.name
 
     def warm_up(self, problem):
-        """Hold X as the peer likes it, and call it once on some of the rows; False where that fails."""
+        """Convert X to the peer's format, and fit once to some of the rows; False if that fails."""
         rows = np.random.default_rng(0).permutation(len(problem.y))[:500]
         rows = np.unique(np.concatenate([rows, *first_of_each(problem.task, problem.y)]))
         try:
             X, y = self.peer.hold(problem.X[rows], problem.y[rows])
             self._fit(X, y, problem, self.peer.ladder[0])
             self.held = self.peer.hold(problem.X, problem.y)
-        except Exception as error:  # whatever goes wrong in a peer is not ours: say it, and go on
+        except Exception as error:  # errors of a peer are reported and skipped
             self.said = f"{type(error).__name__}: {error}"
             return False
         return True
 
     def _fit(self, X, y, problem, rung):
-        with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
-            warnings.simplefilter("always")  # that a peer did not converge is what is measured
+        with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
+            warnings.simplefilter("always")  # convergence warnings are part of the measurement
             w = self.peer.fit(X, y, problem.task, problem.lam, rung)
-        return w, any(UNFINISHED.search(str(word.message)) for word in said)
+        return w, any(UNFINISHED.search(str(word.message)) for word in caught)
 
     def climb(self, problem, rung):
         clock = ours.Clock()
@@ -151,10 +151,10 @@ class Theirs:
         return Climb(rung, problem.J(w), [took], limited)
 
     def idle(self, rung):
-        """Whether a fit that its iteration limit ended says that a rung would bring nothing new.
+        """Whether an earlier fit that its iteration limit ended shows that this setting brings nothing new.
 
-        A smaller tolerance with the same limit does not, unless the peer shrinks by it: then one that is
-        much smaller may. A higher limit is for the tolerances that were not met.
+        A smaller tolerance with the same limit gives the same fit, unless the tolerance controls shrinking:
+        then a much smaller one may differ. A higher limit is useful for tolerances that were not met.
         """
         limited = [climb.rung for climb in self.climbs if climb.limited]
         if not limited:
@@ -164,7 +164,7 @@ class Theirs:
         return rung.tol > max(one.tol for one in limited if one.steps == limited[-1].steps)
 
     def endless(self, rung, problem):
-        """Whether a rung will take more than three times all that a peer has: as longer as its limit is."""
+        """Whether a setting is predicted, in proportion to its limit, to take three times the time limit."""
         last = self.climbs[-1] if self.climbs else None
         if last is None or not (last.limited and last.rung.steps):
             return False
@@ -186,14 +186,14 @@ class Theirs:
                 break
 
     def useful(self, best):
-        """The rungs that are the first to reach some level, by CPU seconds."""
-        found = {}
+        """The settings that reach some level first, by CPU seconds."""
+        fastest = {}
         for level in LEVELS:
             good = [climb for climb in self.climbs if climb.within(level, best)]
             if good:
                 first = min(good, key=lambda climb: min(climb.took)[0])
-                found[first.rung] = first
-        return list(found.values())
+                fastest[first.rung] = first
+        return list(fastest.values())
 
     def seconds(self, best):
         return sum(climb.took[0][0] for climb in self.useful(best)) if self.useful(best) else np.inf
@@ -222,7 +222,7 @@ class Theirs:
 
 
 def first_of_each(task, y):
-    """The first row of each class, where there are classes."""
+    """The index of the first row of each class, if the labels are classes."""
     if task.labels not in ("signs", "classes"):
         return [np.array([], dtype=int)]
     return [np.flatnonzero(y == label)[:2] for label in np.unique(y)]

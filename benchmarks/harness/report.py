@@ -6,7 +6,7 @@ from benchmarks.harness.racers import LEVELS, key
 
 SHOWN = ("1e-03", "1e-06")
 UNKNOWN = 1e-6
-"""A gap of the best J known that is worth a word."""
+"""Relative gap of the best known J above which a note is printed."""
 HEAD = "| data | task | lam | solver | {} | best | how |"
 
 
@@ -15,8 +15,8 @@ def seconds(value):
     return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def at(found, clock):
-    return None if found is None else found[clock]
+def at(times, clock):
+    return None if times is None else times[clock]
 
 
 def small(value):
@@ -30,31 +30,32 @@ def head():
 
 
 def lines(cell, clock):
-    """A line for each solver: the times to all levels; of ours, one for what is proved and one for J."""
+    """One line per solver with the times to all levels; two for riskmin: proved, and reached by J."""
     where = f"| {cell['data']} | {cell['task']} | {cell['lam']:g} |"
-    for name, told in cell["solvers"].items():
-        if told["kind"] == "ours":
-            times, gap = _times(told["certified"], clock), small(told["gap"])
-            yield f"{where} {name}, proved | {times} | {gap} | {told['steps']} steps, {told['calls']} calls |"
-            times, who = _times(told["reached"], clock), told["said"].split("(")[0]
-            yield f"{where} {name} | {times} | {small(told['suboptimality'])} | {who}, {told['status']} |"
+    for name, result in cell["solvers"].items():
+        if result["kind"] == "ours":
+            times, gap = _times(result["certified"], clock), small(result["gap"])
+            work = f"{result['steps']} steps, {result['calls']} calls"
+            yield f"{where} {name}, proved | {times} | {gap} | {work} |"
+            times, who = _times(result["reached"], clock), result["said"].split("(")[0]
+            yield f"{where} {name} | {times} | {small(result['suboptimality'])} | {who}, {result['status']} |"
         else:
-            best = min(told["rungs"], key=lambda rung: rung["J"])
-            times = _times(told["reached"], clock)
-            said = f"tol {best['tol']:g}" + (f", {best['steps']}" if best["steps"] else "")
-            yield f"{where} {name} | {times} | {small(told['suboptimality'])} | {said} |"
+            best = min(result["rungs"], key=lambda rung: rung["J"])
+            times = _times(result["reached"], clock)
+            settings = f"tol {best['tol']:g}" + (f", {best['steps']}" if best["steps"] else "")
+            yield f"{where} {name} | {times} | {small(result['suboptimality'])} | {settings} |"
     for name, why in cell["left_out"].items():
         yield f"{where} {name} | left out: {why.splitlines()[0]} |"
 
 
-def _times(found, clock):
-    return " | ".join(seconds(at(found[key(level)], clock)) for level in LEVELS)
+def _times(times, clock):
+    return " | ".join(seconds(at(times[key(level)], clock)) for level in LEVELS)
 
 
-# ---------------------------------------------------------------- a line a cell
-def mine(cell):
-    """The run of ours that counts: that of the default, or else the first to prove the most."""
-    names = [name for name, told in cell["solvers"].items() if told["kind"] == "ours"]
+# ---------------------------------------------------------------- one line per cell
+def our_run(cell):
+    """The run of riskmin to compare: that of the default, else the first that proves the tightest level."""
+    names = [name for name, result in cell["solvers"].items() if result["kind"] == "ours"]
     if not names or "auto" in names:
         return "auto" if names else None
     return min(names, key=lambda name: _order(cell["solvers"][name]["certified"]))
@@ -65,49 +66,59 @@ def _order(certified):
 
 
 def best_peer(cell, level, clock):
-    """Who is the first to reach the level, and its time; or who came closest, and how close."""
-    peers = {name: told for name, told in cell["solvers"].items() if told["kind"] == "peer" and told["rungs"]}
+    """The first peer to reach the level, and its time; else the closest peer and its suboptimality."""
+    peers = {
+        name: result
+        for name, result in cell["solvers"].items()
+        if result["kind"] == "peer" and result["rungs"]
+    }
     if not peers:
         return None, None
-    there = [(told["reached"][level][clock], name) for name, told in peers.items() if told["reached"][level]]
-    if there:
-        return min(there)[::-1]
+    arrived = [
+        (result["reached"][level][clock], name) for name, result in peers.items() if result["reached"][level]
+    ]
+    if arrived:
+        return min(arrived)[::-1]
     return min(peers, key=lambda name: peers[name]["suboptimality"]), None
 
 
 def compact_line(cell, clock):
-    """Ours certified, the best peer at each level, and how many times faster ours is."""
-    name = mine(cell)
+    """Certified times of riskmin, the best peer per level, and the ratio of times."""
+    name = our_run(cell)
     parts = [cell["data"] + ("\\*" if cell["known"] > UNKNOWN else ""), cell["task"], f"{cell['lam']:g}"]
     certified = cell["solvers"][name]["certified"] if name else dict.fromkeys(SHOWN)
-    own = {level: at(certified[level], clock) for level in SHOWN}
-    parts.append(" / ".join(seconds(own[level]) for level in SHOWN))
+    times_of_ours = {level: at(certified[level], clock) for level in SHOWN}
+    parts.append(" / ".join(seconds(times_of_ours[level]) for level in SHOWN))
     for level in SHOWN:
         peer, took = best_peer(cell, level, clock)
         if peer is None:
             parts += ["-", ""]
             continue
-        told = cell["solvers"][peer]
+        result = cell["solvers"][peer]
         if took is None:
-            parts.append(f"{peer} - ({small(told['suboptimality'])})")
+            parts.append(f"{peer} - ({small(result['suboptimality'])})")
             most = max(
                 other["longest"][clock] for other in cell["solvers"].values() if other["kind"] == "peer"
             )
-            parts.append(f"> {most / own[level]:.2g}" if own[level] and most > own[level] else "")
+            parts.append(
+                f"> {most / times_of_ours[level]:.2g}"
+                if times_of_ours[level] and most > times_of_ours[level]
+                else ""
+            )
         else:
             parts.append(f"{peer} {seconds(took)}")
-            parts.append(f"{took / own[level]:.2g}" if own[level] else "")
+            parts.append(f"{took / times_of_ours[level]:.2g}" if times_of_ours[level] else "")
     return "| " + " | ".join(parts) + " |"
 
 
 def notes(cells):
-    """A word where min J is not known well enough to tell the last levels apart."""
+    """A note if min J is not known well enough to distinguish the tightest levels."""
     known = [cell["known"] for cell in cells if cell["known"] > UNKNOWN]
     return [f"\n\\* min J is known to {small(min(known))} to {small(max(known))} only"] if known else []
 
 
 def compact(cells, clock="cpu"):
-    """The table of many cells."""
+    """The compact table of many cells."""
     return "\n".join(
         [
             "| data | task | lam | ours, proved 1e-3 / 1e-6 | peer to 1e-3 | ratio | peer to 1e-6 | ratio |",
@@ -119,9 +130,9 @@ def compact(cells, clock="cpu"):
 
 
 def memory_lines(cell):
-    for name, told in cell["solvers"].items():
-        if "memory" in told:
-            more = told["memory"]["more"]
+    for name, result in cell["solvers"].items():
+        if "memory" in result:
+            more = result["memory"]["more"]
             yield (
                 f"| {cell['data']} | {cell['task']} | {cell['lam']:g} | {name} | {more / 2**20:.1f} MiB "
                 f"| {more / cell['bytes']:.2f} |"

@@ -1,4 +1,4 @@
-"""Many cells: what was asked for, in what order, and where it goes."""
+"""Run the chosen cells in order, print them and save the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.harness.tasks import TASKS
 
 
 def chosen(names, known, what):
-    """The names that were asked for; all of them, or none, by a word."""
+    """The requested names; the words `all` and `none` are allowed."""
     if names == ("none",):
         return ()
     if "all" in names:
@@ -27,12 +27,12 @@ def chosen(names, known, what):
 
 
 def sets_of(task, names):
-    """The sets that go with a task; all, or those asked for."""
+    """The data sets that suit a task: all, or the requested ones."""
     return [name for name in chosen(tuple(names), data.SETS, "set") if data.SETS[name].labels == task.labels]
 
 
 def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, threads, clock, memory, file):
-    """All cells; after each of them the file is written anew, so that nothing is lost."""
+    """Run all cells; the file is rewritten after each of them, so that nothing is lost."""
     plan = Plan(
         chosen(tuple(solvers), ours.solvers(), "solver of ours"),
         chosen(tuple(peers), PEERS, "peer"),
@@ -40,42 +40,42 @@ def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, thre
         rounds,
         threads,
     )
-    found = {
+    results = {
         "machine": machine(threads),
         "versions": versions(),
         "clock": clock,
         "seconds": seconds,
         "cells": [],
     }
-    click.echo(f"{found['machine']['processor']}, {threads} thread(s), {clock} seconds\n\n{report.head()}")
+    click.echo(f"{results['machine']['processor']}, {threads} thread(s), {clock} seconds\n\n{report.head()}")
     by_name = [TASKS[name] for name in chosen(tuple(tasks), TASKS, "task")]
     for name in dict.fromkeys(name for task in by_name for name in sets_of(task, names)):
-        held = data.read(name, folder)
-        if isinstance(held, str):
-            click.echo(held, err=True)
+        loaded = data.read(name, folder)
+        if isinstance(loaded, str):
+            click.echo(loaded, err=True)
             continue
         for task in (task for task in by_name if name in sets_of(task, names)):
             for lam in lams or task.lams:
-                one(found, (name, *held, task, lam, plan), memory)
+                one(results, (name, *loaded, task, lam, plan), memory)
                 if file:
-                    file.write_text(json.dumps(finite(found), indent=1))
-    click.echo("\n" + report.compact(found["cells"], clock))
-    return found
+                    file.write_text(json.dumps(finite(results), indent=1))
+    click.echo("\n" + report.compact(results["cells"], clock))
+    return results
 
 
-def one(found, at, with_memory):
-    """One cell, printed as soon as it is there."""
-    told = cell(*at)
+def one(results, at, with_memory):
+    """Run one cell and print it immediately."""
+    result = cell(*at)
     _, X, y, _, _, plan = at
     if with_memory:
-        memory.add(told, X, y, plan.seconds)
-    found["cells"].append(told)
-    for line in [*report.lines(told, found["clock"]), *report.memory_lines(told)]:
+        memory.add(result, X, y, plan.seconds)
+    results["cells"].append(result)
+    for line in [*report.lines(result, results["clock"]), *report.memory_lines(result)]:
         click.echo(line)
 
 
 def finite(value):
-    """Plain JSON knows no infinity."""
+    """Replace infinities, which JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

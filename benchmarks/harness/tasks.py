@@ -1,7 +1,7 @@
-r"""What is minimized: :math:`J(w) = R(w) + \lambda\,\Omega(w)`, without an intercept.
+r"""The objectives :math:`J(w) = R(w) + \lambda\,\Omega(w)`, without an intercept.
 
-J is written here once more, in NumPy and float64 and without a line of riskmin: by this function every solver
-is judged, ours too. The tests hold it against `riskmin.Objective`.
+J is implemented independently of riskmin, in NumPy and float64: this function evaluates the results of all
+solvers, including those of riskmin. The tests compare it with `riskmin.Objective`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import riskmin as rm
 
 QUANTILE, EPSILON, DELTA = 0.9, 0.1, 1.0
-"""The settings of the losses that have one."""
+"""Parameters of the losses that have one."""
 
 
 # ---------------------------------------------------------------- R of the scores, in plain NumPy
@@ -53,22 +53,22 @@ def huber(z, y):
 
 
 def poisson(z, y):
-    """With the constants that make the least possible loss of a row zero."""
+    """Poisson deviance / 2: the constants make the minimum of each row zero."""
     with np.errstate(over="ignore"):
         return np.mean(np.exp(z) - y * z + y * np.log(np.where(y > 0, y, 1.0)) - y)
 
 
 def roc_area(z, y):
-    """The hinge of all pairs: of each positive score a, those b of the others that are above a - 1."""
+    """Mean hinge over pairs: for each positive score a, the negative scores b > a - 1."""
     above, below = z[y > 0], np.sort(z[y < 0])
     at = np.searchsorted(below, above - 1, side="right")
-    tails = np.concatenate([np.cumsum(below[::-1])[::-1], [0.0]])  # the sums of the largest
+    tails = np.concatenate([np.cumsum(below[::-1])[::-1], [0.0]])  # sums of the largest scores
     total = tails[at] + (len(below) - at) * (1 - above)
     return total.sum() / (len(above) * len(below))
 
 
 def prbep(z, y):
-    """The worst labelling with k misses and k alarms: the lowest positive and the highest negative scores."""
+    """Maximum over k false negatives and k false positives: lowest positive, highest negative scores."""
     above, below = np.sort(z[y > 0]), np.sort(z[y < 0])[::-1]
     many = min(len(above), len(below))
     lost = np.concatenate([[0.0], np.cumsum(below[:many] - above[:many])])
@@ -77,14 +77,14 @@ def prbep(z, y):
 
 def softmax(z, y):
     top = z.max(axis=1)
-    own = z[np.arange(len(z)), y.astype(int)]
-    return np.mean(np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own)
+    z_true = z[np.arange(len(z)), y.astype(int)]
+    return np.mean(np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - z_true)
 
 
 def multiclass_hinge(z, y):
-    own = np.arange(len(z)), y.astype(int)
-    margins = 1.0 + z - z[own][:, None]
-    margins[own] = 0.0
+    true_class = np.arange(len(z)), y.astype(int)
+    margins = 1.0 + z - z[true_class][:, None]
+    margins[true_class] = 0.0
     return np.mean(margins.max(axis=1))
 
 
@@ -99,28 +99,28 @@ class Task:
     mean: Callable[[Any, Any], float]
     """R(scores, y): the reference."""
     labels: str
-    """Which sets go with it: signs, numbers, counts or classes."""
+    """Kind of labels: signs, numbers, counts or classes."""
     slope: Callable[[Any], Any] | None = None
-    """For L1: n times the slope of R in the scores at zero."""
+    """For L1: n times the gradient of R in the scores at zero."""
     lams: tuple[float, ...] = (1e-2, 1e-4, 1e-6)
 
     @property
     def reg(self) -> Any:
-        """Ours: L1 where the slope at zero is given, else L2."""
+        """Regularizer of riskmin: L1 if the slope at zero is given, else L2."""
         return rm.L2() if self.slope is None else rm.L1()
 
     def strength(self, X, y, lam):
-        """Lam itself, or for L1 that fraction of the least lam for which w = 0."""
+        """The given lam, or for L1 lam times lam_max, the smallest value for which w = 0 is optimal."""
         if self.slope is None:
             return lam
         return lam * float(np.abs(X.T @ self.slope(y)).max()) / len(y)
 
     def columns(self, y):
-        """How many scores a row has."""
+        """Number of scores per row."""
         return int(y.max()) + 1 if self.labels == "classes" else 1
 
     def objective(self, X, y, lam, w):
-        """J(w): what all solvers are judged by."""
+        """J(w), by which all solvers are compared."""
         w = np.asarray(w, dtype=np.float64)
         many = self.columns(y)
         z = np.asarray(X @ (w.ravel() if many == 1 else w.reshape(X.shape[1], many)))

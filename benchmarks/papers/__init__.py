@@ -1,1 +1,1 @@
-"""Tables of the papers whose methods riskmin holds, computed anew."""
+"""Reproductions of tables of the papers whose methods riskmin implements."""

@@ -4,19 +4,20 @@
         [--only a9a w8a] [--losses prbep roc_area] [--lams 1e-2 1e-4 1e-6] [--seconds 8] [--json FILE]
         [--also smoothing semismooth_newton bundle]
 
-How long it takes to come within 1 % of min J, for PRBEP and ROC area: CPU seconds of one thread, and in
-parentheses calls of the oracle (values with gradients).
+Time to come within 1 % of min J, for PRBEP and ROC area: CPU seconds of one thread, and in parentheses the
+number of oracle calls (values with gradients).
 
-- BMRM: `Bmrm()`, a cut a step;
-- SMS: L-BFGS on the smoothed J with the paper's mu = 10 eps / D, eps = 0.001, which stays as it is;
-- AGM: `AcceleratedGradient` in the place of L-BFGS, for one lam;
-- ours: `minimize` with its defaults; and when it has *proved* 1 %, which the others do not;
-- what --also names, for those who decide what the default is: until J is there, without the proof.
+- BMRM: `Bmrm()`, one cut per step;
+- SMS: L-BFGS on the smoothed J with the paper's fixed mu = 10 eps / D, eps = 0.001;
+- AGM: `AcceleratedGradient` instead of L-BFGS, for one lam;
+- ours: `minimize` with its defaults; also the time until 1 % is *proved*, which the others do not do;
+- solvers named by --also, to compare candidates for the default: until J is reached, without the proof.
 
-min J is the best value of any run; "known to" is how far it is above the best lower bound; where that is more
-than 1 %, who arrives first is not known either, and the cell is left out of the sums at the end. Ours runs on
-to a proved 1e-4 for that, within the same limit. A - is not reached within it, with how far above min J it
-ended. The test score is that of ours, in %. With --json, cells that are in the file are not run again.
+min J is the best value of any run; "known to" is its distance from the best lower bound. If that is more than
+1 %, the order of arrival is unknown, and the cell is left out of the final summary. Therefore riskmin
+continues to a proved 1e-4, within the same time limit. A dash means not reached within the limit, followed by
+the final distance from min J. The test score is that of riskmin, in %. With --json, cells in the file are not
+run again.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ LOSSES = ("prbep", "roc_area")
 LAMS = (1e-2, 1e-4, 1e-6)
 AGM_LAM = 1e-4
 SHORT = 0.3
-"""Runs that take less are made three times, and the fastest counts."""
-PAPER = {  # test scores for the three lams, where the data are of the same source
+"""Runs shorter than this many seconds are repeated three times, and the fastest counts."""
+PAPER = {  # test scores for the three lams, for data from the same source
     ("w8a", "prbep"): (67.64, 76.64, 79.56),
     ("w8a", "roc_area"): (97.88, 98.86, 98.99),
     ("rcv1 CCAT", "prbep"): (89.94, 94.11, 94.44),
@@ -49,20 +50,20 @@ PAPER = {  # test scores for the three lams, where the data are of the same sour
 
 
 def solvers(loss, lam, also=()):
-    """What makes each solver, by its name in the table; ours first."""
+    """Factories of the solvers by their names in the table, the default solver first."""
     mu = paper_mu(loss)
-    found = {
+    factories = {
         "ours": lambda watch: None,
         "BMRM": lambda watch: rm.Bmrm(),
         "SMS": lambda watch: Sms(mu, watch=watch),
     }
     if lam == AGM_LAM and hasattr(rm, "AcceleratedGradient"):
-        found["AGM"] = lambda watch: Sms(mu, rm.AcceleratedGradient(), watch)
-    return found | {name: lambda watch, name=name: rm.get_solver(name) for name in also}
+        factories["AGM"] = lambda watch: Sms(mu, rm.AcceleratedGradient(), watch)
+    return factories | {name: lambda watch, name=name: rm.get_solver(name) for name in also}
 
 
 def timed(obj, make, seconds, goal, tol=0.0):
-    """The fastest of three runs, or one if that is long."""
+    """The fastest of three runs, or a single run if it is long."""
     runs = [run(obj, make, seconds, goal, tol)]
     while len(runs) < 3 and runs[-1].rows[-1].seconds < SHORT:
         runs.append(run(obj, make, seconds, goal, tol))
@@ -70,7 +71,7 @@ def timed(obj, make, seconds, goal, tol=0.0):
 
 
 def score(loss, w, data):
-    """In %, on the test part."""
+    """The score on the test part, in %."""
     z = data.T @ w
     if loss == "roc_area":
         return 100 * float(roc_auc_score(data.t > 0, z))
@@ -82,13 +83,15 @@ def cell(name, data, loss, lam, seconds, also=()):
     runs, goal = {}, 0.0
     for solver, make in solvers(loss, lam, also).items():
         runs[solver] = timed(obj, make, seconds, goal, tol=0.0 if goal else 1e-4)
-        goal = goal or 1.01 * runs["ours"].result.lower  # a little below what counts, as the bound is
+        goal = (
+            goal or 1.01 * runs["ours"].result.lower
+        )  # slightly below 1.01 min J, since the lower bound is below min J
     best = min(r.result.value for r in runs.values())
     lower = max(r.result.lower for r in runs.values())
     row = {"data": name, "loss": loss, "lam": lam, "best": best, "known": 1 - lower / best}
-    for solver, found in runs.items():
-        row[solver] = found.reached(1.01 * best)
-        row[f"{solver} end"] = found.result.value / best - 1
+    for solver, timed_run in runs.items():
+        row[solver] = timed_run.reached(1.01 * best)
+        row[f"{solver} end"] = timed_run.result.value / best - 1
     row["proved"] = runs["ours"].proved(0.01)
     row["gap"] = runs["ours"].result.gap / runs["ours"].result.value
     row["solver"] = runs["ours"].result.solver
@@ -96,12 +99,12 @@ def cell(name, data, loss, lam, seconds, also=()):
     return row
 
 
-def said(row, solver):
-    """Seconds and calls; or how far it came."""
+def entry(row, solver):
+    """Seconds and calls, or the final distance from min J."""
     if solver not in row:
         return ""
-    found = row[solver]
-    return f"- (+{row[f'{solver} end']:.1%})" if found is None else f"{found[0]:.3g} ({found[1]})"
+    reached = row[solver]
+    return f"- (+{row[f'{solver} end']:.1%})" if reached is None else f"{reached[0]:.3g} ({reached[1]})"
 
 
 def line(row, also=()):
@@ -109,15 +112,15 @@ def line(row, also=()):
     proved = f"- (gap {row['gap']:.0e})" if proved is None else f"{proved[0]:.3g} ({proved[1]})"
     paper = PAPER.get((row["data"], row["loss"]))
     paper = f"{paper[LAMS.index(row['lam'])]:.2f}" if paper and row["lam"] in LAMS else ""
-    times = " | ".join(said(row, solver) for solver in ("BMRM", "SMS", "AGM", "ours"))
+    times = " | ".join(entry(row, solver) for solver in ("BMRM", "SMS", "AGM", "ours"))
     return (
         f"| {row['data']} | {row['loss']} | {row['lam']:.0e} | {row['best']:.6g} | {row['known']:.0e} "
         f"| {times} | {proved} | {row['score']:.2f} | {paper} |"
-    ) + "".join(f" {said(row, solver)} |" for solver in also)
+    ) + "".join(f" {entry(row, solver)} |" for solver in also)
 
 
 def summary(rows):
-    """Who is ahead of whom, in numbers of cells; not reached is behind whatever was."""
+    """Print pairwise comparisons in numbers of cells; a solver that did not reach the goal is behind."""
 
     def seconds(row, solver):
         return row[solver][0] if row[solver] else np.inf
@@ -149,9 +152,9 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--losses", nargs="*", default=list(LOSSES), choices=LOSSES)
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
-    parser.add_argument("--seconds", type=float, default=8.0, help="the most CPU time for a cell and solver")
-    parser.add_argument("--also", nargs="*", default=[], help="names of other solvers, a column each")
-    parser.add_argument("--json", type=Path, help="where cells are kept, and taken from if they are there")
+    parser.add_argument("--seconds", type=float, default=8.0, help="CPU time limit per cell and solver")
+    parser.add_argument("--also", nargs="*", default=[], help="names of further solvers, one column each")
+    parser.add_argument("--json", type=Path, help="file of finished cells, which are not run again")
     args = parser.parse_args()
     kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
     rows = []
@@ -170,7 +173,7 @@ def main():
                 if data is None:
                     continue
                 _, loss, lam = at
-                if lam == args.lams[0]:  # compiles or loads the kernels
+                if lam == args.lams[0]:  # compile or load the kernels
                     small = rm.Objective(rm.linear_risk(data.X, data.y, loss), rm.L2(), 1.0)
                     for make in solvers(loss, AGM_LAM, args.also).values():
                         run(small, make, 1.0, tol=0.1)

@@ -3,12 +3,12 @@
     python -m benchmarks.papers.e_tables --table 1 [--d 500] [--draws 5]
     python -m benchmarks.papers.e_tables --table 2 --data FOLDER [--only UWin LM-UWin]
 
-Online learners beside their large margin versions, which have the same transfer function: the Perceptron and
-the SVM (LM-Perc), unnormalized and normalized Winnow (UWin, NWin) and theirs, and sparse regularization
-(Spars). As in the paper: 200 passes over the rows in their order, learning rate 0.01, prior 0.01, balanced
-Winnows, a constant feature appended, the hinge loss; exact steps for LM-Perc, gradient steps of the rate
-0.01 for the others. The folder holds reuters21578_modapte.jsonl.xz, a JSON object a line with split,
-topics, title and body.
+Online learners and their large-margin versions, which have the same transfer function: the Perceptron and the
+SVM (LM-Perc), unnormalized and normalized Winnow (UWin, NWin) and their large-margin versions, and sparse
+regularization (Spars). As in the paper: 200 passes over the rows in their order, learning rate 0.01, prior
+0.01, balanced Winnows, a constant feature appended, the hinge loss; exact steps for LM-Perc, gradient steps
+with rate 0.01 for the others. The folder holds reuters21578_modapte.jsonl.xz, one JSON object per line with
+split, topics, title and body.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def large_margin(X, y, reg, lam, passes):
 
 # ---------------------------------------------------------------- Table 1
 def artificial(d, rng):
-    """A thousand rows of random bits, of margin 1 or more, 5 in 100 labels wrong."""
+    """A thousand rows of random bits with margin at least 1, and 5 % wrong labels."""
     w = np.zeros(d)
     w[:6] = 1, 1, 1, 1, 1, -1
     rows = np.empty((0, d))
@@ -81,14 +81,14 @@ def accuracies(d, seed, passes):
     def right(w):
         return 100 * float(np.mean(np.where(T @ w > 0, 1, -1) == t))
 
-    found = {name: right(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()}
+    accuracy = {name: right(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()}
     for name in ("LM-Perc", "LM-UWin", "LM-NWin"):
         grid = 10.0 ** np.arange(-2, 1.1, 0.5) if name == "LM-Perc" else 10.0 ** np.arange(-3, -0.9, 0.5)
         tried = {lam: right(large_margin(X, y, MARGIN[name], lam, passes)) for lam in grid}
         best = max(tried, key=tried.get)
-        found[name] = tried[best]
+        accuracy[name] = tried[best]
         print(f"  d={d} draw {seed} {name}: best lam {best:.1e}", flush=True)
-    return found
+    return accuracy
 
 
 def table_1(args):
@@ -109,7 +109,7 @@ def words(document):
 
 
 def reuters(folder):
-    """Which words occur in each document, and which topics it has; the training documents first."""
+    """Binary matrices of the words and the topics of each document, training documents first."""
     with lzma.open(folder / "reuters21578_modapte.jsonl.xz", "rt", encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
     documents.sort(key=lambda document: document["split"] != "train")  # stable
@@ -128,9 +128,9 @@ def reuters(folder):
 
 
 def at_break_even(scores, y):
-    """How many of the positives are found where precision is recall: as many are predicted as there are.
+    """Number of true positives at the break-even point, where as many rows are predicted as are positive.
 
-    Among equal scores at the threshold, the expected number.
+    Ties at the threshold count by their expected number.
     """
     positives = int(np.sum(y > 0))
     if not positives:
@@ -142,18 +142,18 @@ def at_break_even(scores, y):
 
 def break_even(fit, X, Y, T, S):
     """The micro-averaged break-even point, the weights and the time."""
-    start, found, W = time.perf_counter(), 0.0, []
+    start, hits, W = time.perf_counter(), 0.0, []
     for k in range(Y.shape[1]):
-        if np.ptp(Y[:, k]) == 0:  # no document to learn from
-            found += at_break_even(np.zeros(len(S)), S[:, k])
+        if np.ptp(Y[:, k]) == 0:  # a topic without training documents
+            hits += at_break_even(np.zeros(len(S)), S[:, k])
             continue
         W.append(fit(X, Y[:, k]))
-        found += at_break_even(T @ W[-1], S[:, k])
-    return 100 * found / np.sum(S > 0), W, time.perf_counter() - start
+        hits += at_break_even(T @ W[-1], S[:, k])
+    return 100 * hits / np.sum(S > 0), W, time.perf_counter() - start
 
 
 def choose_lam(reg, X, Y, grid, passes):
-    """By a third of the training documents held out, on the ten largest topics."""
+    """Choose lam on a held-out third of the training documents, for the ten largest topics."""
     largest = np.argsort(-np.sum(Y > 0, axis=0))[:10]
     order = np.random.default_rng(0).permutation(len(Y))
     hold, keep = order[: len(Y) // 3], np.sort(order[len(Y) // 3 :])
@@ -180,18 +180,18 @@ def table_2(args):
             def fit(A, y, reg=ONLINE[name]):
                 return online(A, y, reg, rate=RATE, epochs=args.passes).w
 
-            said = "-"
+            lam_text = "-"
         else:
             lam = choose_lam(MARGIN[name], X, Y, 10.0 ** np.arange(-4.5, -1.9, 0.5), args.tuning_passes)
 
             def fit(A, y, reg=MARGIN[name], lam=lam):
                 return large_margin(A, y, reg, lam, args.passes)
 
-            said = f"{lam:.1e}"
+            lam_text = f"{lam:.1e}"
         bep, W, seconds = break_even(fit, X, Y, T, S)
         rows[name] = bep, W
         print(
-            f"   {name}: break-even {bep:.1f} (paper {PAPER_2[name]}), lam {said}, {seconds:.0f} s",
+            f"   {name}: break-even {bep:.1f} (paper {PAPER_2[name]}), lam {lam_text}, {seconds:.0f} s",
             flush=True,
         )
     print("\nTable 2: micro-averaged break-even point\n\n| method | ours | paper |\n|---|---|---|")
@@ -212,12 +212,16 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", type=int, choices=(1, 2), required=True)
-    parser.add_argument("--data", type=Path, help="the folder of the Reuters documents")
+    parser.add_argument("--data", type=Path, help="folder of the Reuters documents")
     parser.add_argument("--d", type=int, nargs="+", choices=(500, 5000), default=[500, 5000])
-    parser.add_argument("--draws", type=int, default=5, help="data sets drawn for Table 1; seeds 0, 1, ...")
+    parser.add_argument(
+        "--draws", type=int, default=5, help="number of data sets drawn for Table 1, with seeds 0, 1, ..."
+    )
     parser.add_argument("--only", nargs="+", choices=list(PAPER_2), default=list(PAPER_2), help="of Table 2")
     parser.add_argument("--passes", type=int, default=200)
-    parser.add_argument("--tuning-passes", type=int, default=100, help="for the choice of lam in Table 2")
+    parser.add_argument(
+        "--tuning-passes", type=int, default=100, help="passes for the choice of lam in Table 2"
+    )
     args = parser.parse_args()
     if args.table == 1:
         table_1(args)

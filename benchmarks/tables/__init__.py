@@ -1,1 +1,1 @@
-"""The first fit, at its defaults, on raw tables that nothing was tuned to: `benchmarks.tables.__main__`."""
+"""First fits with default settings on raw tables: see `benchmarks.tables.__main__`."""

@@ -1,4 +1,4 @@
-"""The same problems by our other solvers, and by scikit-learn where it has them."""
+"""The same problems with riskmin's other solvers, and with scikit-learn where it has them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from benchmarks.tables.table import Table
 from riskmin.solvers import SOLVERS
 
 SLOW = ("accelerated_gradient", "bmrm", "line_search_bmrm", "owlqn", "proximal_gradient", "chain_ascent")
-"""Solvers that are never the fastest for these problems, and those for others."""
+"""Solvers that are never the fastest for these problems or do not apply to them."""
 SOLVER_NAMES = tuple(name for name in SOLVERS if name not in (*SLOW, "auto"))
 SVC_ROWS = 5000
 
 
 def by_solvers(table: Table, loss: str, max_seconds: float) -> dict[str, Any]:
-    """What each of our solvers that takes the problem makes of it."""
-    found = {name: fit(table, loss, max_seconds, name) for name in SOLVER_NAMES}
-    return {name: one for name, one in found.items() if one is not None}
+    """The fits of all applicable solvers of riskmin."""
+    results = {name: fit(table, loss, max_seconds, name) for name in SOLVER_NAMES}
+    return {name: one for name, one in results.items() if one is not None}
 
 
 def peer(table: Table, loss: str, alpha: float) -> Any:
@@ -40,17 +40,17 @@ def peer(table: Table, loss: str, alpha: float) -> Any:
 
 
 def by_peers(table: Table, loss: str, max_seconds: float, alpha: float) -> dict[str, Any]:
-    """J of the weights that scikit-learn finds, and its CPU seconds."""
+    """J of scikit-learn's weights, and its CPU seconds."""
     model = peer(table, loss, alpha)
     if model is None:
         return {}
     start, name = time.process_time(), type(model).__name__
     try:
-        with warnings.catch_warnings(record=True) as said, no_longer_than(10 * max_seconds + 10):
+        with warnings.catch_warnings(record=True) as caught, no_longer_than(10 * max_seconds + 10):
             warnings.simplefilter("always")
             model.fit(table.X, table.y)
         cpu = time.process_time() - start
         value = objective(table, loss, model.coef_, model.intercept_, alpha)
-        return {name: {"value": value, "cpu": cpu, "warned": sorted({w.category.__name__ for w in said})}}
+        return {name: {"value": value, "cpu": cpu, "warned": sorted({w.category.__name__ for w in caught})}}
     except Exception as error:
         return {name: {"error": f"{type(error).__name__}: {error}"[:300], "cpu": time.process_time() - start}}

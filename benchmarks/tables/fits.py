@@ -1,4 +1,4 @@
-r"""One fit and what is to be known of it.
+r"""One fit, and what is recorded of it.
 
 J(w, b) = alpha |w|^2 / 2 + R(w, b); `at_zero` is min_b J(0, b). A bound above any value of J is false.
 """
@@ -27,31 +27,31 @@ NUMBERS = ("squared", "huber", "absolute", "quantile:level=0.9", "epsilon_insens
 COUNTS = ("poisson",)
 LOSSES = (*TWO, *LISTS, *NUMBERS, *COUNTS)
 SMALL_GAP = 1e-9
-"""By default, a gap of this part of J at w = 0 is as good as none."""
+"""Gaps smaller than this share of J at w = 0 count as zero."""
 ROUNDING = 1e-9
-"""What is false by less than this part of J at w = 0 is called rounding."""
+"""Violations smaller than this share of J at w = 0 count as rounding."""
 
 
 def losses(table: Table, lists: bool = False) -> tuple[str, ...]:
-    """The losses that the table is fitted by."""
+    """The losses that apply to the table."""
     if table.task == "numbers":
         return NUMBERS + (COUNTS if table.counts else ())
     return MANY if table.n_classes > 2 else TWO + (LISTS if lists else ())
 
 
 def kind(table: Table, loss: str) -> str:
-    """The loss, as a row of the summary names it."""
+    """Name of the loss in the summary."""
     return f"{loss}, many classes" if table.n_classes > 2 else loss
 
 
 def estimator(table: Table, loss: str, **settings: Any) -> Any:
-    made = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
-    return made(loss, **settings)
+    kind_of_estimator = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
+    return kind_of_estimator(loss, **settings)
 
 
-# ---------------------------------------------------------------- J, computed here
+# ---------------------------------------------------------------- independent computation of J
 def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
-    """The loss object, and the labels as it takes them."""
+    """The loss object, and the labels in its encoding."""
     if table.task == "numbers":
         return get_loss(loss), table.y
     number = np.unique(table.y, return_inverse=True)[1]
@@ -61,32 +61,32 @@ def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
 
 
 def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float) -> float:
-    """J of weights, whoever found them."""
-    made, y = loss_and_labels(table, loss)
+    """J of given weights, of any solver."""
+    loss_object, y = loss_and_labels(table, loss)
     c = np.full(len(y), 1 / len(y))
     z = table.X @ coef.T + b if table.n_classes > 2 else table.X @ np.ravel(coef) + b
-    return float(made.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
+    return float(loss_object.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
 
 
 def at_zero(table: Table, loss: str) -> float:
-    """J at w = 0 and its best intercepts."""
-    made, y = loss_and_labels(table, loss)
+    """J at w = 0 and the best intercepts."""
+    loss_object, y = loss_and_labels(table, loss)
     if table.n_classes > 2:
         p = np.bincount(y) / len(y)
         return _constant_hinge(p) if loss == "hinge" else float(-p @ np.log(p))
     c, ones = np.full(len(y), 1 / len(y)), np.ones(len(y))
-    if not made.separable:
-        return float(made.value_grad(0.0 * ones, y, c)[0])
+    if not loss_object.separable:
+        return float(loss_object.value_grad(0.0 * ones, y, c)[0])
 
     def look(b: float) -> tuple[float, float]:
-        value, slopes = made.value_grad(b * ones, y, c)
+        value, slopes = loss_object.value_grad(b * ones, y, c)
         return float(value), float(np.sum(slopes))
 
     return _least(look)
 
 
 def _least(look: Any) -> float:
-    """The least value of a convex function of one number, by bisection of its slope."""
+    """The minimum of a convex function of one variable, by bisection on its slope."""
     lo, hi = -1.0, 1.0
     while look(lo)[1] > 0 and lo > -1e15:
         lo *= 4
@@ -116,12 +116,12 @@ def _constant_hinge(p: np.ndarray) -> float:
 
 # ---------------------------------------------------------------- a fit
 class TooLong(Exception):
-    """A fit that does not heed its limit."""
+    """A fit that exceeds its time limit."""
 
 
 @contextmanager
 def no_longer_than(seconds: float) -> Iterator[None]:
-    """Raise where a fit goes on long after its limit, as far as it comes back to Python at all."""
+    """Raise if a fit runs long after its limit; takes effect when control returns to Python."""
 
     def ring(*_: Any) -> None:
         raise TooLong(f"went on for {seconds:g} seconds")
@@ -136,9 +136,9 @@ def no_longer_than(seconds: float) -> Iterator[None]:
 
 
 def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) -> dict[str, Any] | None:
-    """What one fit gave; None if the solver is not for this problem.
+    """The record of one fit; None if the solver does not apply to this problem.
 
-    The limit is of CPU seconds, and a busy machine may take ten times as long.
+    The limit is in CPU seconds; wall time may be up to ten times longer on a busy machine.
     """
     start = time.process_time()
     model = estimator(
@@ -154,8 +154,8 @@ def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) 
     except UnsupportedProblem:
         return None
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        return {"status": "error", "error": said[:300], "cpu": time.process_time() - start}
+        message = f"{type(error).__name__}: {error}"
+        return {"status": "error", "error": message[:300], "cpu": time.process_time() - start}
     cpu, result = time.process_time() - start, model.result_
     allowed = max(model.tol * model.objective_, SMALL_GAP * at_zero(table, loss))
     b = model.intercept_ + getattr(model, "threshold_", 0.0)

@@ -1,4 +1,4 @@
-"""What is wrong with a fit, and the summary of many."""
+"""Failures of a fit, and the summary of many fits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from benchmarks.tables.fits import ROUNDING
 
 Fit = dict[str, Any]
 BEHIND = 1.01
-"""A value above this times that of another solver is behind."""
+"""A fit is behind if its value exceeds this factor times the value of another solver."""
 
 
 def others(fit: Fit) -> list[Fit]:
-    """What our other solvers found."""
+    """The fits of riskmin's other solvers."""
     return [one for one in fit.get("solvers", {}).values() if "value" in one]
 
 
 def finish(fit: Fit) -> Fit:
-    """Add what follows from the rest."""
+    """Add the derived fields."""
     if "value" not in fit:
         return fit
     zero, rest = fit["at_zero"], others(fit)
@@ -32,7 +32,9 @@ def finish(fit: Fit) -> Fit:
     fit["certified_by"] = sorted(name for name, one in solvers.items() if one.get("certified"))
     fit["best_value"], fit["best_lower"] = min(values), max(lowers)
     fit["best_cpu"] = min([*proved, *([fit["cpu"]] if fit["certified"] else [])], default=None)
-    fit["regret"] = fit["cpu"] / fit["best_cpu"] if fit["certified"] else None  # else it has no time
+    fit["regret"] = (
+        fit["cpu"] / fit["best_cpu"] if fit["certified"] else None
+    )  # without a certificate there is no time
     fit["false_bound"] = fit["best_lower"] > fit["best_value"] + ROUNDING * zero
     fit["worse_than_zero"] = fit["value"] > zero * (1 + ROUNDING)
     fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(rest)]) + ROUNDING * zero
@@ -41,21 +43,21 @@ def finish(fit: Fit) -> Fit:
 
 
 def troubles(fit: Fit) -> list[str]:
-    """What is wrong with it."""
+    """Descriptions of the failures of a fit."""
     if fit["status"] == "error":
         return [fit["error"]]
-    said = []
+    failures = []
     if not fit["certified"]:
         tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
-        said = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
+        failures = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
     more = fit["value"] / fit["at_zero"] - 1 if fit["at_zero"] else 0.0
-    told = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
-    told |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
-    return said + [words for key, words in told.items() if fit.get(key)]
+    descriptions = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
+    descriptions |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
+    return failures + [words for key, words in descriptions.items() if fit.get(key)]
 
 
 def line(fit: Fit) -> str:
-    """A fit in a line."""
+    """A fit as one line of text."""
     head = f"{fit['table']} {tuple(fit['shape'])} {fit['loss']}: {'; '.join(troubles(fit)) or 'certified'}"
     if "value" not in fit:
         return f"{head}; {fit['cpu']:.2f} s"
@@ -63,8 +65,8 @@ def line(fit: Fit) -> str:
     return f"{head}; {numbers}, {fit['n_iter']} steps, {fit['cpu']:.2f} s, {fit['solver'].split(':')[0]}"
 
 
-def share(part: int, whole: int) -> str:
-    return f"{part} ({100 * part / max(whole, 1):.1f}%)"
+def share(part: int, total: int) -> str:
+    return f"{part} ({100 * part / max(total, 1):.1f}%)"
 
 
 def row(name: str, fits: list[Fit]) -> str:
@@ -109,7 +111,7 @@ def summary(fits: Iterable[Fit]) -> str:
 
 
 def peers(fits: list[Fit]) -> list[str]:
-    """How scikit-learn fared beside the same fits."""
+    """Comparison with scikit-learn on the same fits."""
     held = {name for fit in fits for name in fit.get("peers", {})}
     lines = []
     for name in sorted(held):

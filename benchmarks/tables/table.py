@@ -1,4 +1,4 @@
-"""From a frame as it comes to numbers: `Table`, unscaled, and what there is to predict in it."""
+"""Conversion of raw data frames to numbers: `Table`, unscaled, and its target."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pandas as pd
 from pandas.api import types
 
 LEVELS = 20
-"""A column of words with more levels than this is left out."""
+"""Categorical columns with more levels than this are left out."""
 CLASSES = 30
-"""Labels with more levels than this are no classes."""
+"""Labels with more levels than this are not treated as classes."""
 MISSING = 0.2
-"""A column that lacks more than this share of its entries is left out, before rows that lack any are."""
+"""Columns with a larger share of missing entries are dropped, before rows with missing entries."""
 ROWS, COLUMNS = 50_000, 2000
-"""The most rows, of which some are drawn beyond, and the most columns."""
+"""Largest number of rows, beyond which rows are sampled, and of columns."""
 DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{2,4}|[A-Z][a-z]{2} \d\d? \d{4}"
 MARKS = ("?", "", "NA", "<null>", "NaN", "nan", "null", "None")
 
@@ -37,7 +37,7 @@ class Table:
 
     @property
     def counts(self) -> bool:
-        """Whether the numbers are counts: whole, not negative, and not only 0 and 1."""
+        """Whether the labels are counts: nonnegative integers, not only 0 and 1."""
         return bool(
             self.task == "numbers"
             and (self.y >= 0).all()
@@ -47,18 +47,18 @@ class Table:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The same for the same rows in any order, with columns in any order and classes of any name."""
+        """A key that does not depend on the order of rows and columns or on the names of classes."""
         if self.task == "classes":
             number = np.unique(self.y, return_inverse=True)[1]
-            told = [*np.bincount(number), *np.bincount(number, self.X.sum(axis=1))]
+            label_sums = [*np.bincount(number), *np.bincount(number, self.X.sum(axis=1))]
         else:
-            told = [self.y.sum()]
+            label_sums = [self.y.sum()]
         sums = (f"{s:.6g}" for s in np.sort(self.X.sum(axis=0)))
-        return (*self.X.shape, *sums, *(f"{t:.6g}" for t in np.sort(told)))
+        return (*self.X.shape, *sums, *(f"{t:.6g}" for t in np.sort(label_sums)))
 
 
 def in_other_units(table: Table, seed: int) -> Table:
-    """The same table with columns in units from 1e-6 to 1e6 times theirs, and far from zero."""
+    """The table with columns scaled by factors from 1e-6 to 1e6 and shifted far from zero."""
     rng = np.random.default_rng([seed, len(table.y), table.X.shape[1]])
     p = table.X.shape[1]
     units = 10.0 ** rng.uniform(-6, 6, p)
@@ -67,7 +67,7 @@ def in_other_units(table: Table, seed: int) -> Table:
 
 
 def numeric(column: pd.Series) -> pd.Series:
-    """The column as numbers where all of its entries are; NaN where one is missing, whatever marks that."""
+    """The column as numbers, with NaN for missing entries, if all other entries are numeric."""
     if types.is_bool_dtype(column):
         return column.astype(float)
     if types.is_numeric_dtype(column):
@@ -92,18 +92,18 @@ def is_number(column: pd.Series) -> bool:
 
 
 def cleaned(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers and words only, without dates and without columns that lack too much."""
+    """Numeric and categorical columns only, without dates and columns with many missing entries."""
     columns = {str(name): numeric(frame.iloc[:, j]) for j, name in enumerate(frame.columns)}
-    kept = {
+    columns_kept = {
         name: column
         for name, column in columns.items()
         if not is_date(column) and column.isna().mean() <= MISSING
     }
-    return pd.DataFrame(kept, index=frame.index)
+    return pd.DataFrame(columns_kept, index=frame.index)
 
 
 def encoded(features: pd.DataFrame) -> np.ndarray:
-    """The numbers as they are, and a column of 0 and 1 for each level of a column of words."""
+    """Numeric columns unchanged, and categorical columns one-hot encoded."""
     parts = []
     for name in features:
         column = features[name]
@@ -116,15 +116,15 @@ def encoded(features: pd.DataFrame) -> np.ndarray:
 
 
 def table(name: str, frame: pd.DataFrame, target: str, task: str | None = None) -> Table | None:
-    """The table of a clean frame and one of its columns; None where there is nothing to fit."""
+    """The table of a clean frame with one column as target; None if there is nothing to fit."""
     if target not in frame:
         return None
-    whole = frame.dropna()
-    return arrays(name, encoded(whole.drop(columns=target)), whole[target], task)
+    complete = frame.dropna()
+    return arrays(name, encoded(complete.drop(columns=target)), complete[target], task)
 
 
 def arrays(name: str, X: np.ndarray, y: Any, task: str | None = None) -> Table | None:
-    """The table of numbers and labels, of some of the rows if there are too many."""
+    """The table of X and y, with sampled rows if there are too many."""
     y = pd.Series(np.ravel(y))
     if len(y) < 10 or not 1 <= X.shape[1] <= COLUMNS or y.nunique() < 2:
         return None
@@ -141,7 +141,7 @@ def arrays(name: str, X: np.ndarray, y: Any, task: str | None = None) -> Table |
 
 
 def classes(y: pd.Series) -> bool:
-    """Whether a column that nobody explains holds classes: words, or few whole numbers, of many rows each."""
+    """Whether an undocumented column holds classes: words, or a few integers with many rows each."""
     levels = y.nunique()
     if not types.is_numeric_dtype(y):
         return bool(2 <= levels <= min(CLASSES, len(y) / 2))
@@ -149,9 +149,9 @@ def classes(y: pd.Series) -> bool:
 
 
 def all_of(name: str, frame: pd.DataFrame, target: str | None = None) -> Iterator[Table | None]:
-    """The tables of a frame: of the target it names, or the last number; and of each column of classes.
+    """The tables of a frame: for the given target or the last numeric column, and for each class column.
 
-    Columns of whole numbers are classes only where there are two of them: others may be anything.
+    Integer columns are classes only if they have two values: others may have any meaning.
     """
     frame = cleaned(frame)
     numbers = [c for c in frame if is_number(frame[c]) and frame[c].nunique() > 2]

@@ -1,4 +1,4 @@
-"""The command: its exit codes, its one-sentence errors, its files, and what it proves."""
+"""The command: exit codes, one-sentence errors, files and certificates."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ def model(tmp_path, svm, run):
 
 
 def sentence(code, out, err, *words):
-    """One sentence on stderr, and nothing else."""
+    """Check for one sentence on stderr and nothing else."""
     assert code == 2
     assert out == ""
     assert err.startswith("riskmin: ")
@@ -64,12 +64,12 @@ def sentence(code, out, err, *words):
 
 
 # ---------------------------------------------------------------- fit
-def test_fit_tells_what_it_proved(svm, tmp_path, run):
+def test_fit_prints_the_certificate(svm, tmp_path, run):
     code, out, err = run("fit", svm, "--loss", "hinge", "--lam", "1e-2", "-o", tmp_path / "m")
     assert (code, err) == (0, "")
     model = load_model(tmp_path / "m")
-    for said in (f"{model.objective_:.9g}", f"{model.lower_bound_:.9g}", "converged", "120 rows x 5 columns"):
-        assert said in out
+    for text in (f"{model.objective_:.9g}", f"{model.lower_bound_:.9g}", "converged", "120 rows x 5 columns"):
+        assert text in out
     assert str(tmp_path / "m") in out
 
 
@@ -110,7 +110,7 @@ def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
     assert json.loads(out)["verdict"] == "certified"
 
 
-def test_not_converged_is_saved_all_the_same(svm, tmp_path, run):
+def test_model_is_saved_without_convergence(svm, tmp_path, run):
     code, out, err = run("fit", svm, "--max-iter", "1", "-o", tmp_path / "m")
     assert code == 3
     assert "max_iter" in out
@@ -154,7 +154,7 @@ def test_report(svm, tmp_path, run):
     assert "120 rows × 5 columns" in page
 
 
-def test_checkpoint_that_cannot_be_written_is_said(svm, tmp_path, run, monkeypatch):
+def test_unwritable_checkpoint_is_reported(svm, tmp_path, run, monkeypatch):
     def full(*_):
         raise FileError("run.ckpt cannot be written: No space left on device")
 
@@ -164,7 +164,7 @@ def test_checkpoint_that_cannot_be_written_is_said(svm, tmp_path, run, monkeypat
     assert "No space left on device; the run goes on without a checkpoint" in err
 
 
-def test_checkpoint_is_taken_up(svm, tmp_path, run):
+def test_checkpoint_is_resumed(svm, tmp_path, run):
     args = ["fit", svm, "--checkpoint", tmp_path / "c", "-o", tmp_path / "m", "--json", "--quiet"]
     code, out, _ = run(*args, "--max-iter", "3")
     assert (code, json.loads(out)["iterations"]) == (3, 3)
@@ -175,7 +175,7 @@ def test_checkpoint_is_taken_up(svm, tmp_path, run):
 
 
 # ---------------------------------------------------------------- predict and evaluate
-def test_class_names_come_back(tmp_path, run):
+def test_predictions_have_the_class_names(tmp_path, run):
     X, y = two_classes(names=("ham", "spam"))
     train = write_csv(tmp_path / "train.csv", X, y)
     bare = write_csv(tmp_path / "bare.csv", X)
@@ -194,7 +194,7 @@ def test_class_names_come_back(tmp_path, run):
     assert ((proba[:, 1] > 0.5) == (np.array(labels.split()) == "spam")).all()
 
 
-def test_number_labels_come_back_as_written(model, svm, run):
+def test_numeric_labels_are_printed_as_written(model, svm, run):
     _, out, _ = run("predict", model, svm)
     assert set(out.split()) == {"-1", "1"}
 
@@ -236,18 +236,18 @@ def test_narrow_svmlight_is_padded(model, tmp_path, run):
     sentence(*run("predict", model, wide), "wide.svm")
 
 
-def test_evaluate_is_right(model, svm, run):
+def test_evaluate(model, svm, run):
     X, y = two_classes()
     fitted = load_model(model)
     code, out, _ = run("evaluate", model, svm, "--json")
-    found = json.loads(out)
+    metrics = json.loads(out)
     assert code == 0
-    assert found["accuracy"] == pytest.approx(fitted.score(X, y))
-    assert {"balanced accuracy", "F1 of class 1", "ROC area", "mean loss", "rows"} <= set(found)
+    assert metrics["accuracy"] == pytest.approx(fitted.score(X, y))
+    assert {"balanced accuracy", "F1 of class 1", "ROC area", "mean loss", "rows"} <= set(metrics)
     z = fitted.decision_function(X)
     pairs = z[y > 0][:, None] - z[y < 0][None, :]
-    assert found["ROC area"] == pytest.approx(np.mean(pairs > 0))
-    assert found["mean loss"] == pytest.approx(np.maximum(0, 1 - y * z).mean())
+    assert metrics["ROC area"] == pytest.approx(np.mean(pairs > 0))
+    assert metrics["mean loss"] == pytest.approx(np.maximum(0, 1 - y * z).mean())
     code, out, _ = run("evaluate", model, svm)
     assert (code, "ROC area" in out) == (0, True)
 
@@ -259,16 +259,16 @@ def test_evaluate_novelty_with_and_without_labels(tmp_path, run):
     np.savez(tmp_path / "a.npz", X=X, y=np.arange(100) < 5)
     np.savez(tmp_path / "b.npz", X=X)
     assert run("fit", tmp_path / "b.npz", "--loss", "novelty", "-o", tmp_path / "m")[0] == 0
-    found = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.npz", "--json")[1])
-    assert found["ROC area"] == 1.0
-    assert found["recall"] == 1.0
+    metrics = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.npz", "--json")[1])
+    assert metrics["ROC area"] == 1.0
+    assert metrics["recall"] == 1.0
     assert "ROC area" not in run("evaluate", tmp_path / "m", tmp_path / "b.npz")[1]
     assert run("certify", tmp_path / "m", tmp_path / "b.npz")[0] == 0
 
 
 # ---------------------------------------------------------------- certify
-def tampered(path, tmp_path, **changes):
-    """The model with other attributes, saved again with a checksum that is right."""
+def changed_model(path, tmp_path, **changes):
+    """The model with changed attributes, saved again with a valid checksum."""
     model = load_model(path)
     for name, value in changes.items():
         setattr(model, name, value)
@@ -293,7 +293,7 @@ def test_certify_prints_all_four_numbers(model, svm, run):
 def test_changed_weights_are_refuted(model, svm, tmp_path, run):
     coef = load_model(model).coef_.copy()
     coef[0, 0] *= 1.01
-    code, out, err = run("certify", tampered(model, tmp_path, coef_=coef), svm)
+    code, out, err = run("certify", changed_model(model, tmp_path, coef_=coef), svm)
     assert code == 1
     assert "refuted: the objective is" in err
     assert err.count("\n") == 1
@@ -301,12 +301,12 @@ def test_changed_weights_are_refuted(model, svm, tmp_path, run):
 
 
 def test_changed_intercept_is_refuted(model, svm, tmp_path, run):
-    changed = tampered(model, tmp_path, intercept_=load_model(model).intercept_ + 0.1)
+    changed = changed_model(model, tmp_path, intercept_=load_model(model).intercept_ + 0.1)
     assert run("certify", changed, svm)[0] == 1
 
 
 def refuted(code, out, err, *words):
-    """One sentence that names the claim that is false."""
+    """Check for one sentence that names the false claim."""
     assert code == 1
     assert err.startswith("riskmin: refuted: ")
     assert err.count("\n") == 1
@@ -321,35 +321,38 @@ def loose(svm, tmp_path, run):
     return path
 
 
-def test_bound_that_the_cut_does_not_prove_is_refuted(loose, svm, tmp_path, run):
+def test_bound_not_proved_by_the_cut_is_refuted(loose, svm, tmp_path, run):
     honest = load_model(loose)
     for bound in (honest.objective_ * (1 - 1e-8), honest.lower_bound_ * (1 + 1e-7), honest.lower_bound_ / 2):
-        said = (f"not {bound:.9g} as claimed", f"the cut proves a lower bound of {honest.lower_bound_:.9g}")
-        refuted(*run("certify", tampered(loose, tmp_path, lower_bound_=bound), svm), *said)
+        messages = (
+            f"not {bound:.9g} as claimed",
+            f"the cut proves a lower bound of {honest.lower_bound_:.9g}",
+        )
+        refuted(*run("certify", changed_model(loose, tmp_path, lower_bound_=bound), svm), *messages)
 
 
 def with_cut(path, tmp_path, a, b, **changes):
-    """The model with another cut, and whatever bound that cut would prove."""
+    """The model with another cut, and the bound that this cut would prove."""
     model = load_model(path)
     result = dataclasses.replace(model.result_, cut=Cut(np.asarray(a, dtype=float), float(b)))
     if "lower_bound_" not in changes:
         model.result_ = result
         changes["lower_bound_"] = cut_lower_bound(model)
-    return tampered(path, tmp_path, result_=result, **changes)
+    return changed_model(path, tmp_path, result_=result, **changes)
 
 
-def test_made_up_cuts_are_refuted(model, svm, tmp_path, run):
+def test_invalid_cuts_are_refuted(model, svm, tmp_path, run):
     bound = load_model(model).lower_bound_
-    kept = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
-    refuted(*run("certify", kept, svm), "the cut proves a lower bound of")
-    flat = with_cut(model, tmp_path, np.zeros(5), bound)  # it proves the bound, were it a cut
+    changed = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
+    refuted(*run("certify", changed, svm), "the cut proves a lower bound of")
+    flat = with_cut(model, tmp_path, np.zeros(5), bound)  # proves the bound, but is not a cut of the risk
     refuted(*run("certify", flat, svm), "the cut is not valid: at the model's weights it exceeds the risk")
 
 
-def test_inflated_bound_with_a_cut_to_match_is_refuted(loose, svm, tmp_path, run):
+def test_inflated_bound_with_matching_cut_is_refuted(loose, svm, tmp_path, run):
     honest = load_model(loose)
     w, J, lam = np.ravel(honest.coef_), honest.objective_, honest.alpha
-    # it touches the risk at w, and the bound that it would prove is J(w)
+    # touches the risk at w, and would prove the bound J(w)
     lie = with_cut(loose, tmp_path, -lam * w, J + lam / 2 * (w @ w) - 1e-8 * J)
     assert load_model(lie).lower_bound_ == pytest.approx(J, rel=1e-7)
     code, out, err = run("certify", lie, svm)
@@ -360,11 +363,14 @@ def test_inflated_bound_with_a_cut_to_match_is_refuted(loose, svm, tmp_path, run
 def test_every_other_claim_is_checked(model, svm, tmp_path, run):
     honest = load_model(model)
     refuted(
-        *run("certify", tampered(model, tmp_path, n_samples_fit_=3), svm), "fitted to 3 rows, but the data"
+        *run("certify", changed_model(model, tmp_path, n_samples_fit_=3), svm),
+        "fitted to 3 rows, but the data",
     )
     result = dataclasses.replace(honest.result_, value=honest.objective_ * 1.01)
-    refuted(*run("certify", tampered(model, tmp_path, result_=result), svm), "value that the solver reached")
-    tight = tampered(model, tmp_path, tol=1e-9)
+    refuted(
+        *run("certify", changed_model(model, tmp_path, result_=result), svm), "value that the solver reached"
+    )
+    tight = changed_model(model, tmp_path, tol=1e-9)
     refuted(*run("certify", tight, svm), "it claims to have converged to 1e-09, but its gap is")
     for name, value in (("alpha", 77.0), ("loss", "Nope"), ("tol", 1e-9), ("n_features", 3)):
         arrays, meta = load_arrays(model, "model")
@@ -374,25 +380,25 @@ def test_every_other_claim_is_checked(model, svm, tmp_path, run):
         sentence(*run("certify", tmp_path / "more", svm), f"claims {name}")
 
 
-def test_a_tol_looser_than_the_claim_does_not_certify_the_claim(svm, tmp_path, run):
+def test_looser_tol_does_not_certify_the_claim(svm, tmp_path, run):
     tight = tmp_path / "tight"
     assert run("fit", svm, "--tol", "1e-4", "-o", tight, "--quiet")[0] == 0
     fitted = load_model(tight)
-    own = f"the model's own claim of {fitted.gap_ / fitted.objective_:.2e} was not checked"
+    claim_not_checked = f"the model's own claim of {fitted.gap_ / fitted.objective_:.2e} was not checked"
     code, out, err = run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith("bounded: the objective is within ")
-    assert own in out
+    assert claim_not_checked in out
     assert "certified" not in out
-    found = json.loads(run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1", "--json")[1])
-    assert found["verdict"] == "bounded"
-    assert found["claimed_gap_rel"] < found["gap_rel"] <= 1
+    verdict = json.loads(run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1", "--json")[1])
+    assert verdict["verdict"] == "bounded"
+    assert verdict["claimed_gap_rel"] < verdict["gap_rel"] <= 1
     assert run("certify", tight, svm)[1].splitlines()[-1].startswith("certified: ")
 
 
-def test_claimed_objective_too_small_is_refuted(model, svm, tmp_path, run):
+def test_too_small_objective_is_refuted(model, svm, tmp_path, run):
     J = load_model(model).objective_
-    assert run("certify", tampered(model, tmp_path, objective_=J * 0.999), svm)[0] == 1
+    assert run("certify", changed_model(model, tmp_path, objective_=J * 0.999), svm)[0] == 1
 
 
 def test_other_data_are_refuted(model, tmp_path, run):
@@ -413,7 +419,7 @@ def test_changed_file_is_refuted(model, svm, tmp_path, run):
     sentence(*run("predict", tmp_path / "changed", svm), "checksum")
 
 
-def test_proof_that_does_not_get_there_is_open(svm, tmp_path, run):
+def test_certify_without_convergence_is_undecided(svm, tmp_path, run):
     tight = tmp_path / "tight"
     assert run("fit", svm, "--tol", "1e-7", "-o", tight)[0] == 0
     code, _, err = run("certify", tight, svm, "--max-iter", "1")
@@ -422,7 +428,7 @@ def test_proof_that_does_not_get_there_is_open(svm, tmp_path, run):
     assert run("certify", tight, svm, "--max-iter", "1", "--tol", "1.0")[0] == 0
 
 
-def test_weights_of_rows_cannot_be_certified(svm, tmp_path, run):
+def test_models_with_sample_weights_cannot_be_certified(svm, tmp_path, run):
     X, y = two_classes()
     save_model(LinearClassifier(alpha=0.1).fit(X, y, sample_weight=np.arange(120.0)), tmp_path / "m")
     sentence(*run("certify", tmp_path / "m", svm), "weights")
@@ -453,7 +459,7 @@ BAD_DATA = {
 
 
 @pytest.mark.parametrize("name", BAD_DATA)
-def test_bad_data_is_one_sentence(name, tmp_path, run):
+def test_invalid_data(name, tmp_path, run):
     text, word = BAD_DATA[name]
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -513,7 +519,7 @@ BAD_USAGE = [
 @pytest.mark.parametrize(
     ("args", "word"), BAD_USAGE, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
 )
-def test_bad_usage_is_one_sentence(args, word, svm, tmp_path, monkeypatch, run):
+def test_invalid_usage(args, word, svm, tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     before = svm.read_bytes()
     sentence(*run(*(arg.format(here=tmp_path.name) for arg in args)), word)
@@ -521,7 +527,7 @@ def test_bad_usage_is_one_sentence(args, word, svm, tmp_path, monkeypatch, run):
     assert svm.read_bytes() == before
 
 
-def test_links_to_the_data_are_the_data(svm, tmp_path, run):
+def test_links_to_the_data_are_recognized(svm, tmp_path, run):
     (tmp_path / "soft").symlink_to(svm)
     (tmp_path / "hard").hardlink_to(svm)
     for name in ("soft", "hard"):
@@ -530,7 +536,7 @@ def test_links_to_the_data_are_the_data(svm, tmp_path, run):
 
 
 def test_outputs_within_an_input_are_refused(svm, model, tmp_path, run):
-    """By their names, through links to the folder, and as links to files in it."""
+    """By name, through links to the folder, and as links to files in it."""
     stored = tmp_path / "d.rsk"
     assert run("convert", svm, stored, "--quiet")[0] == 0
     before = {path: path.read_bytes() for path in stored.iterdir()}
@@ -567,7 +573,7 @@ def test_outputs_within_an_input_are_refused(svm, model, tmp_path, run):
     assert not free.exists()
 
 
-def test_the_share_of_novel_rows(tmp_path, run):
+def test_contamination_of_novelty_detection(tmp_path, run):
     np.savez(tmp_path / "data.npz", X=np.abs(np.random.default_rng(0).normal(size=(50, 3))) + 1)
     for option, share in (([], 0.1), (["--contamination", "0.3"], 0.3)):
         args = ["fit", tmp_path / "data.npz", "--loss", "novelty", "-o", tmp_path / "m", *option]
@@ -575,7 +581,7 @@ def test_the_share_of_novel_rows(tmp_path, run):
         assert load_model(tmp_path / "m").contamination == share
 
 
-def test_bad_requests_of_a_model(model, svm, tmp_path, run):
+def test_invalid_requests_to_a_model(model, svm, tmp_path, run):
     (tmp_path / "short").write_bytes(model.read_bytes()[:200])
     sentence(*run("predict", tmp_path / "short", svm), "truncated")
     sentence(*run("certify", tmp_path / "short", svm), "truncated")
@@ -589,21 +595,21 @@ def test_bad_requests_of_a_model(model, svm, tmp_path, run):
     sentence(*run("predict", model, narrow), "2 features where 5 are expected")
 
 
-def test_a_failed_fit_leaves_the_old_model(model, tmp_path, run):
+def test_failed_fit_keeps_the_old_model(model, tmp_path, run):
     before = model.read_bytes()
     (tmp_path / "bad.svm").write_text("1 1:x\n")
     sentence(*run("fit", tmp_path / "bad.svm", "-o", model))
     assert model.read_bytes() == before
 
 
-def test_a_bug_is_no_verdict(svm, tmp_path, run, monkeypatch):
+def test_internal_error_is_not_a_refutation(svm, tmp_path, run, monkeypatch):
     monkeypatch.setattr("riskmin.estimators.save_model", lambda *args: 1 / 0)
     code, _, err = run("fit", svm, "-o", tmp_path / "m", "--quiet")
     assert code == 70
     assert "ZeroDivisionError" in err
 
 
-def test_ctrl_c_before_there_is_anything(svm, tmp_path, run, monkeypatch):
+def test_ctrl_c_before_the_first_result(svm, tmp_path, run, monkeypatch):
     def interrupted(*args, **settings):
         raise KeyboardInterrupt
 
@@ -628,9 +634,9 @@ def test_losses(run):
     for name, loss in LOSSES.items():
         assert name in out
         assert loss.formula in out
-    found = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
-    assert set(found) == set(LOSSES)
-    assert found["huber"] | {"formula": ""} == {
+    losses = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
+    assert set(losses) == set(LOSSES)
+    assert losses["huber"] | {"formula": ""} == {
         "name": "huber",
         "task": "regression",
         "formula": "",
@@ -642,7 +648,7 @@ def test_losses(run):
 @pytest.mark.parametrize("width", [100, 120, 140])
 def test_formulas_are_not_broken_over_lines(width, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # output as on a terminal
     out = re.sub(r"\x1b\[[0-9;]*m", "", run("losses")[1])
     assert max(map(len, out.splitlines())) <= width
     assert "…" not in out
@@ -675,7 +681,7 @@ def test_help(run):
 
 # ---------------------------------------------------------------- processes
 def hard_problem(path):
-    """A fit that takes the plain bundle method some seconds."""
+    """Write data for which the plain bundle method takes some seconds."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 60)) * np.logspace(0, -3, 60)
     y = np.where(X @ rng.normal(size=60) + 0.3 * rng.normal(size=4000) > 0, 1, -1)
@@ -683,7 +689,7 @@ def hard_problem(path):
 
 
 def start_hard_fit(folder, *options):
-    """The process and the command, once it is under way: when a checkpoint was written."""
+    """Start a long fit; returns the process and the command once a checkpoint exists."""
     hard_problem(folder / "hard.npz")
     command = [
         *RISKMIN,
@@ -711,9 +717,9 @@ def start_hard_fit(folder, *options):
 @pytest.mark.slow
 def test_exit_codes_of_the_process(svm, tmp_path):
     def code(*args):
-        done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)
-        assert "Traceback" not in done.stderr
-        return done.returncode
+        completed = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)
+        assert "Traceback" not in completed.stderr
+        return completed.returncode
 
     assert code("fit", svm, "-o", tmp_path / "m") == 0
     assert code("fit", svm, "-o", tmp_path / "m", "--max-iter", 1) == 3
@@ -736,7 +742,7 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
 
 
 @pytest.mark.slow
-def test_sigkill_then_the_same_command_goes_on(tmp_path):
+def test_same_command_resumes_after_sigkill(tmp_path):
     process, command = start_hard_fit(tmp_path)
     process.kill()
     process.communicate()
@@ -744,27 +750,27 @@ def test_sigkill_then_the_same_command_goes_on(tmp_path):
     left = load_arrays(tmp_path / "c", "checkpoint")[0]["trace"].shape[0]
 
     def fit(*changes):
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, "--json", "--checkpoint-every", "30", *changes],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout), len(done.stderr.splitlines())
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout), len(completed.stderr.splitlines())
 
     resumed, steps = fit("-o", str(tmp_path / "m"))
-    assert steps == resumed["iterations"] - left  # it did not start again
-    whole, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
-    assert resumed["objective"] == pytest.approx(whole["objective"], rel=1e-9)
-    assert resumed["lower_bound"] == pytest.approx(whole["lower_bound"], rel=1e-9)
+    assert steps == resumed["iterations"] - left  # the run was resumed, not restarted
+    uninterrupted, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
+    assert resumed["objective"] == pytest.approx(uninterrupted["objective"], rel=1e-9)
+    assert resumed["lower_bound"] == pytest.approx(uninterrupted["lower_bound"], rel=1e-9)
     np.testing.assert_allclose(
         load_model(tmp_path / "m").coef_, load_model(tmp_path / "w").coef_, rtol=1e-3, atol=1e-3
     )
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes of this system do not signal")
-def test_a_closed_pipe_is_no_error(model, tmp_path):
+def test_closed_pipe_is_not_an_error(model, tmp_path):
     data = tmp_path / "long.svm"
     data.write_text("1 1:1\n" * 100_000)
     process = subprocess.Popen(
@@ -787,15 +793,15 @@ def test_each_of_several_files_is_read_once(tmp_path, monkeypatch):
     assert sorted(map(str, files_read)) == sorted(map(str, paths))
 
 
-def test_help_is_quick_to_start():
-    """It loads neither scikit-learn nor Numba nor rich."""
+def test_help_imports_little():
+    """The help does not import scikit-learn, Numba or rich."""
     code = "import sys, riskmin.cli; print([m for m in ('sklearn', 'numba', 'rich') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"
 
 
 def test_entry_point_is_installed():
     script = Path(sys.executable).with_name("riskmin")
     if script.exists():
-        done = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
-        assert done.stdout.startswith("riskmin ")
+        completed = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
+        assert completed.stdout.startswith("riskmin ")

@@ -1,4 +1,4 @@
-"""The command on kernel machines and on models of the nu-trick: predictions, measures, and claims checked."""
+"""The command with kernel machines and nu-models: predictions, metrics and certificates."""
 
 import dataclasses
 import json
@@ -54,19 +54,19 @@ def test_files_predict_evaluate_and_certify(name, data, tmp_path, run):
     scores = np.log(model.predict(X)) if name == "poisson" else None
     scores = getattr(model, "decision_function", model.predict)(X) if scores is None else scores
     np.testing.assert_allclose([float(line) for line in out.split()], scores, atol=1e-9)
-    found = json.loads(run("evaluate", tmp_path / "m", data, "--json")[1])
-    assert found["accuracy" if model.task == "classification" else "R^2"] == pytest.approx(model.score(X, Y))
+    output = json.loads(run("evaluate", tmp_path / "m", data, "--json")[1])
+    assert output["accuracy" if model.task == "classification" else "R^2"] == pytest.approx(model.score(X, Y))
     code, out, err = run("certify", tmp_path / "m", data, "--json", "--quiet")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["verdict"] == "certified"
-    assert found["objective"] == pytest.approx(model.objective_, rel=1e-9)
-    assert found["cut_lower_bound"] == pytest.approx(model.lower_bound_, rel=1e-9)
-    assert found["gap_rel"] <= model.gap_ / model.objective_ + 1e-6
+    output = json.loads(out)
+    assert output["verdict"] == "certified"
+    assert output["objective"] == pytest.approx(model.objective_, rel=1e-9)
+    assert output["cut_lower_bound"] == pytest.approx(model.lower_bound_, rel=1e-9)
+    assert output["gap_rel"] <= model.gap_ / model.objective_ + 1e-6
 
 
 def changed(path, change):
-    """The file with something else in it, sealed again."""
+    """Change the content of a file and write it with a valid checksum."""
     arrays, meta = load_arrays(path, "model")
     meta.pop("sha256")
     change(arrays, meta)
@@ -100,21 +100,21 @@ FALSEHOODS = {
 
 @pytest.mark.parametrize("name", FALSEHOODS)
 def test_false_claims_are_refuted(name, data, tmp_path, run):
-    change, said = FALSEHOODS[name]
+    change, reason = FALSEHOODS[name]
     save_model(KernelClassifier(alpha=1e-2, tol=0.05).fit(X, Y), tmp_path / "m")
     code, _, err = run("certify", changed(tmp_path / "m", change), data)
     assert code == 1
-    assert err.startswith(f"riskmin: refuted: {said}")
+    assert err.startswith(f"riskmin: refuted: {reason}")
     assert err.count("\n") == 1
 
 
-def test_products_in_the_file_are_not_trusted(data, tmp_path, run):
-    """Half of a cut's pair holds products with K: with others, a false slope would prove too much."""
+def test_kernel_products_in_the_file_are_not_trusted(data, tmp_path, run):
+    """Half of a cut holds products with K: false products would make a false bound provable."""
     model = KernelClassifier(alpha=1e-2, tol=0.05).fit(X, Y)
     save_model(model, tmp_path / "m")
     a, b = model.result_.cut
     n = len(X)
-    small = Cut(np.concatenate([a[:n], 0.0 * a[n:]]), b)  # as if the slope had no norm: it would prove b
+    small = Cut(np.concatenate([a[:n], 0.0 * a[n:]]), b)  # a slope of norm zero would prove the bound b
     false = dataclasses.replace(model.result_, cut=small, lower=min(b, model.result_.value))
     model.result_, model.lower_bound_ = false, false.lower
     save_model(model, tmp_path / "m")
@@ -124,8 +124,8 @@ def test_products_in_the_file_are_not_trusted(data, tmp_path, run):
     assert "the cut proves a lower bound of" in err
 
 
-def test_vectors_that_make_the_same_objective_are_refuted_all_the_same(tmp_path, run):
-    """A residual that moves from the edge of the tube to within it costs nothing, but is another function."""
+def test_changed_coefficients_with_equal_objective_are_refuted(tmp_path, run):
+    """Moving a residual inside the tube does not change the objective, but changes the function."""
     rows, y = np.array([[1.0], [0.0]]), np.array([1.0, 0.0])
     save_svmlight(tmp_path / "two.svm", rows, y)
     tight = {"kernel": "linear", "alpha": 0.1, "fit_intercept": False, "tol": 1e-10}

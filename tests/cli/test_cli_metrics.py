@@ -1,4 +1,4 @@
-"""The command with losses of whole lists: tables, ordered grades, and rankings of queries."""
+"""The command with non-decomposable losses: contingency tables, ordinal grades and rankings."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ TABLES = ["roc_area", "prbep", "f1", "f_beta:beta=2", "precision_at_k:k=15", "re
 
 
 def rows(n=120, p=4, seed=0):
-    """Features, two classes of which one is rare, grades, and queries whose rows do not stand together."""
+    """Features, two classes of which one is rare, grades, and query ids that are not contiguous."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, p)).round(3)
     z = X[:, 0] - X[:, 1] + 0.7 * rng.normal(size=n)
@@ -51,14 +51,14 @@ def fitted(run, data, loss, model, *options):
     return load_model(model)
 
 
-def found(run, command, *args):
+def run_json(run, command, *args):
     code, out, _ = run(command, *args, "--json")
     return code, json.loads(out)
 
 
-def sentence(given, *words):
-    """One sentence on stderr, and nothing else."""
-    code, out, err = given
+def sentence(completed, *words):
+    """Check for one sentence on stderr and nothing else."""
+    code, out, err = completed
     assert (code, out) == (2, "")
     assert err.startswith("riskmin: ")
     assert err.count("\n") == 1
@@ -66,8 +66,8 @@ def sentence(given, *words):
         assert word in err
 
 
-def refuted(given, *words):
-    code, _, err = given
+def refuted(completed, *words):
+    code, _, err = completed
     assert code == 1
     assert err.startswith("riskmin: refuted: ")
     assert err.count("\n") == 1
@@ -75,8 +75,8 @@ def refuted(given, *words):
         assert word in err
 
 
-def tampered(path, **changes):
-    """The model with other attributes, and a checksum that is right."""
+def altered(path, **changes):
+    """The model with changed attributes and a valid checksum."""
     model = load_model(path)
     for name, value in changes.items():
         setattr(model, name, value)
@@ -85,7 +85,7 @@ def tampered(path, **changes):
 
 
 # ---------------------------------------------------------------- tables of two classes
-def test_what_is_evaluated_is_what_the_loss_is_for(two, tmp_path, run):
+def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
     X, y, _, _ = rows()
     for loss, name in zip(
         TABLES,
@@ -93,9 +93,9 @@ def test_what_is_evaluated_is_what_the_loss_is_for(two, tmp_path, run):
         strict=True,
     ):
         model = fitted(run, two, loss, tmp_path / "m")
-        code, said = found(run, "evaluate", tmp_path / "m", two)
+        code, metrics = run_json(run, "evaluate", tmp_path / "m", two)
         assert code == 0
-        (key,) = [key for key in said if key.startswith(name)]
+        (key,) = [key for key in metrics if key.startswith(name)]
         z = model.decision_function(X)
         top = np.argsort(-z)[:15]
         pairs = z[y > 0][:, None] - z[y < 0][None, :]
@@ -108,55 +108,57 @@ def test_what_is_evaluated_is_what_the_loss_is_for(two, tmp_path, run):
             "precision at 15": np.mean(y[top] > 0),
             "recall at 15": np.sum(y[top] > 0) / np.sum(y > 0),
         }
-        assert said[key] == pytest.approx(expected[name])
-        assert said["mean loss"] + 5e-3 * model.coef_[0] @ model.coef_[0] == pytest.approx(model.objective_)
+        assert metrics[key] == pytest.approx(expected[name])
+        assert metrics["mean loss"] + 5e-3 * model.coef_[0] @ model.coef_[0] == pytest.approx(
+            model.objective_
+        )
 
 
-def test_predictions_are_cut_where_the_measure_is_best(two, tmp_path, run):
+def test_predictions_use_the_best_threshold(two, tmp_path, run):
     y = rows()[1]
     fitted(run, two, "prbep", tmp_path / "m")
-    said = run("predict", tmp_path / "m", two)[1].split()
-    assert said.count("1") == np.sum(y > 0)
+    predicted = run("predict", tmp_path / "m", two)[1].split()
+    assert predicted.count("1") == np.sum(y > 0)
     scores = np.array(run("predict", tmp_path / "m", two, "--scores")[1].split(), float)
-    assert ((scores > 0) == (np.array(said) == "1")).all()
+    assert ((scores > 0) == (np.array(predicted) == "1")).all()
     fitted(run, two, "precision_at_k:k=7", tmp_path / "m")
     assert run("predict", tmp_path / "m", two)[1].split().count("1") == 7
 
 
 @pytest.mark.parametrize("loss", TABLES)
-def test_tampered_cuts_are_refuted(loss, two, tmp_path, run):
-    """J alone would not tell: most of these losses do not change with an intercept."""
+def test_changed_thresholds_of_scores_are_refuted(loss, two, tmp_path, run):
+    """J does not detect the change: most of these losses do not depend on an intercept."""
     model = fitted(run, two, loss, tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
-    moved = tampered(tmp_path / "m", intercept_=model.intercept_ + 0.1)
+    assert run_json(run, "certify", tmp_path / "m", two)[1]["verdict"] == "certified"
+    moved = altered(tmp_path / "m", intercept_=model.intercept_ + 0.1)
     refuted(run("certify", moved, two))
-    moved = tampered(
+    moved = altered(
         tmp_path / "m", intercept_=model.intercept_ + 0.1, threshold_=model.threshold_ - 0.1
-    )  # J is the same
+    )  # J is unchanged
     refuted(run("certify", moved, two), "cuts its scores at", "best cut at")
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), two))
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), two))
     bare = fitted(run, two, loss, tmp_path / "m", "--no-intercept")
     assert bare.intercept_ == 0
     assert run("certify", tmp_path / "m", two)[0] == 0
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=bare.intercept_ + 0.1), two))
 
 
-def test_other_rows_may_be_few_or_of_one_class(two, tmp_path, run):
+def test_evaluation_on_few_rows_or_one_class(two, tmp_path, run):
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     (tmp_path / "few.svm").write_text("1 1:1\n-1 2:1\n1 1:2\n")
-    code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
     assert code == 0
-    assert "mean loss" not in said
+    assert "mean loss" not in metrics
     (tmp_path / "one.svm").write_text("1 1:1\n1 2:1\n")
     for loss in TABLES:
         fitted(run, two, loss, tmp_path / "m")
-        code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "one.svm")
+        code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "one.svm")
         assert code == 0
-        assert np.isfinite(list(said.values())).all()
+        assert np.isfinite(list(metrics.values())).all()
 
 
 # ---------------------------------------------------------------- ordinal
-def test_grades_come_back_as_they_were_written(tmp_path, run):
+def test_grades_are_printed_as_written(tmp_path, run):
     X, _, grade, _ = rows()
     words = np.array(["poor", "fair", "good", "best"])[grade]
     lines = [f"{a},{b},{c},{d},{w}" for (a, b, c, d), w in zip(X, words, strict=True)]
@@ -165,24 +167,24 @@ def test_grades_come_back_as_they_were_written(tmp_path, run):
     sentence(run("fit", data, "--loss", "ordinal", "-o", tmp_path / "m"), "order is not known", "--order")
     model = fitted(run, data, "ordinal", tmp_path / "m", "--order", "poor,fair,good,best")
     assert model.classes_.tolist() == ["poor", "fair", "good", "best"]
-    said = run("predict", tmp_path / "m", data)[1].split()
-    assert np.mean(np.array(said) == words) > 0.6
-    code, table = found(run, "evaluate", tmp_path / "m", data)
+    predicted = run("predict", tmp_path / "m", data)[1].split()
+    assert np.mean(np.array(predicted) == words) > 0.6
+    code, table = run_json(run, "evaluate", tmp_path / "m", data)
     place = {"poor": 0, "fair": 1, "good": 2, "best": 3}
-    off = np.abs([place[a] - place[b] for a, b in zip(said, words.tolist(), strict=True)])
+    off = np.abs([place[a] - place[b] for a, b in zip(predicted, words.tolist(), strict=True)])
     assert code == 0
     assert table["mean absolute error, in grades"] == pytest.approx(off.mean())
     assert table["accuracy"] == pytest.approx((off == 0).mean())
     assert table["at most one grade off"] == pytest.approx((off <= 1).mean())
     assert 0.4 < table["Kendall's tau"] <= 1
-    assert found(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
+    assert run_json(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
     wrong = ["fit", data, "--loss", "ordinal", "-o", tmp_path / "m", "--order"]
     sentence(run(*wrong, "poor,fair,good"), "best")
     sentence(run(*wrong, "poor,poor"), "--order")
     sentence(run("fit", data, "--loss", "hinge", "--order", "a,b", "-o", tmp_path / "m"), "--order is for")
 
 
-def test_numbers_may_have_an_order_too(graded, tmp_path, run):
+def test_numeric_grades_with_an_order(graded, tmp_path, run):
     plain = fitted(run, graded, "ordinal", tmp_path / "m")
     same = fitted(run, graded, "ordinal", tmp_path / "m", "--order", "0,1,2,3")
     assert np.array_equal(plain.coef_, same.coef_)
@@ -192,17 +194,17 @@ def test_numbers_may_have_an_order_too(graded, tmp_path, run):
     assert run("certify", tmp_path / "m", graded)[0] == 0
 
 
-def test_grades_need_not_be_whole(tmp_path, run):
+def test_noninteger_grades(tmp_path, run):
     X, _, grade, _ = rows()
     save_svmlight(tmp_path / "stars.svm", X, grade / 2 + 0.5)
     model = fitted(run, tmp_path / "stars.svm", "ordinal", tmp_path / "m")
     assert set(run("predict", tmp_path / "m", tmp_path / "stars.svm")[1].split()) <= {"0.5", "1", "1.5", "2"}
-    assert found(run, "certify", tmp_path / "m", tmp_path / "stars.svm")[1]["verdict"] == "certified"
-    said = found(run, "evaluate", tmp_path / "m", tmp_path / "stars.svm")[1]
-    assert said["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
+    assert run_json(run, "certify", tmp_path / "m", tmp_path / "stars.svm")[1]["verdict"] == "certified"
+    metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "stars.svm")[1]
+    assert metrics["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
 
 
-def test_models_of_columns_that_know_their_order(tmp_path, run):
+def test_models_of_ordered_categorical_columns(tmp_path, run):
     X, _, grade, _ = rows()
     words = ["poor", "fair", "good", "best"]
     column = pd.Categorical.from_codes(grade, words, ordered=True)
@@ -210,18 +212,18 @@ def test_models_of_columns_that_know_their_order(tmp_path, run):
     save_model(model, tmp_path / "m")
     lines = [",".join(map(str, [*x, words[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
     (tmp_path / "a.csv").write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
-    said = found(run, "evaluate", tmp_path / "m", tmp_path / "a.csv")[1]
+    metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "a.csv")[1]
     off = np.abs([words.index(word) - g for word, g in zip(model.predict(X), grade, strict=True)])
-    assert said["mean absolute error, in grades"] == pytest.approx(off.mean())
-    assert found(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
+    assert metrics["mean absolute error, in grades"] == pytest.approx(off.mean())
+    assert run_json(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
 
 
-def test_tampered_thresholds_are_refuted(graded, tmp_path, run):
+def test_changed_thresholds_are_refuted(graded, tmp_path, run):
     model = fitted(run, graded, "ordinal", tmp_path / "m")
-    moved = tampered(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
+    moved = altered(tmp_path / "m", thresholds_=model.thresholds_ + 0.01)
     refuted(run("certify", moved, graded), "cuts its scores at", "best cut at")
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=0.5), graded))
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=0.5), graded))
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), graded))
 
 
 # ---------------------------------------------------------------- rankings
@@ -231,34 +233,34 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     page = tmp_path / "r.html"
     model = fitted(run, ranked, loss, tmp_path / "m", "--report", page)
     twin = LinearRanker(loss, alpha=1e-2).fit(X, grade, qid=qid)
-    np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-5)  # sparse and dense: other last bits
+    np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-5)  # sparse and dense sums differ by rounding
     text = page.read_text(encoding="utf-8")
     assert f"<dd>{loss}: " in text
     assert "<dt>queries</dt><dd>12</dd>" in text
     scores = np.array(run("predict", tmp_path / "m", ranked)[1].split(), float)
     np.testing.assert_allclose(scores, X @ model.coef_, rtol=1e-9, atol=1e-12)
-    code, said = found(run, "evaluate", tmp_path / "m", ranked)
-    assert (code, said["queries"]) == (0, 12)
-    assert said["NDCG@10"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=10))
-    assert said["MRR"] == pytest.approx(mrr_score(grade, scores, qid=qid))
-    assert said["mean loss"] + 5e-3 * model.coef_ @ model.coef_ == pytest.approx(model.objective_)
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", ranked)
+    assert (code, metrics["queries"]) == (0, 12)
+    assert metrics["NDCG@10"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=10))
+    assert metrics["MRR"] == pytest.approx(mrr_score(grade, scores, qid=qid))
+    assert metrics["mean loss"] + 5e-3 * model.coef_ @ model.coef_ == pytest.approx(model.objective_)
     if loss == "ndcg:k=3":
-        assert said["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
-    assert found(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
-    refuted(run("certify", tampered(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
-    refuted(run("certify", tampered(tmp_path / "m", intercept_=0.5), ranked), "intercept")
+        assert metrics["NDCG@3"] == pytest.approx(mean_ndcg_score(grade, scores, qid=qid, k=3))
+    assert run_json(run, "certify", tmp_path / "m", ranked)[1]["verdict"] == "certified"
+    refuted(run("certify", altered(tmp_path / "m", coef_=model.coef_ * 1.01), ranked))
+    refuted(run("certify", altered(tmp_path / "m", intercept_=0.5), ranked), "intercept")
 
 
-def test_grades_fitted_as_numbers_are_certified_too(graded, ranked, tmp_path, run):
+def test_grades_fitted_as_numbers_are_certified(graded, ranked, tmp_path, run):
     X, _, grade, _ = rows()
     save_model(LinearRanker("squared", alpha=1e-2).fit(X, grade), tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
-    assert {"NDCG@10", "MRR", "mean loss"} <= set(found(run, "evaluate", tmp_path / "m", ranked)[1])
+    assert run_json(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert {"NDCG@10", "MRR", "mean loss"} <= set(run_json(run, "evaluate", tmp_path / "m", ranked)[1])
     model = OrdinalClassifier("absolute", alpha=1e-2).fit(X, grade)
     save_model(model, tmp_path / "m")
-    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
-    assert "mean loss" in found(run, "evaluate", tmp_path / "m", graded)[1]
-    refuted(run("certify", tampered(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts")
+    assert run_json(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert "mean loss" in run_json(run, "evaluate", tmp_path / "m", graded)[1]
+    refuted(run("certify", altered(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts")
 
 
 def test_other_queries_are_refuted(ranked, tmp_path, run):
@@ -268,10 +270,10 @@ def test_other_queries_are_refuted(ranked, tmp_path, run):
     refuted(run("certify", tmp_path / "m", tmp_path / "other.svm"), "objective")
     order = np.random.default_rng(0).permutation(len(X))
     save_svmlight(tmp_path / "mixed.svm", X[order], grade[order], qid[order] + 10**15)
-    assert run("certify", tmp_path / "m", tmp_path / "mixed.svm")[0] == 0  # only who belongs together matters
+    assert run("certify", tmp_path / "m", tmp_path / "mixed.svm")[0] == 0  # only the grouping of rows matters
 
 
-def test_the_column_of_queries(tmp_path, run):
+def test_query_column(tmp_path, run):
     X, _, grade, qid = rows()
     names = np.array([f"query {q}" for q in qid])
     lines = [f"{a},{q},{b},{c},{d},{y}" for (a, b, c, d), q, y in zip(X, names, grade, strict=True)]
@@ -293,7 +295,7 @@ def test_the_column_of_queries(tmp_path, run):
     assert len(run("predict", tmp_path / "m", bare)[1].split()) == 120
 
 
-def test_queries_that_are_not_needed_are_left_out(ranked, tmp_path, run):
+def test_unused_query_ids_are_ignored(ranked, tmp_path, run):
     code, _, err = run("fit", ranked, "--loss", "ordinal", "-o", tmp_path / "m")
     assert code == 0
     assert err == "riskmin: ranked.svm has query ids, which ordinal does not use\n"
@@ -312,12 +314,12 @@ def test_rankings_need_queries(graded, ranked, tmp_path, run):
     assert run("predict", tmp_path / "m", graded) == run("predict", tmp_path / "m", ranked)
 
 
-# ---------------------------------------------------------------- many strengths, long runs
+# ---------------------------------------------------------------- paths, cross-validation, checkpoints
 @pytest.mark.parametrize(("loss", "name"), [("ordinal", "graded"), ("pairwise_hinge", "ranked")])
 def test_path_and_cv(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
     X, _, grade, qid = rows()
-    code, table = found(run, "path", data, "--loss", loss, "--lams", "1,0.01", "-o", tmp_path / "p.html")
+    code, table = run_json(run, "path", data, "--loss", loss, "--lams", "1,0.01", "-o", tmp_path / "p.html")
     assert code == 0
     make = OrdinalClassifier if loss == "ordinal" else LinearRanker
     extra = {} if loss == "ordinal" else {"qid": qid}
@@ -325,7 +327,7 @@ def test_path_and_cv(loss, name, tmp_path, run, request):
     assert table["path"][1]["objective"] == pytest.approx(twin.objective_, rel=2e-3)
     assert table["path"][1]["lower_bound"] <= twin.objective_
     args = ["--loss", loss, "--lams", "1,0.01", "--folds", "3", "-o", tmp_path / "m"]
-    code, table = found(run, "cv", data, *args, "--report", tmp_path / "cv.html")
+    code, table = run_json(run, "cv", data, *args, "--report", tmp_path / "cv.html")
     assert code == 0
     assert np.shape([row["scores"] for row in table["cv"]]) == (2, 3)
     assert table["best_score"] == max(row["mean"] for row in table["cv"])
@@ -334,9 +336,9 @@ def test_path_and_cv(loss, name, tmp_path, run, request):
     assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
 
 
-def test_cv_of_grades_that_some_folds_lack(tmp_path, run):
+def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
     X, _, grade, _ = rows()
-    grade[3] = 9  # a grade of one row
+    grade[3] = 9  # a grade with a single row
     save_svmlight(tmp_path / "a.svm", X, grade)
     args = [
         "cv",
@@ -350,11 +352,11 @@ def test_cv_of_grades_that_some_folds_lack(tmp_path, run):
         "-o",
         tmp_path / "m",
     ]
-    scores = found(run, *args)[1]["cv"][0]["scores"]
-    back = found(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
-    np.testing.assert_allclose(scores, back, atol=0.2)  # the mirror image, but for ties
+    scores = run_json(run, *args)[1]["cv"][0]["scores"]
+    back = run_json(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
+    np.testing.assert_allclose(scores, back, atol=0.2)  # reversed, except for ties
     assert all(-1 < score < 0 for score in scores + back)
-    assert found(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
+    assert run_json(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
 
 
 def test_folds_keep_queries_together(ranked, tmp_path, run):
@@ -366,7 +368,7 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
         model = LinearRanker("ndcg", alpha=0.1).fit(X[train], grade[train], qid=qid[train])
         expected.append(mean_ndcg_score(grade[test], model.predict(X[test]), qid=qid[test], k=5))
     args = ["--loss", "ndcg", "--lams", "0.1", "--folds", "3", "--scoring", "ndcg:k=5", "-o", tmp_path / "m"]
-    _, table = found(run, "cv", ranked, *args)
+    _, table = run_json(run, "cv", ranked, *args)
     np.testing.assert_allclose(table["cv"][0]["scores"], expected, atol=0.02)
     out = run("cv", ranked, *args)[1]
     assert "NDCG@5" in out
@@ -377,7 +379,7 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
     sentence(run("cv", ranked, *args), "no measure for ordinal")
 
 
-def test_cv_says_which_fold_and_which_measure(two, tmp_path, run):
+def test_cv_names_the_fold_and_the_metric(two, tmp_path, run):
     args = ["cv", two, "--lams", "1", "--folds", "3", "-o", tmp_path / "m"]
     for words in (["--loss", "precision_at_k:k=50"], ["--loss", "hinge", "--scoring", "recall_at_k:k=50"]):
         sentence(run(*args, *words), "k=50, but there are 40 rows", "in fold 1 of 3")
@@ -390,17 +392,17 @@ def test_cv_says_which_fold_and_which_measure(two, tmp_path, run):
     sentence(run(*args, "--scoring", "r2"), "--scoring r2 takes numbers, but the labels are words")
 
 
-def test_fewer_rows_than_the_loss_looks_at(two, tmp_path, run):
+def test_fewer_rows_than_k(two, tmp_path, run):
     X, y, _, _ = rows()
     fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
     few = np.concatenate([np.flatnonzero(y > 0)[:3], np.flatnonzero(y < 0)[:3]])
     save_svmlight(tmp_path / "few.svm", X[few], y[few])
-    code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
+    code, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
     assert code == 0
-    assert not any("15" in name for name in said)  # it is no measure of six rows
+    assert not any("15" in name for name in metrics)  # precision at 15 is undefined for six rows
 
 
-def test_cv_compares_what_the_loss_is_for(two, tmp_path, run):
+def test_cv_compares_the_metric_of_the_loss(two, tmp_path, run):
     args = ["--lams", "1,0.01", "--folds", "3", "-o", tmp_path / "m"]
     for loss, name in (("prbep", "break-even point"), ("f1", "F1"), ("roc_area", "ROC area")):
         code, out, _ = run("cv", two, "--loss", loss, *args)
@@ -413,12 +415,12 @@ def test_cv_compares_what_the_loss_is_for(two, tmp_path, run):
 @pytest.mark.parametrize(
     ("loss", "name"), [("prbep", "two"), ("f1", "two"), ("ordinal", "graded"), ("mrr", "ranked")]
 )
-def test_checkpoints_are_taken_up(loss, name, tmp_path, run, request):
+def test_checkpoints_are_resumed(loss, name, tmp_path, run, request):
     data = request.getfixturevalue(name)
     args = ["--loss", loss, "--checkpoint", tmp_path / "c", "-o", tmp_path / "m", "--quiet", "--tol", "1e-6"]
-    code, facts = found(run, "fit", data, *args, "--max-iter", "2")
+    code, facts = run_json(run, "fit", data, *args, "--max-iter", "2")
     assert (code, facts["status"]) == (3, "max_iter")
-    code, facts = found(run, "fit", data, *args)
+    code, facts = run_json(run, "fit", data, *args)
     assert (code, facts["status"]) == (0, "converged")
     assert facts["iterations"] > 2
     assert run("certify", tmp_path / "m", data)[0] == 0
@@ -443,7 +445,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_data_are_one_sentence(name, tmp_path, run):
+def test_invalid_data(name, tmp_path, run):
     text, loss, words = BAD[name]
     (tmp_path / name).write_text(text)
     for command in ("fit", "path", "cv"):
@@ -469,24 +471,24 @@ BAD_USAGE = [
 
 
 @pytest.mark.parametrize(("options", "words"), BAD_USAGE, ids=lambda v: " ".join(v) if v[0][0] == "-" else "")
-def test_bad_usage_is_one_sentence(options, words, two, tmp_path, run):
+def test_invalid_usage(options, words, two, tmp_path, run):
     sentence(run("fit", two, *options, "-o", tmp_path / "m"), words)
     assert not (tmp_path / "m").exists()
 
 
-def test_a_truncated_file_with_queries(ranked, tmp_path, run):
-    whole = gzip.compress(ranked.read_bytes())
-    (tmp_path / "cut.svm.gz").write_bytes(whole[: len(whole) // 2])
+def test_truncated_file_with_queries(ranked, tmp_path, run):
+    compressed = gzip.compress(ranked.read_bytes())
+    (tmp_path / "cut.svm.gz").write_bytes(compressed[: len(compressed) // 2])
     sentence(run("fit", tmp_path / "cut.svm.gz", "--loss", "ndcg", "-o", tmp_path / "m"), "truncated")
 
 
-def test_bad_requests_of_models(two, graded, ranked, tmp_path, run):
+def test_invalid_requests_to_models(two, graded, ranked, tmp_path, run):
     fitted(run, graded, "ordinal", tmp_path / "m")
     (tmp_path / "strange.svm").write_text("9 1:1\n0 1:2\n")
     sentence(run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
-    _, said = found(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
-    assert 0 < said["mean absolute error, in grades"] <= 4  # the new grade is one above the others
-    assert "mean loss" not in said
+    _, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
+    assert 0 < metrics["mean absolute error, in grades"] <= 4  # the new grade is one above the known grades
+    assert "mean loss" not in metrics
     (tmp_path / "words.csv").write_text("a,b,c,d,y\n1,2,3,4,good\n")
     sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")
     fitted(run, graded, "ordinal", tmp_path / "m", "--order", "3,2,1,0")

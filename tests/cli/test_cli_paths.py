@@ -1,4 +1,4 @@
-"""The command along the strength of the regularizer, and with every regularizer: fit, certify, path, cv."""
+"""The command with all regularizers and values of lam: fit, certify, path, cv."""
 
 import json
 from html.parser import HTMLParser
@@ -37,8 +37,8 @@ def csv(tmp_path):
     return tmp_path / "houses.csv"
 
 
-def sentence(found, *words):
-    code, out, err = found
+def sentence(completed, *words):
+    code, out, err = completed
     assert (code, out) == (2, "")
     assert err.startswith("riskmin: ")
     assert err.count("\n") == 1
@@ -47,7 +47,7 @@ def sentence(found, *words):
 
 
 class Closed(HTMLParser):
-    """Every element that is opened is closed, in order; and no number is none."""
+    """Checks that every opened element is closed, in order, and that no number is NaN."""
 
     def check(self, path):
         page = path.read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ NAMES = ["l2", "l1", "elastic:eps=2", "entropy:prior=0.3", "unnormalized_entropy
 
 @pytest.mark.parametrize("reg", [*NAMES, "l1 --positive", "elastic --positive", "l2 --positive"])
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_a_model_is_certified_with_its_regularizer(svm, tmp_path, run, reg, loss):
+def test_models_are_certified_with_their_regularizer(svm, tmp_path, run, reg, loss):
     model = tmp_path / "model"
     code, out, _ = run(
         "fit", svm, "--loss", loss, "--lam", 1e-2, "--json", "--quiet", "-o", model, "--reg", *reg.split()
@@ -90,7 +90,7 @@ def test_a_model_is_certified_with_its_regularizer(svm, tmp_path, run, reg, loss
         assert (load_model(model).coef_ >= 0).all()
 
 
-def test_the_summary_tells_how_sparse_the_weights_are(svm, tmp_path, run):
+def test_summary_prints_the_number_of_nonzero_weights(svm, tmp_path, run):
     code, out, _ = run(
         "fit", svm, "--reg", "l1", "--lam", 0.1, "-o", tmp_path / "m", "--report", tmp_path / "r"
     )
@@ -107,14 +107,14 @@ def test_the_summary_tells_how_sparse_the_weights_are(svm, tmp_path, run):
 
 
 @pytest.mark.parametrize("reg", ["l1", "elastic", "entropy", "qnorm"])
-def test_the_bound_of_a_cut_is_computed_twice(reg):
+def test_two_computations_of_the_bound_agree(reg):
     X, y = rows()
     model = LinearClassifier(regularizer=reg, alpha=1e-2).fit(X, y)
     assert cut_lower_bound(model) == pytest.approx(model.lower_bound_, rel=1e-10)
 
 
-def test_another_regularizer_is_refuted():
-    """The claim of one regularizer is false of another, and of another strength."""
+def test_claim_with_another_regularizer_is_refuted():
+    """The claim for one regularizer is false for another one, and for another lam."""
     X, y = rows()
     model = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y)
     assert certify_model(model, X, y, quiet=True)[0].outcome == "certified"
@@ -139,7 +139,7 @@ def test_lists(run):
 
 
 # ---------------------------------------------------------------- path
-def test_path_prints_a_line_a_strength(svm, tmp_path, run):
+def test_path_prints_one_line_per_lam(svm, tmp_path, run):
     page = tmp_path / "path.html"
     code, out, err = run("path", svm, "--lams", "0.01,1,0.1", "-o", page)
     assert (code, err) == (0, "")
@@ -155,13 +155,13 @@ def test_path_prints_a_line_a_strength(svm, tmp_path, run):
     assert ">column 0</text>" in text
 
 
-def test_path_as_json_is_what_minimize_finds(svm, tmp_path, run):
+def test_path_as_json_agrees_with_minimize(svm, tmp_path, run):
     code, out, _ = run("path", svm, "--lams", "1,0.01", "--no-intercept", "--json", "--quiet")
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
     data = load(svm)
     risk = linear_risk(data.X, data.y, Hinge())
-    for row in found["path"]:
+    for row in output["path"]:
         best = minimize(Objective(risk, L2(), row["lam"]), tol=1e-6)
         assert row["lower_bound"] <= best.value * (1 + 1e-9)
         assert best.lower <= row["objective"] <= best.value * (1 + 2e-3)
@@ -172,10 +172,10 @@ def test_path_starts_where_all_weights_are_zero(csv, tmp_path, run):
     code, out, err = run(
         "path", csv, "--loss", "squared", "--reg", "l1", "--n-lams", 4, "--json", "-o", tmp_path / "p.html"
     )
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert found["path"][0]["nonzeros"] == 0
-    assert found["path"][-1]["lam"] == pytest.approx(found["path"][0]["lam"] / 1000)
+    assert output["path"][0]["nonzeros"] == 0
+    assert output["path"][-1]["lam"] == pytest.approx(output["path"][0]["lam"] / 1000)
     assert {"lam", "gap_rel"} <= json.loads(err.splitlines()[0]).keys()
     text = Closed().check(tmp_path / "p.html")
     assert text.count("<svg class") == 4
@@ -188,13 +188,13 @@ def test_path_of_other_tasks_and_threads(csv, svm, run):
     assert run("path", csv, "--loss", "quantile:level=0.9", "--lams", "1,0.1", "--quiet")[0] == 0
 
 
-def test_path_tells_what_did_not_converge(svm, run):
+def test_path_reports_fits_that_did_not_converge(svm, run):
     code, _, err = run("path", svm, "--lams", "1,0.0001", "--max-iter", 3, "--tol", 1e-9)
     assert code == 3
     assert "did not reach the certified gap of 1e-09: raise --max-iter" in err
 
 
-def test_an_interrupted_path_says_so_and_is_printed(svm, run, monkeypatch):
+def test_interrupted_path_is_printed(svm, run, monkeypatch):
     def interrupt(self, iterate, row):
         if row["lam"] < 0.1:
             raise KeyboardInterrupt
@@ -228,12 +228,12 @@ def test_an_interrupted_path_says_so_and_is_printed(svm, run, monkeypatch):
         ),
     ],
 )
-def test_path_says_what_is_wrong(svm, run, args, words):
+def test_errors_of_path(svm, run, args, words):
     sentence(run("path", svm, *args), *words)
 
 
 # ---------------------------------------------------------------- cv
-def test_cv_chooses_saves_and_draws(svm, tmp_path, run):
+def test_cv_chooses_lam_saves_the_model_and_writes_a_report(svm, tmp_path, run):
     model, page = tmp_path / "best", tmp_path / "cv.html"
     code, out, err = run(
         "cv", svm, "--lams", "100,0.1,0.01", "--folds", 3, "-o", model, "--report", page, "--loss", "logistic"
@@ -255,17 +255,17 @@ def test_cv_as_json(csv, tmp_path, run):
         *("cv", csv, "--loss", "huber", "--reg", "l1", "--n-lams", 3, "--folds", 2, "--jobs", 2),
         *("--scoring", "neg_mean_absolute_error", "--json", "-o", tmp_path / "best"),
     )
-    found = json.loads(out)
+    output = json.loads(out)
     assert code == 0
-    assert len(found["cv"]) == 3
-    assert all(len(row["scores"]) == 2 for row in found["cv"])
-    best = max(found["cv"], key=lambda row: row["mean"])
-    assert found["best_lam"] == best["lam"] == found["lam"]
-    assert found["best_score"] == pytest.approx(best["mean"])
+    assert len(output["cv"]) == 3
+    assert all(len(row["scores"]) == 2 for row in output["cv"])
+    best = max(output["cv"], key=lambda row: row["mean"])
+    assert output["best_lam"] == best["lam"] == output["lam"]
+    assert output["best_score"] == pytest.approx(best["mean"])
     assert load_model(tmp_path / "best").feature_names_in_.tolist() == [f"x{j}" for j in range(5)]
 
 
-def test_cv_tells_what_did_not_converge(svm, tmp_path, run):
+def test_cv_reports_fits_that_did_not_converge(svm, tmp_path, run):
     code, _, err = run(
         "cv", svm, "--lams", "0.0001", "--folds", 2, "--max-iter", 2, "--tol", 1e-9, "-o", tmp_path / "m"
     )
@@ -285,12 +285,12 @@ def test_cv_tells_what_did_not_converge(svm, tmp_path, run):
         (["--loss", "squared", "--class-weight", "balanced"], ["--class-weight is for classification"]),
     ],
 )
-def test_cv_says_what_is_wrong(svm, tmp_path, run, args, words):
+def test_errors_of_cv(svm, tmp_path, run, args, words):
     sentence(run("cv", svm, "-o", tmp_path / "m", *args), *words)
     assert not (tmp_path / "m").exists()
 
 
-def test_no_output_is_written_over_data(svm, run):
+def test_outputs_do_not_overwrite_data(svm, run):
     sentence(run("path", svm, "-o", svm), "--output and DATA are the same file")
     sentence(run("cv", svm, "-o", svm), "--output and DATA are the same file")
 
@@ -298,8 +298,13 @@ def test_no_output_is_written_over_data(svm, run):
 # ---------------------------------------------------------------- files
 def test_model_files_keep_the_regularizer(tmp_path):
     X, y = rows()
-    given = ["l1", "elastic:eps=2", Entropy(prior=[0.1, 0.2, 0.3, 0.4, 0.5], balanced=True), L2(weights=2.0)]
-    for reg in given:
+    regularizers = [
+        "l1",
+        "elastic:eps=2",
+        Entropy(prior=[0.1, 0.2, 0.3, 0.4, 0.5], balanced=True),
+        L2(weights=2.0),
+    ]
+    for reg in regularizers:
         model = LinearRegressor("absolute", regularizer=reg, alpha=0.1).fit(X, y)
         save_model(model, tmp_path / "model")
         back = load_model(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""`riskmin warmup` compiles what later fits need."""
+"""`riskmin warmup` compiles the kernels of later fits."""
 
 import os
 import subprocess
@@ -22,12 +22,12 @@ rng = np.random.default_rng(5)
 X = rng.standard_normal((300, 9))
 y = X[:, 0] + rng.standard_normal(300) > 0
 {}
-from riskmin._numba.compile_cache import Kept
-print(Kept.made)
+from riskmin._numba.compile_cache import KernelCache
+print(KernelCache.n_compiled)
 """
 
 
-def test_it_says_what_it_did_and_where(run):
+def test_warmup_prints_the_kernels_and_the_cache(run):
     code, out, err = run("warmup", "--task", "novelty", "--task", "files")
     assert (code, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines()]
@@ -35,7 +35,7 @@ def test_it_says_what_it_did_and_where(run):
     assert compile_cache.cache_folder() in out
 
 
-def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
+def test_errors_of_warmup(run, monkeypatch):
     code, _, err = run("warmup", "--task", "everything")
     assert code == 2
     assert "everything" in err
@@ -47,7 +47,7 @@ def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", FITS)
-def test_fits_after_it_compile_nothing(task, tmp_path):
+def test_fits_after_warmup_compile_nothing(task, tmp_path):
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = "import sys; from riskmin.cli import main; sys.exit(main(sys.argv[1:]))"
     subprocess.run([sys.executable, "-c", command, "warmup", "--task", task], env=env, check=True)

@@ -1,4 +1,4 @@
-"""Files that are broken, lie about their size, or speak to the terminal: one sentence, and nothing else."""
+"""Broken files, wrong sizes, terminal control sequences: each gives a one-sentence error and nothing else."""
 
 import bz2
 import gzip
@@ -24,7 +24,7 @@ X = seeds.X
 Y = seeds.Y
 
 
-def said(capsys, *args):
+def exit_and_stderr(capsys, *args):
     """The exit code and the one line on stderr of a command."""
     code = main([str(arg) for arg in args])
     lines = capsys.readouterr().err.strip().split("\n")
@@ -63,7 +63,7 @@ def test_sparse_matrices_of_every_format_are_read(kind, tmp_path):
         ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
     ],
 )  # fmt: skip
-def test_wild_indices_are_found_before_scipy_follows_them(kind, name, value, tmp_path):
+def test_indices_out_of_range_are_refused(kind, name, value, tmp_path):
     arrays = parts_of(kind)
     arrays[name] = arrays[name].copy()
     arrays[name][len(arrays[name]) // 2] = value
@@ -80,7 +80,7 @@ def test_wild_indices_are_found_before_scipy_follows_them(kind, name, value, tmp
         {"indices": np.zeros(1, int)},
     ],
 )  # fmt: skip
-def test_odd_parts_of_sparse_matrices(changes, tmp_path):
+def test_invalid_parts_of_sparse_matrices(changes, tmp_path):
     path = npz(tmp_path / "a.npz", parts_of("csr") | changes)
     if "shape" in changes and changes["shape"].tolist() == [8, 10**12]:
         assert load(path).X.shape == (8, 10**12)
@@ -108,14 +108,14 @@ def header(shape, descr="<f8", extra=b""):
         (b"", "broken"),
     ],
 )
-def test_headers_that_lie(blob, message, tmp_path):
+def test_wrong_headers(blob, message, tmp_path):
     path = tmp_path / "a.npz"
     path.write_bytes(mutate.archive({"X.npy": blob, "y.npy": mutate.npy(Y)}))
     with pytest.raises(DataError, match=message):
         load(path)
 
 
-def test_an_array_that_was_changed_fails_its_checksum(tmp_path):
+def test_changed_array_fails_its_checksum(tmp_path):
     path = tmp_path / "a.npz"
     blob = bytearray(mutate.archive({"X.npy": mutate.npy(X), "y.npy": mutate.npy(Y)}, zipfile.ZIP_STORED))
     blob[300] ^= 1
@@ -126,7 +126,7 @@ def test_an_array_that_was_changed_fails_its_checksum(tmp_path):
 
 # ---------------------------------------------------------------- limits
 def big(kind, tmp_path):
-    """A small file that stands for megabytes."""
+    """A small file that expands to megabytes."""
     if kind == "npz":
         return npz(tmp_path / "a.npz", {"X": np.zeros((200_000, 4)), "y": np.zeros(200_000)})
     if kind == "npz.gz":
@@ -159,7 +159,7 @@ KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "line.xz", "csv.bz2", "cell.gz", 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_files_of_large_data_stop_at_the_limit(kind, tmp_path):
+def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path):
     path = big(kind, tmp_path)
     read = load_conll if kind == "conll.gz" else load
     with (
@@ -170,25 +170,25 @@ def test_small_files_of_large_data_stop_at_the_limit(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["npz", "svm.gz", "csv.bz2", "parquet"])
-def test_the_limit_is_that_of_what_is_held(kind, tmp_path, capsys):
+def test_limit_applies_to_data_in_memory(kind, tmp_path, capsys):
     path = big(kind, tmp_path)
     assert load(path, max_memory=100).X.shape[0] >= 100_000
     with pytest.raises(DataError, match="limit of 1 MB"):
         load_partitioned([path, path], max_memory=1)
-    code, line = said(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
+    code, line = exit_and_stderr(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
     assert code == 2
     assert "the limit of 1 MB" in line
     with memory_limited(None):
         load(path)
 
 
-def test_rows_that_are_only_passed_on_need_no_memory(tmp_path, capsys):
+def test_streamed_rows_do_not_count(tmp_path, capsys):
     path = big("svm.gz", tmp_path)
     assert main(["convert", str(path), str(tmp_path / "a.rsk"), "--max-memory", "1.2", "--quiet"]) == 0
     assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (100_000, 2)
 
 
-def test_a_header_of_parquet_that_declares_more_rows(tmp_path):
+def test_parquet_header_with_too_many_rows(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
     path.write_bytes(seeds.parquet())
@@ -198,27 +198,27 @@ def test_a_header_of_parquet_that_declares_more_rows(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True])
-def test_limits_that_are_none(value, tmp_path):
+def test_invalid_limits(value, tmp_path):
     (tmp_path / "a.svm").write_bytes(seeds.SVMLIGHT)
     with pytest.raises(ValueError, match="max_memory="):
         load(tmp_path / "a.svm", max_memory=value)
 
 
 # ---------------------------------------------------------------- text
-def test_a_quote_that_is_not_closed_in_a_large_table(tmp_path, capsys):
+def test_unclosed_quote_in_a_large_table(tmp_path, capsys):
     path = tmp_path / "a.csv"
     path.write_text('a,b,y\n1,2,3\n1,"2,3\n' + "4,5,6\n" * 40_000)
-    code, line = said(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
+    code, line = exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
     assert code == 2
     assert "a.csv, line 3: it is broken: " in line
     path.write_text('a,"b,y\n' + "4,5,6\n" * 40_000)
     assert (
         "a.csv, line 1: it is broken: "
-        in said(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")[1]
+        in exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")[1]
     )
 
 
-def test_messages_do_not_steer_the_terminal(tmp_path, capsys):
+def test_messages_contain_no_control_characters(tmp_path, capsys):
     path = tmp_path / "\x1b[31mred\u202e.csv"
     path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n")
     for args in (
@@ -226,7 +226,7 @@ def test_messages_do_not_steer_the_terminal(tmp_path, capsys):
         ["predict", path, path],
         ["convert", path, tmp_path / "a.rsk"],
     ):
-        code, line = said(capsys, *args)
+        code, line = exit_and_stderr(capsys, *args)
         assert code == 2
         assert "\\x1b[31mred" in line
     with pytest.raises(DataError) as error:
@@ -237,13 +237,13 @@ def test_messages_do_not_steer_the_terminal(tmp_path, capsys):
     assert str(error.value).isprintable()
 
 
-def test_loops_of_links_are_no_files(tmp_path, capsys):
+def test_loops_of_links_are_refused(tmp_path, capsys):
     for name in ("a.csv", "a.npz", "a.rsk", "a.svm", "m.riskmin"):
         loop = tmp_path / name
         loop.symlink_to(loop)
-        assert said(capsys, "fit", loop, "-o", tmp_path / "m")[0] == 2
-        assert said(capsys, "predict", loop, loop, "-o", loop)[0] == 2
-        assert said(capsys, "convert", loop, tmp_path / "b.rsk")[0] == 2
+        assert exit_and_stderr(capsys, "fit", loop, "-o", tmp_path / "m")[0] == 2
+        assert exit_and_stderr(capsys, "predict", loop, loop, "-o", loop)[0] == 2
+        assert exit_and_stderr(capsys, "convert", loop, tmp_path / "b.rsk")[0] == 2
 
 
 # ---------------------------------------------------------------- stored data
@@ -274,20 +274,20 @@ def store(tmp_path):
         (0, "arrays", []), (0, "arrays", {"data": "datetime64[D]", "indices": "int32", "indptr": "int64"}),
     ],
 )  # fmt: skip
-def test_odd_metadata_of_stores(store, which, key, value, capsys):
+def test_invalid_metadata_of_stores(store, which, key, value, capsys):
     path = store(which, lambda meta: meta.update({key: value}))
     with pytest.raises(DataError, match="it is broken: "):
         load(path)
-    assert said(capsys, "convert", "--check", path)[0] == 2
+    assert exit_and_stderr(capsys, "convert", "--check", path)[0] == 2
 
 
-def test_metadata_that_are_too_deep(store, capsys):
+def test_deeply_nested_metadata(store, capsys):
     depth = 10 * sys.getrecursionlimit()
     path = store(**{"meta.json": b"[" * depth + b"]" * depth})
-    assert "it is broken" in said(capsys, "convert", "--check", path)[1]
+    assert "it is broken" in exit_and_stderr(capsys, "convert", "--check", path)[1]
 
 
-def test_shards_that_turn_back(store):
+def test_decreasing_shard_offsets(store):
     def change(meta):
         meta["shards"][0]["rows"][1] = 100
         meta["shards"][1]["rows"][0] = 100
@@ -298,18 +298,18 @@ def test_shards_that_turn_back(store):
 
 @pytest.mark.parametrize("name", ["indices", "indptr"])
 @pytest.mark.parametrize("verify", [True, False])
-def test_stores_that_point_beyond_their_arrays(store, name, verify):
+def test_stores_with_indices_out_of_range(store, name, verify):
     files = dict(seeds.stores()[0])
     blob = bytearray(files[f"{name}.npy"])
     blob[136:140] = b"\xff\xff\xff\x7f"
     files[f"{name}.npy"] = bytes(blob)
-    mutate.refresh(files)  # with checksums that fit
+    mutate.refresh(files)  # with valid checksums
     path = store(0, **files)
     with pytest.raises(DataError, match=r"beyond the last|checksum"):
         load(path, verify=verify)
 
 
-def test_codes_without_words(store):
+def test_label_codes_out_of_range(store):
     files = dict(seeds.stores()[1])
     blob = bytearray(files["y.npy"])
     blob[128] = 9
@@ -332,7 +332,7 @@ def test_names_of_columns_are_strings(tmp_path):
 
 # ---------------------------------------------------------------- models
 def written(tmp_path, kind, change):
-    """A model file with changed metadata, under a checksum that fits."""
+    """A model file with changed metadata and a valid checksum."""
     from riskmin.estimators.persistence.model_file import checksum
 
     arrays, meta = seeds.models()[kind]
@@ -398,17 +398,17 @@ ODD = [
 
 
 @pytest.mark.parametrize("number", range(len(ODD)))
-def test_odd_metadata_of_models(number, tmp_path, capsys):
+def test_invalid_metadata_of_models(number, tmp_path, capsys):
     path = written(tmp_path, *ODD[number])
     with pytest.raises(FileError) as error:
         riskmin.load_model(path)
     assert str(error.value).isprintable()
     data = npz(tmp_path / "d.npz", {"X": X, "y": Y})
-    assert said(capsys, "predict", path, data)[0] == 2
+    assert exit_and_stderr(capsys, "predict", path, data)[0] == 2
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "x"])
-def test_dtypes_that_numpy_has_not(dtype, tmp_path, capsys):
+def test_dtypes_unknown_to_numpy(dtype, tmp_path, capsys):
     blob = mutate.tensors(*seeds.models()["hinge"])
     size = struct.unpack("<Q", blob[:8])[0]
     head = json.loads(blob[8 : 8 + size])
@@ -417,12 +417,12 @@ def test_dtypes_that_numpy_has_not(dtype, tmp_path, capsys):
     text = json.dumps(head).encode()
     path = tmp_path / "m"
     path.write_bytes(struct.pack("<Q", len(text)) + text + blob[8 + size :])
-    assert said(capsys, "predict", path, path)[0] == 2
+    assert exit_and_stderr(capsys, "predict", path, path)[0] == 2
 
 
-def test_models_of_deep_json(tmp_path, capsys):
+def test_models_with_deeply_nested_json(tmp_path, capsys):
     arrays, meta = seeds.models()["hinge"]
     path = tmp_path / "m"
     depth = 10 * sys.getrecursionlimit()
     path.write_bytes(mutate.tensors(arrays, meta, "[" * depth + "]" * depth))
-    assert said(capsys, "certify", path, path)[0] == 2
+    assert exit_and_stderr(capsys, "certify", path, path)[0] == 2

@@ -1,4 +1,4 @@
-"""Files into matrices: the same bits as scikit-learn's reader, and an exact place for every mistake."""
+"""Readers: bitwise equal to scikit-learn's reader, and errors that name the exact location."""
 
 import bz2
 import gzip
@@ -62,7 +62,7 @@ def read(text, **options):
 def error(text, **options):
     with pytest.raises(DataError) as caught:
         read(text, **options)
-    assert ";" in str(caught.value)  # there is a remedy
+    assert ";" in str(caught.value)  # the part after the semicolon is the remedy
     return str(caught.value)
 
 
@@ -94,7 +94,7 @@ def test_same_as_sklearn(text, options):
         assert_same(read(text, **options), text, **options)
 
 
-def test_any_cut_into_chunks_gives_the_same():
+def test_result_does_not_depend_on_chunks():
     for chunk in range(1, len(AWKWARD) + 2):
         assert_same(read(AWKWARD, _chunk=chunk), AWKWARD)
 
@@ -117,7 +117,7 @@ FORMATS = [repr, "{:.17g}".format, "{:.16g}".format, "{:.3e}".format, "{:.20e}".
         max_size=40,
     )
 )
-def test_floats_are_those_of_python(pairs):
+def test_floats_are_parsed_as_by_python(pairs):
     tokens = [f(x) for x, f in pairs]
     tokens = [t for t in tokens if np.isfinite(float(t))] or ["0"]
     text = f"{tokens[0]} " + " ".join(f"{j + 1}:{t}" for j, t in enumerate(tokens)) + "\n"
@@ -136,13 +136,13 @@ def test_floats_are_those_of_python(pairs):
         max_size=40,
     )
 )
-def test_decimals_are_those_of_python(tokens):
+def test_decimals_are_parsed_as_by_python(tokens):
     tokens = [t for t in tokens if np.isfinite(float(t))] or ["0"]
     text = "1 " + " ".join(f"{j + 1}:{t}" for j, t in enumerate(tokens)) + "\n"
     assert bits(read(text.encode()).X.data) == bits([float(t) for t in tokens])
 
 
-def test_decimals_next_to_half_way():
+def test_decimals_near_halfway_cases():
     rng = np.random.default_rng(0)
     floats = rng.integers(1, 2**52, 3000) * 2.0 ** rng.integers(-60, 60, 3000)
     from fractions import Fraction
@@ -178,14 +178,14 @@ def test_save_and_load_return_the_same_bits(seed, queries):
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress])
 @pytest.mark.parametrize("name", ["data.svm", "data.svm.gz", "data"])
-def test_compression_is_told_by_the_first_bytes(tmp_path, compress, name):
+def test_compression_is_detected_by_the_first_bytes(tmp_path, compress, name):
     path = tmp_path / name
     path.write_bytes(compress(AWKWARD))
     assert_same(load(path), AWKWARD)
     assert_same(load_svmlight(str(path), _chunk=11), AWKWARD)
 
 
-def test_memory_is_the_result_and_little_more():
+def test_memory_is_little_more_than_the_result():
     import tracemalloc
 
     text = b"1 1:0.5 2:1 3:2.25 4:8 5:1 6:1 7:1 8:1\n" * 400_000
@@ -199,7 +199,7 @@ def test_memory_is_the_result_and_little_more():
     assert peak < 1.25 * result + 25e6
 
 
-def test_labels_may_be_left_out_for_prediction():
+def test_labels_are_optional_for_prediction():
     data = read(b"1:2 3:4\nqid:1\n".replace(b"qid:1\n", b"2:1\n"), require_labels=False)
     assert data.y is None
     assert data.X.toarray().tolist() == [[2, 0, 4], [0, 1, 0]]
@@ -211,7 +211,7 @@ def test_labels_may_be_left_out_for_prediction():
     )
 
 
-# ---------------------------------------------------------------- svmlight, what is wrong and where
+# ---------------------------------------------------------------- svmlight, errors and their locations
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
@@ -247,13 +247,13 @@ def test_labels_may_be_left_out_for_prediction():
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_mistakes_are_named_with_their_line(row, options, message, chunk):
+def test_errors_name_the_line(row, options, message, chunk):
     text = b"1 1:1\n# comment\n\n2 1:2 3:1\n" + row + b"\n3 1:1\n4 oops\n"
-    found = error(text, **options, _chunk=chunk)
-    assert found.startswith("<stream>, line 5: "), found
-    assert message in found
-    assert len(found) < 200
-    assert "\n" not in found
+    text_of_error = error(text, **options, _chunk=chunk)
+    assert text_of_error.startswith("<stream>, line 5: "), text_of_error
+    assert message in text_of_error
+    assert len(text_of_error) < 200
+    assert "\n" not in text_of_error
 
 
 def test_query_ids_on_some_rows_only():
@@ -267,17 +267,17 @@ def test_query_ids_on_some_rows_only():
     assert "'qid:2' is not index:value" in error(b"1 1:2 qid:2\n")
 
 
-def test_the_first_of_several_mistakes_is_reported():
+def test_first_of_several_errors_is_reported():
     assert "line 2: 'a' is not a number" in error(b"1 1:1\n1 1:a\n1 2:1 1:1\n")
     assert "line 2: the index in '1:1'" in error(b"1 1:1\n1 2:1 1:1\n1 1:a\n")
     assert "line 1: 'a' is not a number" in error(b"a 2:1 1:1\n")
 
 
-def test_late_zero_index_makes_an_earlier_one_too_large():
+def test_late_zero_index_makes_an_earlier_index_too_large():
     assert "line 1: the index 3, counted from 0" in error(b"1 3:1\n1 1:1\n1 0:1\n", n_features=3, _chunk=4)
 
 
-def test_a_mistake_far_down_has_its_line():
+def test_line_of_an_error_far_down():
     text = b"1 1:1\n" * 1_234_566 + b"1 1:oops\n" + b"1 1:1\n" * 10
     assert "<stream>, line 1234567: 'oops' is not a number; write index:value" in error(text)
 
@@ -305,8 +305,8 @@ def test_missing_files_and_folders(tmp_path, name):
 def test_damaged_archives(tmp_path, compress, name):
     row = "{} 1:{}\n" if "svm" in name else "{},{}\n"
     values = np.random.default_rng(0).random((5000, 2)).tolist()
-    whole = compress("".join(row.format(*v) for v in values).encode())
-    for damaged in (whole[: len(whole) // 2], whole[:9], whole[:1000] + bytes(50) + whole[1050:]):
+    archive = compress("".join(row.format(*v) for v in values).encode())
+    for damaged in (archive[: len(archive) // 2], archive[:9], archive[:1000] + bytes(50) + archive[1050:]):
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(DataError, match=rf"{name}: (the compressed|it cannot be read).*get it anew"):
             load(tmp_path / name)
@@ -380,7 +380,7 @@ def test_targets_of_tables(table):
         load(table("a,a,b\n1,2,3\n"), target="a")
 
 
-def test_words_as_labels(table):
+def test_string_labels(table):
     path = table('a,class\n1,"cat, black"\n2,dog\n3,dog\n4,"say ""hi"""\n')
     assert load(path).y.tolist() == ["cat, black", "dog", "dog", 'say "hi"']
     assert load(table("a,y\n1,1\n2,x\n3,2\n")).y.tolist() == ["1", "x", "2"]
@@ -400,7 +400,7 @@ def test_query_column_of_another_name(table):
     for column in ("query", 1, -2):
         data = load(table(text), qid=column)
         assert (data.qid.tolist(), data.feature_names, data.y.tolist()) == ([7, 7, 8], ["a"], [0, 1, 1])
-    assert load(table(text), qid="y").feature_names == ["a"]  # then the last of the others is the target
+    assert load(table(text), qid="y").feature_names == ["a"]  # then the last remaining column is the target
     assert load(table(text)).feature_names == ["a", "query"]
     with pytest.raises(DataError, match="there is no column 'topic'; the columns are a, query, y"):
         load(table(text), qid="topic")
@@ -411,7 +411,7 @@ def test_query_column_of_another_name(table):
     assert load(table("7,1,0\n7,2,1\n"), qid=0).qid.tolist() == [7, 7]
 
 
-def test_query_ids_are_exact_or_words(table):
+def test_query_ids_are_exact_integers_or_strings(table):
     large = [2**63 - 1, 2**63 - 2, -(2**63) + 1]
     data = load(table("qid,a,y\n" + "".join(f"{q},1,{k}\n" for k, q in enumerate(large))))
     assert data.qid.tolist() == large
@@ -429,7 +429,7 @@ def test_query_ids_are_exact_or_words(table):
 
 
 def test_tables_for_prediction(table):
-    """With the target, without it, or with an empty one: whatever the model was fitted on."""
+    """Tables with the target, without it, or with an empty target column."""
     options = {"n_features": 2, "require_labels": False}
     for text in ("a,b,grade\n1,2,3\n", "a,b,y\n1,2,3\n", "1,2,3\n"):
         data = load(table(text), **options)
@@ -462,7 +462,7 @@ def test_tables_for_prediction(table):
         ("1,2,nan", "line 5: column 'y': 'nan' is not finite"),
     ],
 )
-def test_mistakes_in_tables(table, row, message, label):
+def test_errors_in_tables(table, row, message, label):
     text = f"a,b,y\n1,2,{label}\n  \n3,4,{label}\n" + row.format(label) + f"\n5,6,{label}\n"
     with pytest.raises(DataError, match="a.csv, " + message):
         load(table(text))
@@ -470,7 +470,7 @@ def test_mistakes_in_tables(table, row, message, label):
         load(table("\n" + text))
 
 
-def test_other_mistakes_in_tables(table):
+def test_other_errors_in_tables(table):
     with pytest.raises(DataError, match="a header and no rows"):
         load(table("a,b,y\n"))
     with pytest.raises(DataError, match="not text in UTF-8"):
@@ -549,7 +549,7 @@ def test_sparse_npz(tmp_path, kind):
         ({"X": np.ones((2, 2)), "y": np.ones(2), "qid": np.array([0.5, 1])}, "whole numbers"),
     ],
 )
-def test_mistakes_in_npz(tmp_path, arrays, message):
+def test_errors_in_npz(tmp_path, arrays, message):
     path = tmp_path / "a.npz"
     np.savez(path, **arrays)
     with pytest.raises(DataError, match=message):

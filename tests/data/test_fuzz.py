@@ -1,6 +1,6 @@
 """Readers and loaders on mutated files: a success, or one printable line of a ValueError, and nothing else.
 
-Bounded and seeded: `make fuzz` goes on by coverage. tests/corpus/ holds what was found there and mended.
+The tests are bounded and seeded; `make fuzz` is coverage-guided. tests/corpus/ holds inputs of fixed bugs.
 """
 
 import os
@@ -27,14 +27,14 @@ numbers = st.integers(0, 2**32)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
-def test_what_was_found_stays_mended(path):
+def test_inputs_of_fixed_bugs(path):
     TARGETS[path.name.partition("-")[0]](path.read_bytes())
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_valid_files_are_read(name):
     for blob in examples(name):
-        assert TARGETS[name](blob) is None or name == "model_meta"  # whose arrays may be of another model
+        assert TARGETS[name](blob) is None or name == "model_meta"  # its arrays may belong to another model
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -47,7 +47,7 @@ def test_mutated_bytes(name, seed):
 
 @EACH
 @given(seed=numbers)
-def test_odd_arrays_in_archives(seed, tmp_path):
+def test_mutated_arrays_in_archives(seed, tmp_path):
     rng = random.Random(seed)
     path = tmp_path / "d.npz"
     path.write_bytes(mutate.odd_npz(rng, rng.choice(seeds.npz_arrays())))
@@ -56,7 +56,7 @@ def test_odd_arrays_in_archives(seed, tmp_path):
 
 @EACH
 @given(seed=numbers)
-def test_odd_stores(seed, tmp_path):
+def test_mutated_stores(seed, tmp_path):
     rng = random.Random(seed)
     path = tmp_path / f"{seed}.rsk"
     path.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def test_odd_stores(seed, tmp_path):
 
 @settings(EACH, max_examples=80)
 @given(seed=numbers)
-def test_odd_models_load_or_are_refused_and_predict(seed, tmp_path):
+def test_mutated_models_predict_or_are_refused(seed, tmp_path):
     rng = random.Random(seed)
     path = tmp_path / "m.riskmin"
     arrays, meta = rng.choice(list(seeds.models().values()))
@@ -82,7 +82,7 @@ def test_odd_models_load_or_are_refused_and_predict(seed, tmp_path):
 
 @EACH
 @given(seed=numbers)
-def test_compressed_files_that_are_damaged(seed, tmp_path):
+def test_damaged_compressed_files(seed, tmp_path):
     rng = random.Random(seed)
     blob, suffix = seeds.compressed(rng, rng.choice([seeds.CSV, seeds.SVMLIGHT, seeds.CONLL]), damage=True)
     path = tmp_path / f"d.csv{suffix}"
@@ -91,13 +91,13 @@ def test_compressed_files_that_are_damaged(seed, tmp_path):
     settled(lambda: load_conll(path))
 
 
-def test_mutations_are_those_of_their_seed():
+def test_mutations_are_reproducible():
     assert mutate.mutated(random.Random(3), seeds.CSV) == mutate.mutated(random.Random(3), seeds.CSV)
     one, other = (mutate.odd_npz(random.Random(8), seeds.npz_arrays()[0]) for _ in range(2))
     assert len(one) == len(other)
 
 
-def test_an_unexpected_end_is_raised():
+def test_unexpected_errors_are_raised():
     def fail(error):
         raise error
 
@@ -110,18 +110,18 @@ def test_an_unexpected_end_is_raised():
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "what"),
+    ("code", "text", "failure"),
     [
         (0, "", None), (2, "riskmin: why\n", None), (2, "", "no sentence"), (70, "riskmin: bug", "traceback"),
         (0, "Traceback (most recent", "traceback"), (-11, "", "signal 11"),
         (2, "riskmin: \x1b[31m", "control characters"),
     ],
 )  # fmt: skip
-def test_ends_of_commands_are_judged(code, text, what):
-    assert commands.judged(code, text) == what
+def test_failures_of_commands(code, text, failure):
+    assert commands.judged(code, text) == failure
 
 
-def test_signals_of_commands_are_told(tmp_path):
+def test_signals_of_commands_are_reported(tmp_path):
     assert commands.run([], tmp_path / "log", lambda args: os.kill(os.getpid(), signal.SIGKILL))[0] == -9
     code, text = commands.run([], tmp_path / "log", lambda args: {}[args[0]])
     assert commands.judged(code, text) == "traceback"

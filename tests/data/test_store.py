@@ -1,4 +1,4 @@
-"""Stored data: what is written is what `load` reads, whatever it came from; whole or not at all."""
+"""Stored data: `load` returns what was written, from any source; writing is atomic."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def no_waiting_for_the_disk(monkeypatch):
 
 
 def same(a, b):
-    """Two data sets, bit by bit."""
+    """Check that two data sets are bitwise equal."""
     assert sp.issparse(a.X) == sp.issparse(b.X)
     assert a.X.shape == b.X.shape
     assert a.X.dtype == b.X.dtype
@@ -75,16 +75,16 @@ TABLES = st.integers(1, 4).flatmap(
 )
 
 
-def rounds(path, **options):
-    """A file, converted and read again."""
+def converted(path, **options):
+    """Convert a file and load the result."""
     target = path.with_name("out.rsk")
     shown = {"target_column" if k == "target" else k: v for k, v in options.items()}
     convert(path, target, force=True, shard_mb=1e-6, **shown)
     check(target)
-    kept = {k: v for k, v in options.items() if k not in ("target", "qid", "format", "zero_based")}
-    found = load(target, **kept)
-    same(found, load(path, **options))
-    return found
+    load_options = {k: v for k, v in options.items() if k not in ("target", "qid", "format", "zero_based")}
+    loaded = load(target, **load_options)
+    same(loaded, load(path, **options))
+    return loaded
 
 
 def test_tables_and_svmlight(tmp_path, monkeypatch):
@@ -92,19 +92,19 @@ def test_tables_and_svmlight(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 16)
     path = tmp_path / "a.csv"
     path.write_text("u,qid,class\n" + "1,a,ham\n0,a,spam\n0.5,b,ham\n" * 3)
-    assert len(StoreReader(tmp_path / "out.rsk").shards if rounds(path) else []) == 5
+    assert len(StoreReader(tmp_path / "out.rsk").shards if converted(path) else []) == 5
     path.write_text("u,v,w\n1,2,3\n4,5,6\n7,8,9\n")
-    rounds(path, target=0)
+    converted(path, target=0)
     path = tmp_path / "a.svm"
     path.write_text("1 qid:1 1:1 3:2\n-1 qid:1 2:0.1\n\n# none\n3 qid:2\n2 qid:9 1:4\n")
-    rounds(path, dtype=np.float32)
-    rounds(path, n_features=8)
+    converted(path, dtype=np.float32)
+    converted(path, n_features=8)
 
 
 @pytest.mark.slow
 @given(TABLES, st.sampled_from(["float64", "float32"]), st.booleans(), st.integers(0, 2))
 @settings(max_examples=12, deadline=None)
-def test_what_is_written_is_what_is_read(rows, dtype, queries, labels):
+def test_save_and_load_round_trip(rows, dtype, queries, labels):
     import tempfile
 
     X = np.array(rows)
@@ -114,16 +114,16 @@ def test_what_is_written_is_what_is_read(rows, dtype, queries, labels):
     qid = np.arange(len(X)) // 2 if queries else None
     with tempfile.TemporaryDirectory() as folder:
         save_svmlight(Path(folder, "a.svm"), X, np.ones(len(X)), qid)
-        rounds(Path(folder, "a.svm"), dtype=dtype)
+        converted(Path(folder, "a.svm"), dtype=dtype)
         names = [f"x{j}" for j in range(X.shape[1])] + (["qid"] if queries else []) + ["y"]
         cells = [
             [*map(repr, row), *([f"q{k // 2}"] if queries else []), str(y[k])] for k, row in enumerate(rows)
         ]
         Path(folder, "a.csv").write_text("\n".join(",".join(line) for line in [names, *cells]))
-        rounds(Path(folder, "a.csv"), dtype=dtype)
+        converted(Path(folder, "a.csv"), dtype=dtype)
         more = {"qid": qid} if queries else {}
         np.savez(Path(folder, "a.npz"), X=X, y=y, **more)
-        rounds(Path(folder, "a.npz"), dtype=dtype)
+        converted(Path(folder, "a.npz"), dtype=dtype)
 
 
 @pytest.mark.slow
@@ -134,10 +134,10 @@ def test_parquet_and_compressed_files(tmp_path):
     path = tmp_path / "a.parquet"
     columns = {"a": [1.0, 2.0, 0.5], "q": ["x", "x", "z"], "class": ["ja", "no", "ja"], "b": [1, 2, 3]}
     pq.write_table(pa.table(columns), path, row_group_size=1)
-    assert rounds(path, qid="q").y.tolist() == ["ja", "no", "ja"]
+    assert converted(path, qid="q").y.tolist() == ["ja", "no", "ja"]
     text = tmp_path / "a.svm.gz"
     text.write_bytes(gzip.compress(b"1 qid:3 1:2\n-1 qid:4 7:1e-3\n"))
-    assert rounds(text).X.shape == (2, 7)
+    assert converted(text).X.shape == (2, 7)
 
 
 def test_sparse_npz_and_rows_without_entries(tmp_path):
@@ -145,18 +145,18 @@ def test_sparse_npz_and_rows_without_entries(tmp_path):
     X = sp.csr_matrix(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
     arrays = {"format": b"csr", "shape": X.shape, "data": X.data, "indices": X.indices, "indptr": X.indptr}
     np.savez(path, y=[1.0, 2.0, 3.0], **arrays)
-    rounds(path)
+    converted(path)
     path = tmp_path / "a.svm"
     path.write_text("1\n2\n")
-    rounds(path)
+    converted(path)
 
 
-def test_indices_count_from_zero_if_any_does_however_late(tmp_path, monkeypatch):
+def test_late_zero_index_makes_all_indices_zero_based(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     path = tmp_path / "a.svm"
     path.write_text("1 1:1 3:2\n" * 5 + "1 2:3\n-1 0:1 2:2\n" + "1 1:9\n" * 3)
-    assert rounds(path).X[0, 1] == 1
-    rounds(path, zero_based=True)
+    assert converted(path).X[0, 1] == 1
+    converted(path, zero_based=True)
     with pytest.raises(DataError, match="line 7: the index 0 in a file that counts from 1"):
         convert(path, tmp_path / "b.rsk", zero_based=False)
     with pytest.raises(ValueError, match="an index 0 comes after rows"):
@@ -167,19 +167,19 @@ def test_indices_beyond_32_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     path = tmp_path / "a.svm"
     path.write_text(f"1 1:1 3:2\n-1 2:1\n1 5:1 {2**31 + 7}:3\n-1 1:1\n")
-    data = rounds(path)
+    data = converted(path)
     assert data.X.indices.dtype == np.int64
 
 
-def test_labels_that_turn_out_to_be_words_are_read_again(tmp_path, monkeypatch):
+def test_late_string_label_rereads_all_labels(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
     path = tmp_path / "a.csv"
     path.write_text("a,qid,y\n1,7,1\n2,7,2\n3,1,3\n4,10000000000000001,ham\n")
-    data = rounds(path)
+    data = converted(path)
     assert data.y.tolist() == ["1", "2", "3", "ham"]
     assert data.qid.tolist() == [7, 7, 1, 10**16 + 1]
     path.write_text("a,b,y\n1,2,\n3,4,\n")
-    assert rounds(path, require_labels=False).y is None
+    assert converted(path, require_labels=False).y is None
 
 
 def test_layouts(tmp_path):
@@ -196,8 +196,8 @@ def test_layouts(tmp_path):
         convert(text, tmp_path / "e.rsk", layout="wide")
 
 
-# ---------------------------------------------------------------- mapped, not copied
-def test_rows_are_views_of_the_files(stored):
+# ---------------------------------------------------------------- memory mapping
+def test_rows_are_memory_mapped(stored):
     X, y, *_ = load(stored)
     store = open_store(stored)
     for name in ("data", "indices"):
@@ -213,8 +213,8 @@ def test_rows_are_views_of_the_files(stored):
 
 
 @pytest.mark.slow
-def test_more_numbers_than_32_bits_can_count(stored):
-    """Pointers of 64 bits beside indices of 32, as scipy's constructor would not have them."""
+def test_64_bit_pointers_with_32_bit_indices(stored):
+    """64-bit pointers with 32-bit indices, a combination that SciPy's constructor does not keep."""
     store = open_store(stored)
     X = load(stored).X
     X.indptr = store.arrays["indptr"].copy()
@@ -225,7 +225,7 @@ def test_more_numbers_than_32_bits_can_count(stored):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_fits_are_the_same_bits(tmp_path, sparse):
+def test_fits_are_bitwise_equal_to_those_in_memory(tmp_path, sparse):
     X, y = problem(sparse=sparse)
     path = tmp_path / "data.rsk"
     save(path, [(X[:40], y[:40]), (X[40:], y[40:])], shard_mb=1e-6)
@@ -242,7 +242,7 @@ def test_fits_are_the_same_bits(tmp_path, sparse):
         )
 
 
-def test_columns_may_be_more(stored):
+def test_n_features_larger_than_stored(stored):
     assert load(stored, n_features=9).X.shape == (60, 9)
     assert load_partitioned(stored, n_features=9).X.whole().shape == (60, 9)
     with pytest.raises(DataError, match="it has 7 features where 5 are expected"):
@@ -253,32 +253,32 @@ def test_columns_may_be_more(stored):
         load(stored, target="y")
 
 
-def test_pages_are_let_go_of(tmp_path, monkeypatch):
+def test_mapped_pages_are_released(tmp_path, monkeypatch):
     path = tmp_path / "data.rsk"
     save(path, [(np.ones((2000, 1000)), np.ones(2000))])
     monkeypatch.setenv(memory_map.MAPPED_MB_VARIABLE, "4")
-    tide = memory_map.ResidentSetLimiter()
-    monkeypatch.setattr(memory_map, "_limiter", tide)
+    limiter = memory_map.ResidentSetLimiter()
+    monkeypatch.setattr(memory_map, "_limiter", limiter)
     store = StoreReader(path)
     X = store.arrays["X"]
-    if not tide.limited:
+    if not limiter.limited:
         pytest.skip("only where the system tells what is resident")
     for i in memory_map.release_between(range(0, 2000, 10)):
         assert X[i : i + 10].sum() == 10_000
-        assert memory_map._resident_bytes() - tide.baseline_bytes < 9e6
+        assert memory_map._resident_bytes() - limiter.baseline_bytes < 9e6
     assert 0 < memory_map.memory_limit_bytes() < 2**62
-    with tide.lock:  # as the thread may have it, when a process is forked
-        tide.forked()
-    tide.release_if_over_budget()
-    assert tide.thread is None
-    tide.add(next(iter(tide.maps)))
-    thread = tide.thread
+    with limiter.lock:  # the thread may hold the lock when a process is forked
+        limiter.forked()
+    limiter.release_if_over_budget()
+    assert limiter.thread is None
+    limiter.add(next(iter(limiter.maps)))
+    thread = limiter.thread
     del X, store, i
     thread.join(5)
-    assert (tide.thread, tide.limited) == (None, False)
+    assert (limiter.thread, limiter.limited) == (None, False)
 
 
-def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monkeypatch):
+def test_memory_pressure_of_maps_does_not_affect_rows_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(memory_map, "_limiter", memory_map.ResidentSetLimiter())
     monkeypatch.setenv(memory_map.MAPPED_MB_VARIABLE, "0.001")
     X, y = problem()
@@ -295,14 +295,14 @@ def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monk
 
 
 # ---------------------------------------------------------------- parts
-def test_parts_are_where_they_are(stored):
+def test_partitions_of_a_store(stored):
     X = load_partitioned(stored).X
     assert [part.shape[0] for part in X.parts] == [15] * 4
     assert len(pickle.dumps(X.source.part(0, 60))) < 500
     assert X.cut([0, 7, 60]).parts[1].shape == (53, 7)
 
 
-def test_data_written_anew_are_not_those_that_the_labels_are_of(stored):
+def test_rewritten_data_do_not_match_old_labels(stored):
     X = load_partitioned(stored).X
     save(stored, [(-problem()[0], problem()[1])], shard_mb=1e-6, force=True)
     for ask in (X.parts[0].read, X.source.whole, lambda: X.source.part(0, 60)):
@@ -311,7 +311,7 @@ def test_data_written_anew_are_not_those_that_the_labels_are_of(stored):
     assert load_partitioned(stored).X.whole().shape == (60, 7)
 
 
-def test_files_are_parts(tmp_path):
+def test_files_as_partitions(tmp_path):
     X, y = problem()
     ends = [0, 20, 45, 60]
     files = [tmp_path / f"{k}.svm" for k in range(3)]
@@ -321,19 +321,19 @@ def test_files_are_parts(tmp_path):
     assert (data.X.whole() != X).nnz == 0
     assert all(isinstance(part, FilePartition) for part in data.X.parts)
     np.testing.assert_array_equal(data.y, y)
-    kept = load_partitioned(files, executor=Keeps())
-    assert (sp.vstack([part.read() for part in kept.X.parts]) != X).nnz == 0
-    # one counts from zero, so all do; it is the one with the most columns
+    persisted = load_partitioned(files, executor=Keeps())
+    assert (sp.vstack([part.read() for part in persisted.X.parts]) != X).nnz == 0
+    # one file is zero-based, so all are; it has the most columns
     files[0].write_text("1 1:1 2:1\n")
     files[1].write_text("1 0:1 5:1\n")
-    for found in (load_partitioned(files[:2]), load_partitioned(files[:2], executor=Keeps())):
-        rows = [part.read().toarray().tolist() for part in found.X.parts]
+    for loaded in (load_partitioned(files[:2]), load_partitioned(files[:2], executor=Keeps())):
+        rows = [part.read().toarray().tolist() for part in loaded.X.parts]
         assert rows == [[[0, 1, 1, 0, 0, 0]], [[1, 0, 0, 0, 0, 1]]]
-        assert [part.shape for part in found.X.parts] == [(1, 6), (1, 6)]
+        assert [part.shape for part in loaded.X.parts] == [(1, 6), (1, 6)]
 
 
 class Keeps(rm.Serial):
-    """As an executor that keeps results at its workers."""
+    """An executor with the interface of one that keeps results at its workers."""
 
     def persist(self, f, items):
         return [pickle.dumps(f(item)) for item in items]
@@ -342,9 +342,9 @@ class Keeps(rm.Serial):
         return [g(pickle.loads(handle)) for handle in handles]
 
     def part(self, handle, name, shape, numbers, sparse, pick):
-        found = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
-        assert (found.shape, found.nnz, found.sparse) == (shape, numbers, sparse)
-        return found
+        partition = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
+        assert (partition.shape, partition.nnz, partition.sparse) == (shape, numbers, sparse)
+        return partition
 
 
 def test_several_folders(tmp_path):
@@ -360,7 +360,7 @@ def test_several_folders(tmp_path):
         load_partitioned([paths[0], tmp_path / "d.rsk"])
 
 
-def test_columns_that_differ(tmp_path):
+def test_inconsistent_columns(tmp_path):
     for name, head in (("a", "u,v,y"), ("b", "u,w,y"), ("c", "u,y")):
         cells = ",".join("1" for _ in head.split(","))
         (tmp_path / f"{name}.csv").write_text(f"{head}\n{cells}\n")
@@ -377,19 +377,19 @@ def test_columns_that_differ(tmp_path):
 
 # ---------------------------------------------------------------- damage
 def broken(path, name, change):
-    """The sentence about a folder one of whose files was changed."""
+    """The error message for a folder with one changed file."""
     file = path / name
     blob = bytearray(file.read_bytes())
     file.write_bytes(change(blob) or blob)
-    os.utime(path / "meta.json", ns=(0, time.time_ns()))  # is opened anew
-    with pytest.raises(DataError) as found:
+    os.utime(path / "meta.json", ns=(0, time.time_ns()))  # forces the store to be reopened
+    with pytest.raises(DataError) as caught:
         load_partitioned(path).X.parts[2].read()
     with pytest.raises(DataError) as again:
         load(path)
-    assert str(found.value) == str(again.value)
-    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
-    assert str(path) in str(found.value)
-    return str(found.value)
+    assert str(caught.value) == str(again.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
 
 
 def flip(blob):
@@ -412,11 +412,11 @@ def test_truncated_and_missing_files(stored):
         check(stored)
 
 
-def test_other_arrays(stored):
+def test_wrong_arrays(stored):
     assert "it is not the array that was written" in broken(stored, "y.npy", lambda blob: b"x" + blob[1:])
 
 
-def test_other_versions_and_broken_meta(stored):
+def test_unknown_versions_and_broken_metadata(stored):
     meta = stored / "meta.json"
     text = meta.read_text()
     meta.write_text(text.replace('"version": 1', '"version": 2'))
@@ -441,7 +441,7 @@ def test_other_versions_and_broken_meta(stored):
         load(stored.with_name("none.rsk"))
 
 
-def test_columns_beyond_the_last_are_refused_although_their_checksums_hold(stored):
+def test_column_indices_out_of_range_with_valid_checksums(stored):
     meta = json.loads((stored / "meta.json").read_text())
     meta["columns"] = 3
     (stored / "meta.json").write_text(json.dumps(meta))
@@ -449,8 +449,8 @@ def test_columns_beyond_the_last_are_refused_although_their_checksums_hold(store
         load(stored)
 
 
-# ---------------------------------------------------------------- nothing half-written
-def test_what_cannot_be_replaced_stays(stored, monkeypatch):
+# ---------------------------------------------------------------- atomic replacement
+def test_failed_replacement_keeps_the_old_data(stored, monkeypatch):
     def interrupted(one, other):
         raise KeyboardInterrupt
 
@@ -462,8 +462,8 @@ def test_what_cannot_be_replaced_stays(stored, monkeypatch):
     assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
 
 
-def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
-    """The old one has another name for a moment: an interrupted writer has it back, and so has a reader."""
+def test_replacement_without_atomic_exchange(stored, monkeypatch):
+    """The old folder is briefly renamed: interrupted writers and later readers restore it."""
     before, rename, calls = load(stored), os.rename, []
 
     def second_fails(one, other):
@@ -482,7 +482,7 @@ def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
     assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
     aside = stored.with_name(".data.rsk.old")
     for act in (lambda: load(stored), lambda: check(stored), lambda: load_partitioned(stored).X.shape):
-        stored.rename(aside)  # as a kill between the two renamings leaves it
+        stored.rename(aside)  # the state after a kill between the two renames
         act()
         assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
     stored.rename(aside)
@@ -497,13 +497,13 @@ def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
     assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
 
 
-def test_the_data_are_there_at_any_moment(stored, monkeypatch):
-    """Whatever is called when they are replaced, and if the process ended there."""
-    seen = []
+def test_data_exist_at_every_moment_of_a_replacement(stored, monkeypatch):
+    """At every system call of a replacement, as if the process ended there."""
+    row_counts = []
 
     def look(call):
         def looking(*args):
-            seen.append(load(stored).X.shape[0])
+            row_counts.append(load(stored).X.shape[0])
             return call(*args)
 
         return looking
@@ -512,12 +512,12 @@ def test_the_data_are_there_at_any_moment(stored, monkeypatch):
         monkeypatch.setattr(atomic_files, name, look(getattr(atomic_files, name)))
     monkeypatch.setattr(os, "rename", look(os.rename))
     save(stored, [(np.eye(2), np.ones(2))], force=True)
-    assert seen == sorted(seen, reverse=True)
-    assert set(seen) == {60, 2}
+    assert row_counts == sorted(row_counts, reverse=True)
+    assert set(row_counts) == {60, 2}
 
 
 @pytest.mark.parametrize("place", ["data.rsk/notes.txt", "data.rsk/more/y.npy", "other/meta.json", "mine/y"])
-def test_force_deletes_nobodys_files(stored, place):
+def test_force_deletes_no_foreign_files(stored, place):
     path = stored.parent / place
     path.parent.mkdir(exist_ok=True)
     path.write_text("{}")
@@ -528,7 +528,7 @@ def test_force_deletes_nobodys_files(stored, place):
     assert path.read_text() == "{}"
 
 
-def test_files_that_come_while_data_are_written_stay(stored, tmp_path):
+def test_files_created_during_a_write_are_kept(stored, tmp_path):
     svm = tmp_path / "a.svm"
     svm.write_text("1 1:1\n")
     before = load(stored)
@@ -539,8 +539,8 @@ def test_files_that_come_while_data_are_written_stay(stored, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "data.rsk"]
 
 
-def test_a_file_that_is_cut_while_it_is_written_ends_the_conversion(tmp_path, monkeypatch):
-    """Once an index 0 comes, the indices so far are read again."""
+def test_truncation_of_the_output_ends_the_conversion(tmp_path, monkeypatch):
+    """A late index 0 causes the written indices to be read again."""
     svm = tmp_path / "a.svm"
     svm.write_text("1 1:1\n" * 9 + "1 0:1\n")
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
@@ -557,7 +557,7 @@ def test_damaged_data_are_replaced(stored):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
-def test_data_that_are_replaced_keep_their_permissions(stored):
+def test_replaced_data_keep_their_permissions(stored):
     stored.chmod(0o750)
     (stored / "meta.json").chmod(0o640)
     save(stored, [(np.eye(2), np.ones(2))], force=True)
@@ -565,7 +565,7 @@ def test_data_that_are_replaced_keep_their_permissions(stored):
     assert {stat.S_IMODE(path.stat().st_mode) for path in stored.iterdir()} == {0o640}
 
 
-def test_a_bad_row_leaves_nothing(tmp_path, monkeypatch):
+def test_invalid_row_leaves_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     svm, table = tmp_path / "a.svm", tmp_path / "a.csv"
@@ -643,7 +643,7 @@ def test_the_command(tmp_path, run):
 
 # ---------------------------------------------------------------- real processes
 @pytest.mark.slow
-def test_processes_read_their_parts_themselves(tmp_path):
+def test_processes_read_their_own_partitions(tmp_path):
     X, y = problem(n=200)
     path = tmp_path / "data.rsk"
     save(path, [(X[i : i + 50], y[i : i + 50]) for i in range(0, 200, 50)], shard_mb=1e-6)
@@ -670,8 +670,8 @@ def command(*args):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_a_convert_that_is_killed_leaves_nothing_that_opens(tmp_path, sign):
-    path = tmp_path / "a.fifo"  # never ends, so that it is killed in the middle
+def test_killed_conversion_leaves_no_readable_store(tmp_path, sign):
+    path = tmp_path / "a.fifo"  # a pipe never ends, so the process is killed during the conversion
     os.mkfifo(path)
     target = tmp_path / "a.rsk"
     with command("convert", path, target) as process, path.open("wb", buffering=0) as file:
@@ -679,7 +679,7 @@ def test_a_convert_that_is_killed_leaves_nothing_that_opens(tmp_path, sign):
         while not any(p.stat().st_size for p in tmp_path.glob(".a.rsk.*/data.npy")):
             file.write(rows)
         process.send_signal(sign)
-        with suppress(BrokenPipeError):  # a read that waits would not hear of it
+        with suppress(BrokenPipeError):  # a blocked read would not receive the signal
             while process.poll() is None:
                 file.write(rows)
         _, err = process.communicate(timeout=20)
@@ -717,10 +717,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         for name, times in (("few", 4_000), ("many", 40_000)):
             (tmp_path / f"{name}.{kind}").write_bytes(text * times)
         paths = [str(tmp_path / f"{name}.{kind}") for name in ("few", "many")]
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True
         )
-        few, many = json.loads(done.stdout)
+        few, many = json.loads(completed.stdout)
         larger = (tmp_path / f"many.{kind}.rsk").rglob("*.npy")
         assert many - few < 0.25 * sum(p.stat().st_size for p in larger), kind
 
@@ -747,19 +747,19 @@ print(json.dumps([result.status, peak, X.nbytes, fits]))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are the system's")
-def test_three_times_the_memory_that_is_allowed(tmp_path):
+def test_data_three_times_larger_than_the_memory_limit(tmp_path):
     limit = 320 * 2**20
     rows, p = 4000, 500
     block = np.random.default_rng(0).standard_normal((rows, p))
     labels = np.where(block[:, 0] > 0, 1.0, -1.0)
     path = tmp_path / "data.rsk"
     save(path, ((block, labels) for _ in range(-(-3 * limit // block.nbytes))))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LIMITED, path, str(limit)],
         capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    status, peak, size, fits = json.loads(done.stdout)
+    status, peak, size, fits = json.loads(completed.stdout)
     assert size >= 3 * limit
-    assert not fits  # the limit is real
+    assert not fits  # the data do not fit into the limit
     assert status == "converged"
     assert peak < limit

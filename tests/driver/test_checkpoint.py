@@ -1,4 +1,4 @@
-"""Checkpoints: a killed run resumes to the same answer, and no file is ever half written or mistaken."""
+"""Checkpoints: a killed run resumes to the same result; partial files and files of other runs are refused."""
 
 import os
 import random
@@ -51,43 +51,45 @@ def objective(loss=None, lam=1e-3, seed=0, n=80, p=6, **settings):
 # ---------------------------------------------------------------- resumption in this process
 @each_solver
 @pytest.mark.parametrize("intercept", [False, True])
-def test_a_run_in_two_parts_is_the_run_in_one(solver, intercept, tmp_path):
+def test_resumed_run_matches_uninterrupted_run(solver, intercept, tmp_path):
     """The remaining iterates are those of the uninterrupted run, up to rounding."""
     obj, path = objective(fit_intercept=intercept), tmp_path / "run"
     w0 = np.full(6, 0.5)
-    some = 3 if isinstance(solver, Auto) else 8  # Newton's method, which it picks, ends soon
-    whole = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
-    first = minimize(obj, solver, w0, tol=1e-9, max_iter=some, checkpoint=path)
+    n_first = (
+        3 if isinstance(solver, Auto) else 8
+    )  # Auto chooses Newton's method, which ends after few iterations
+    uninterrupted = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
+    first = minimize(obj, solver, w0, tol=1e-9, max_iter=n_first, checkpoint=path)
     assert first.status == "max_iter"
     second = minimize(obj, solver, w0, tol=1e-9, max_iter=25, checkpoint=path)
-    assert second.trace[:some] == first.trace
+    assert second.trace[:n_first] == first.trace
     assert [r["iteration"] for r in second.trace] == list(range(1, second.n_iter + 1))
-    assert second.status == whole.status
-    # a search for the intercept keeps what it knows along a line, and a resumed one begins anew
+    assert second.status == uninterrupted.status
+    # the search for the intercept reuses values along a line, and a resumed run starts it afresh
     if not (intercept and isinstance(solver, (Bundle, Lbfgs, Auto))):
-        n = min(whole.n_iter, second.n_iter)
-        values = [[r["value"] for r in result.trace[:n]] for result in (whole, second)]
+        n = min(uninterrupted.n_iter, second.n_iter)
+        values = [[r["value"] for r in result.trace[:n]] for result in (uninterrupted, second)]
         np.testing.assert_allclose(*values, rtol=1e-9)
-    assert max(whole.lower, second.lower) <= min(whole.value, second.value) * (1 + 1e-9)
+    assert max(uninterrupted.lower, second.lower) <= min(uninterrupted.value, second.value) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_many_interruptions_do_no_harm(solver, intercept, tmp_path):
+def test_run_with_many_interruptions_converges(solver, intercept, tmp_path):
     loss = Logistic() if isinstance(solver, Lbfgs) else Hinge()
     obj = objective(loss, fit_intercept=intercept)
-    whole = minimize(obj, solver, tol=1e-8)
+    uninterrupted = minimize(obj, solver, tol=1e-8)
     for k in range(2, 200, 3):
         parts = minimize(obj, solver, tol=1e-8, max_iter=k, checkpoint=tmp_path / "run")
         if parts.status == "converged":
             break
-    assert parts.status == whole.status == "converged"
-    assert parts.value == pytest.approx(whole.value, rel=2e-8)
-    assert parts.n_iter <= 2 * whole.n_iter + 10
+    assert parts.status == uninterrupted.status == "converged"
+    assert parts.value == pytest.approx(uninterrupted.value, rel=2e-8)
+    assert parts.n_iter <= 2 * uninterrupted.n_iter + 10
 
 
 @pytest.mark.parametrize("solver", [*SOLVERS, *VISITORS], ids=repr)
-def test_states_go_through_a_file(solver, tmp_path):
+def test_states_round_trip_through_a_file(solver, tmp_path):
     if isinstance(solver, Auto):
         return
     obj = objective()
@@ -99,36 +101,36 @@ def test_states_go_through_a_file(solver, tmp_path):
         for name, a in state.items():
             np.testing.assert_array_equal(back[name], a)
             assert back[name].dtype == a.dtype
-        ours, theirs = (next(solver.resume(obj, s)) for s in (state, back))
-        np.testing.assert_array_equal(ours.w, theirs.w)
-        assert ours.value == theirs.value, k
+        from_memory, from_file = (next(solver.resume(obj, s)) for s in (state, back))
+        np.testing.assert_array_equal(from_memory.w, from_file.w)
+        assert from_memory.value == from_file.value, k
 
 
-def test_a_state_taken_later_is_that_of_its_iterate():
-    """Solvers go on while a snapshot waits to be written: it must not change under them."""
+def test_state_does_not_change_while_the_solver_continues():
+    """A state is written while the solver continues, so later iterations must not modify it."""
     obj = objective(Hinge())
     for solver in SOLVERS[:-1]:
         iterates = solver.iterates(obj, np.full(6, 0.5))
         early = next(iterates)
-        at_once = {k: np.array(v, copy=True) for k, v in early.state().items()}
+        snapshot = {k: np.array(v, copy=True) for k, v in early.state().items()}
         list(islice(iterates, 30))
         for name, a in early.state().items():
-            np.testing.assert_array_equal(a, at_once[name])
+            np.testing.assert_array_equal(a, snapshot[name])
 
 
-def test_a_finished_run_returns_at_once(tmp_path):
+def test_finished_run_returns_immediately(tmp_path):
     obj, path = objective(), tmp_path / "run"
     first = minimize(obj, tol=1e-6, checkpoint=path)
     written = path.stat().st_mtime_ns
-    again = minimize(obj, tol=1e-6, checkpoint=path)
-    assert again.status == first.status == "converged"
-    assert again.n_iter == first.n_iter
-    assert (again.value, again.lower) == (first.value, first.lower)
-    np.testing.assert_array_equal(again.w, first.w)
-    np.testing.assert_array_equal(again.cut.a, first.cut.a)
-    assert again.trace == first.trace
+    repeated = minimize(obj, tol=1e-6, checkpoint=path)
+    assert repeated.status == first.status == "converged"
+    assert repeated.n_iter == first.n_iter
+    assert (repeated.value, repeated.lower) == (first.value, first.lower)
+    np.testing.assert_array_equal(repeated.w, first.w)
+    np.testing.assert_array_equal(repeated.cut.a, first.cut.a)
+    assert repeated.trace == first.trace
     assert path.stat().st_mtime_ns == written
-    assert minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter  # and goes on for a smaller tol
+    assert minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter  # a smaller tol continues the run
 
 
 def test_interrupted_and_stalled_runs_are_saved(tmp_path):
@@ -173,7 +175,7 @@ def finish(run):
 
 
 def kill_and_resume(tmp_path, solver, *more, kills):
-    path, whole = tmp_path / "run", finish(start(tmp_path / "whole", solver, 0, *more))
+    path, uninterrupted = tmp_path / "run", finish(start(tmp_path / "whole", solver, 0, *more))
     chance = random.Random(0)
     for _ in range(kills):
         run = start(path, solver, 0.01, *more)
@@ -185,12 +187,12 @@ def kill_and_resume(tmp_path, solver, *more, kills):
         run.send_signal(signal.SIGKILL)
         run.communicate()
         assert run.returncode == -signal.SIGKILL
-        load_arrays(path, "checkpoint")  # whole, whenever it was killed
+        load_arrays(path, "checkpoint")  # the file is complete, whenever the run was killed
     status, value, lower, n_iter = finish(start(path, solver, 0, *more))
-    assert status == whole[0] == "converged"
-    assert abs(value - whole[1]) <= 1e-5 * value
-    assert max(lower, whole[2]) <= min(value, whole[1])
-    assert n_iter <= whole[3] + 10 * kills
+    assert status == uninterrupted[0] == "converged"
+    assert abs(value - uninterrupted[1]) <= 1e-5 * value
+    assert max(lower, uninterrupted[2]) <= min(value, uninterrupted[1])
+    assert n_iter <= uninterrupted[3] + 10 * kills
 
 
 def test_sigkill_and_resume(tmp_path):
@@ -198,8 +200,8 @@ def test_sigkill_and_resume(tmp_path):
 
 
 # ---------------------------------------------------------------- files
-def test_a_reader_never_sees_half_a_file(tmp_path):
-    path, stop, seen = tmp_path / "file", threading.Event(), []
+def test_readers_never_see_partial_files(tmp_path):
+    path, stop, read_numbers = tmp_path / "file", threading.Event(), []
     save_arrays(path, {"a": np.zeros(200_000)}, {"kind": "test", "k": 0})
 
     def write():
@@ -214,22 +216,22 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
         for _ in range(40):
             arrays, meta = load_arrays(path, "test")
             assert (arrays["a"] == meta["k"]).all()
-            seen.append(meta["k"])
+            read_numbers.append(meta["k"])
     finally:
         stop.set()
         writer.join()
-    assert seen == sorted(seen)
+    assert read_numbers == sorted(read_numbers)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     save_arrays(path, {"a": np.arange(3)}, {"kind": "test"})
 
-    def full(fd):
+    def disk_full(fd):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(FileError, match="cannot be written: No space left on device"):
         save_arrays(path, {"a": np.arange(9)}, {"kind": "test"})
     monkeypatch.undo()
@@ -237,25 +239,25 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_path_that_cannot_be_written_is_noticed_first(tmp_path):
+def test_unwritable_path_raises_before_the_run(tmp_path):
     called = []
     with pytest.raises(FileError, match=r"cannot be written: .* is not a writable folder"):
         minimize(objective(), checkpoint=tmp_path / "nowhere" / "run", callback=lambda *a: called.append(a))
     assert not called
 
 
-def test_a_full_disk_loses_no_result(tmp_path, monkeypatch):
-    def full(fd):
+def test_full_disk_does_not_lose_the_result(tmp_path, monkeypatch):
+    def disk_full(fd):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.warns(RuntimeWarning, match="No space left on device; the run goes on without a checkpoint"):
         result = minimize(objective(), checkpoint=Checkpoint(tmp_path / "run", every=0.0))
     assert result.status == "converged"
 
 
-def test_a_loss_of_the_users_own_resumes_in_another_process(tmp_path):
-    """Its repr is an address, which no other process has."""
+def test_user_defined_loss_resumes_in_another_process(tmp_path):
+    """The default repr contains an address, which differs between processes."""
     script = tmp_path / "fit.py"
     script.write_text(
         textwrap.dedent("""
@@ -276,8 +278,8 @@ def test_a_loss_of_the_users_own_resumes_in_another_process(tmp_path):
         """)
     )
 
-    def fit(power, most):
-        command = [sys.executable, script, tmp_path / "run", str(power), str(most)]
+    def fit(power, max_iter):
+        command = [sys.executable, script, tmp_path / "run", str(power), str(max_iter)]
         return subprocess.run(command, capture_output=True, text=True)
 
     first, second = fit(1.5, 3).stdout.split(), fit(1.5, 500).stdout.split()
@@ -287,7 +289,7 @@ def test_a_loss_of_the_users_own_resumes_in_another_process(tmp_path):
     assert "belongs to another problem" in fit(1.7, 500).stderr
 
 
-def refused(path, obj, solver=None):
+def refusal(path, obj, solver=None):
     with pytest.raises(FileError) as caught:
         minimize(obj, solver, checkpoint=path)
     message = str(caught.value)
@@ -296,23 +298,23 @@ def refused(path, obj, solver=None):
     return message
 
 
-def test_checkpoints_of_something_else_are_refused(tmp_path):
+def test_checkpoints_of_other_problems_are_refused(tmp_path):
     path = tmp_path / "run"
     minimize(objective(), Bundle(), tol=1e-2, checkpoint=path)
     content = path.read_bytes()
-    assert "another problem" in refused(path, objective(lam=2e-3), Bundle())
-    assert "another problem" in refused(path, objective(Huber()), Bundle())
-    assert "another problem" in refused(path, objective(p=7), Bundle())
-    assert "another solver" in refused(path, objective(), Bmrm())
-    assert "another solver" in refused(path, objective(), Bundle(keep=3))
-    assert "other data" in refused(path, objective(seed=1), Bundle())
+    assert "another problem" in refusal(path, objective(lam=2e-3), Bundle())
+    assert "another problem" in refusal(path, objective(Huber()), Bundle())
+    assert "another problem" in refusal(path, objective(p=7), Bundle())
+    assert "another solver" in refusal(path, objective(), Bmrm())
+    assert "another solver" in refusal(path, objective(), Bundle(keep=3))
+    assert "other data" in refusal(path, objective(seed=1), Bundle())
     assert path.read_bytes() == content
 
 
-def test_an_intercept_is_another_problem(tmp_path):
+def test_checkpoint_without_intercept_is_refused(tmp_path):
     path = tmp_path / "run"
     minimize(objective(), Bundle(), tol=1e-2, checkpoint=path)
-    refused(path, objective(fit_intercept=True), Bundle())
+    refusal(path, objective(fit_intercept=True), Bundle())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.999])
@@ -321,38 +323,42 @@ def test_truncated_checkpoints_are_refused(share, tmp_path):
     minimize(objective(), tol=1e-2, checkpoint=path)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    assert "truncated or damaged" in refused(path, objective())
+    assert "truncated or damaged" in refusal(path, objective())
 
 
 @pytest.mark.parametrize("content", [b"hello", b"\x00" * 100, b"\xff" * 100, b"{}" * 50])
-def test_other_files_are_refused(content, tmp_path):
+def test_invalid_files_are_refused(content, tmp_path):
     path = tmp_path / "run"
     path.write_bytes(content)
-    refused(path, objective())
+    refusal(path, objective())
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path):
+def test_files_of_another_kind_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     path = tmp_path / "run"
     save_arrays(path, {"w": np.zeros(6)}, {"kind": "model"})
-    assert "is not a riskmin checkpoint file" in refused(path, objective())
+    assert "is not a riskmin checkpoint file" in refusal(path, objective())
     save_file({"w": np.zeros(6)}, path)
-    assert "is not a riskmin checkpoint file" in refused(path, objective())
+    assert "is not a riskmin checkpoint file" in refusal(path, objective())
     save_arrays(path, {"w": np.zeros(6)}, {"kind": "checkpoint"})
-    refused(path, objective())
+    refusal(path, objective())
 
 
-def test_a_checkpoint_is_written_as_often_as_asked(tmp_path):
+def test_interval_between_checkpoints(tmp_path):
     obj, path, times = objective(Hinge(), lam=1e-6), tmp_path / "run", []
 
-    def look(it, row):
+    def record_time(it, row):
         times.append(path.stat().st_mtime_ns if path.exists() else 0)
 
-    minimize(obj, Bundle(), tol=1e-6, max_iter=20, callback=look, checkpoint=Checkpoint(path, every=0.0))
+    minimize(
+        obj, Bundle(), tol=1e-6, max_iter=20, callback=record_time, checkpoint=Checkpoint(path, every=0.0)
+    )
     assert len(set(times)) == len(times)
     path.unlink()
     times.clear()
-    minimize(obj, Bundle(), tol=1e-6, max_iter=20, callback=look, checkpoint=Checkpoint(path, every=1e9))
+    minimize(
+        obj, Bundle(), tol=1e-6, max_iter=20, callback=record_time, checkpoint=Checkpoint(path, every=1e9)
+    )
     assert set(times) == {0}
     assert path.exists()

@@ -1,4 +1,4 @@
-"""What a checkpoint says is believed only as far as it can be proved: of these data, unchanged, and sound."""
+"""Validation of checkpoints: the data must match, the file must be unchanged, and its contents valid."""
 
 import numpy as np
 import pytest
@@ -53,8 +53,8 @@ def kernel():
     return Objective(risk, norm, 1e-2)
 
 
-def far(y, loss, **settings):
-    """Rows that solvers are to think are elsewhere."""
+def remote_problem(y, loss, **settings):
+    """A problem whose rows solvers treat as remote."""
     from dataclasses import replace
 
     J = problem(y, loss, executor=Threads(n_workers=2), n_shards=2, **settings)
@@ -85,7 +85,7 @@ CASES = {
         problem(CLASS, MulticlassHinge(), L2(np.repeat(np.arange(1.0, 6.0), 3))),
         DualGaussSeidel(),
     ),
-    "dual, elsewhere": lambda: (far(SIGN, Hinge()), DualGaussSeidel()),
+    "dual, elsewhere": lambda: (remote_problem(SIGN, Hinge()), DualGaussSeidel()),
     "dual accelerated": lambda: (problem(SIGN, Hinge()), DualAccelerated()),
     "kernel dual": lambda: (kernel(), KernelDual()),
     "chains": lambda: (problem(CLASS, ChainMaxMargin(), lengths=[10, 11, 10]), ChainAscent()),
@@ -94,8 +94,8 @@ CASES = {
 
 
 # ---------------------------------------------------------------- other data
-def test_a_run_on_other_data_of_the_same_objective_is_refused(tmp_path):
-    """At w = 0, where a large lam keeps it, J is the same whatever X is: no bound must be inherited."""
+def test_checkpoint_of_other_data_with_equal_objective_is_refused(tmp_path):
+    """A large lam keeps w at 0, where J does not depend on X: the bound must not be inherited."""
     path = tmp_path / "run"
     minimize(problem(SIGN, Hinge(), lam=50.0), Bundle(), tol=1e-2, checkpoint=path)
     for other in (
@@ -108,45 +108,45 @@ def test_a_run_on_other_data_of_the_same_objective_is_refused(tmp_path):
     assert minimize(problem(SIGN, Hinge(), lam=50.0), Bundle(), checkpoint=path).status == "converged"
 
 
-def test_the_bound_is_computed_from_the_cut(tmp_path):
+def test_bound_is_recomputed_from_the_cut(tmp_path):
     J, path = problem(SIGN, Hinge()), tmp_path / "run"
     first = minimize(J, Bundle(), tol=1e-2, checkpoint=path)
     arrays, meta = load_arrays(path, "checkpoint")
     assert "lower" not in meta
     arrays["trace"][-1, meta["keys"].index("lower")] = first.value  # a gap of zero
     forge(path, arrays, meta)
-    again = minimize(J, Bundle(), tol=1e-2, max_iter=len(first.trace), checkpoint=path)
-    assert (again.lower, again.value) == (first.lower, first.value)
+    resumed = minimize(J, Bundle(), tol=1e-2, max_iter=len(first.trace), checkpoint=path)
+    assert (resumed.lower, resumed.value) == (first.lower, first.value)
 
 
 @pytest.mark.parametrize("store", [np.asfortranarray, sp.csr_array, sp.csc_array, sp.csr_matrix])
-def test_a_fingerprint_is_of_numbers_not_of_how_they_are_stored(store):
+def test_fingerprint_does_not_depend_on_storage(store):
     one = fingerprint(problem(SIGN, Hinge()))
     assert fingerprint(problem(SIGN, Hinge(), X=store(X))) == one
     assert fingerprint(problem(SIGN, Hinge(), X=store(X), n_shards=3, executor=Threads(n_workers=2))) == one
 
 
-def test_a_fingerprint_notices_the_last_bit_and_the_order():
-    seen = {fingerprint(problem(SIGN, Hinge()))}
+def test_fingerprint_depends_on_every_bit_and_the_order():
+    fingerprints = {fingerprint(problem(SIGN, Hinge()))}
     other, flipped = X.copy(), SIGN.copy()
     other[np.nonzero(X[:, 1])[0][0], 1] *= 1 + 2**-52
     flipped[7] *= -1
-    seen.add(fingerprint(problem(SIGN, Hinge(), X=other)))
-    seen.add(fingerprint(problem(flipped, Hinge())))
-    seen.add(fingerprint(problem(SIGN[::-1], Hinge(), X=X[::-1])))
-    seen.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(1.0, 6.0)))))
-    seen.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(2.0, 7.0)))))
+    fingerprints.add(fingerprint(problem(SIGN, Hinge(), X=other)))
+    fingerprints.add(fingerprint(problem(flipped, Hinge())))
+    fingerprints.add(fingerprint(problem(SIGN[::-1], Hinge(), X=X[::-1])))
+    fingerprints.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(1.0, 6.0)))))
+    fingerprints.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(2.0, 7.0)))))
     queries = [np.repeat(np.arange(k), -(-31 // k))[:31] for k in (4, 5)]
-    seen |= {fingerprint(problem(CLASS, Ndcg(), qid=q)) for q in queries}
+    fingerprints |= {fingerprint(problem(CLASS, Ndcg(), qid=q)) for q in queries}
     chains = [[10, 11, 10], [11, 10, 10]]
-    seen |= {fingerprint(problem(CLASS, ChainMaxMargin(), lengths=k)) for k in chains}
-    assert len(seen) == 10
+    fingerprints |= {fingerprint(problem(CLASS, ChainMaxMargin(), lengths=k)) for k in chains}
+    assert len(fingerprints) == 10
     kernels = {fingerprint(Objective(*kernel_risk(Z, SIGN, Hinge(), "rbf"), 1.0)) for Z in (X, other)}
     assert len(kernels) == 2
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_does_not_change_the_fingerprint(name):
+def test_fingerprint_is_unchanged_by_a_run(name):
     J, solver = CASES[name]()
     before = fingerprint(J)
     minimize(J, solver, max_iter=5)
@@ -155,12 +155,12 @@ def test_a_run_does_not_change_the_fingerprint(name):
 
 # ---------------------------------------------------------------- other contents
 def forge(path, arrays, meta):
-    """Write a checkpoint with a checksum that is right."""
+    """Write a checkpoint with a valid checksum."""
     meta = {k: v for k, v in meta.items() if k != "sha256"}
     save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
 
 
-def refused(path, J, solver):
+def check_refused(path, J, solver):
     with pytest.raises(FileError) as caught:
         minimize(J, solver, tol=1e-9, max_iter=9, checkpoint=path)
     message = str(caught.value)
@@ -169,43 +169,43 @@ def refused(path, J, solver):
     assert "\n" not in message
 
 
-def test_a_changed_checkpoint_is_refused(tmp_path):
+def test_changed_checkpoints_are_refused(tmp_path):
     J, path = problem(SIGN, Hinge()), tmp_path / "run"
     minimize(J, Bundle(), tol=1e-2, checkpoint=path)
     arrays, meta = load_arrays(path, "checkpoint")
     save_arrays(path, arrays, meta | {"noise": 1.0})
-    refused(path, J, Bundle())
+    check_refused(path, J, Bundle())
     save_arrays(path, arrays | {"w": arrays["w"] + 1e-9}, meta)
-    refused(path, J, Bundle())
+    check_refused(path, J, Bundle())
 
 
-def test_odd_numbers_and_names_are_refused(tmp_path):
+def test_invalid_metadata_and_arrays_are_refused(tmp_path):
     J, path = problem(SIGN, Hinge()), tmp_path / "run"
     minimize(J, Bundle(), tol=1e-2, checkpoint=path)
     arrays, meta = load_arrays(path, "checkpoint")
-    for odd in (
+    for invalid in (
         {"keys": meta["keys"][1:]}, {"keys": "seconds"}, {"keys": None}, {"b": "0"}, {"b": None},
         {"b": 1e999}, {"noise": float("nan")}, {"idle": [1]}, {"exact": True},
     ):  # fmt: skip
-        forge(path, arrays, meta | odd)
-        refused(path, J, Bundle())
-    for odd in (
+        forge(path, arrays, meta | invalid)
+        check_refused(path, J, Bundle())
+    for invalid in (
         {"w": np.zeros(4)}, {"w": np.zeros((5, 1))}, {"w": np.full(5, np.nan)}, {"w": np.zeros(5, np.int64)},
         {"cut": np.zeros(6)}, {"cut": np.full(5, np.inf)}, {"trace": np.zeros((0, len(meta["keys"])))},
         {"trace": np.full_like(arrays["trace"], np.nan)}, {"trace": np.zeros(3)}, {"more": np.zeros(3)},
     ):  # fmt: skip
-        forge(path, arrays | odd, meta)
-        refused(path, J, Bundle())
+        forge(path, arrays | invalid, meta)
+        check_refused(path, J, Bundle())
     forge(path, arrays, meta)
     assert minimize(J, Bundle(), tol=1e-9, checkpoint=path).status == "converged"
 
 
 FREE = ".order", ".rows"
-"""Arrays of rows that are in turn, of which there may be fewer."""
+"""Arrays of the rows still to visit, which may be shorter."""
 
 
 def mutations(name, a):
-    """Arrays that no solver may go on from."""
+    """Invalid versions of an array, from which no solver may resume."""
     for axis in range(a.ndim):
         if a.shape[axis]:
             yield np.delete(a, 0, axis)
@@ -229,7 +229,7 @@ def mutations(name, a):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_state_of_other_shapes_kinds_or_ranges_gets_to_a_kernel(name, tmp_path):
+def test_states_of_invalid_shape_dtype_or_range_are_refused(name, tmp_path):
     J, solver = CASES[name]()
     path = tmp_path / "run"
     minimize(J, solver, tol=0.0, max_iter=4, checkpoint=path)
@@ -238,31 +238,31 @@ def test_no_state_of_other_shapes_kinds_or_ranges_gets_to_a_kernel(name, tmp_pat
     assert states
     for key in states:
         free = key.endswith(FREE)
-        for odd in mutations(key, arrays[key]):
-            if free and odd.ndim == 1 and len(odd) < len(arrays[key]):
-                continue  # fewer rows are in turn
-            forge(path, arrays | {key: odd}, meta)
-            refused(path, J, solver)
+        for invalid in mutations(key, arrays[key]):
+            if free and invalid.ndim == 1 and len(invalid) < len(arrays[key]):
+                continue  # fewer rows are valid
+            forge(path, arrays | {key: invalid}, meta)
+            check_refused(path, J, solver)
     forge(path, {k: a for k, a in arrays.items() if k != "w"}, meta)
-    refused(path, J, solver)
+    check_refused(path, J, solver)
 
 
 # ---------------------------------------------------------------- infinite objectives
-def test_an_objective_beyond_double_precision_is_an_error():
+def test_overflowing_objective_raises():
     for y in (1e200 * X[:, 0], np.full(31, 1e160)):
         for settings in ({}, {"solver": "lbfgs"}, {"fit_intercept": False}):
             with pytest.raises(ValueError, match="scale"):
                 LinearRegressor("squared", **settings).fit(X, y)
 
 
-def test_columns_beyond_double_precision_prove_nothing():
+def test_overflowing_columns_do_not_converge():
     with pytest.warns(match="certified relative gap of 1"):
         model = LinearRegressor("squared").fit(1e200 * X, X[:, 0])
     assert model.result_.status != "converged"
     assert np.isfinite(model.objective_)
 
 
-def test_a_risk_that_returns_nan_is_one_sentence():
+def test_risk_that_returns_nan_raises():
     class Own:
         dim = 3
 

@@ -1,4 +1,4 @@
-"""The driver: what it says is so, whatever the solver, the oracle or the user do."""
+"""The driver: its results are correct, whatever the solver, the oracle or the user do."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def test_contract_of_the_others():
 
 @dataclass(frozen=True)
 class Broken:
-    """Gradient descent that lies about one thing."""
+    """Gradient descent with one deliberate fault."""
 
     fault: str
 
@@ -113,7 +113,7 @@ def test_contract_refuses(fault, message):
 
 # ---------------------------------------------------------------- status
 @each_solver
-def test_converged_means_that_the_gap_is_proved(solver):
+def test_converged_runs_have_a_proved_gap(solver):
     obj = objective(Logistic() if solver == Lbfgs() else Hinge(), lam=0.1)
     result = minimize(obj, solver, tol=1e-3)
     assert result.status == "converged"
@@ -142,7 +142,7 @@ def test_max_seconds():
 
 @dataclass(frozen=True)
 class Slow:
-    """An oracle that takes its time."""
+    """An oracle that sleeps in each call."""
 
     inner: object
     seconds: float
@@ -156,7 +156,7 @@ class Slow:
         return self.inner(w)
 
 
-def test_a_solver_that_ends_is_stalled():
+def test_solver_that_ends_early_is_stalled():
     class Once:
         def iterates(self, obj, w0):
             value, _, cut = obj(w0)
@@ -167,7 +167,7 @@ def test_a_solver_that_ends_is_stalled():
     assert result.n_iter == 1
 
 
-def test_a_solver_that_gets_nowhere_is_stalled():
+def test_solver_without_progress_is_stalled():
     class Stuck:
         def iterates(self, obj, w0):
             value, _, cut = obj(w0)
@@ -196,8 +196,8 @@ def test_limits_are_checked(settings):
         minimize(objective(), **settings)
 
 
-# ---------------------------------------------------------------- what the user does
-def test_the_callback_sees_each_row_and_can_stop():
+# ---------------------------------------------------------------- callbacks, w0 and Ctrl-C
+def test_callback_gets_each_row_and_can_stop():
     rows = []
 
     def callback(it, row):
@@ -211,37 +211,37 @@ def test_the_callback_sees_each_row_and_can_stop():
     assert len(rows) == 4
 
 
-def test_a_callback_cannot_undo_convergence():
+def test_callback_does_not_override_convergence():
     result = minimize(
         objective(), Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
     )
     assert result.status == "converged"
 
 
-def test_an_exception_of_the_callback_is_the_users():
+def test_exceptions_of_the_callback_propagate():
     with pytest.raises(ZeroDivisionError):
         minimize(objective(), callback=lambda it, row: 1 / 0)
 
 
 @each_solver
-def test_w0_is_left_alone_and_used(solver):
+def test_w0_is_used_and_not_modified(solver):
     obj = objective(Logistic())
     w0 = np.arange(5.0)
-    kept, seen = w0.copy(), []
-    first = minimize(obj, solver, w0, max_iter=1, callback=lambda it, row: seen.append(it.w))
-    np.testing.assert_array_equal(w0, kept)
-    np.testing.assert_array_equal(seen[0], kept)
-    assert obj.value(kept) > obj.value(np.zeros(5)) == first.value  # nothing worse than w = 0 is returned
+    original, points = w0.copy(), []
+    first = minimize(obj, solver, w0, max_iter=1, callback=lambda it, row: points.append(it.w))
+    np.testing.assert_array_equal(w0, original)
+    np.testing.assert_array_equal(points[0], original)
+    assert obj.value(original) > obj.value(np.zeros(5)) == first.value  # the result is never worse than w = 0
     best = minimize(obj, Lbfgs(), tol=1e-10)
     if not isinstance(solver, (Bmrm, LineSearchBmrm)):
         assert minimize(obj, solver, best.w, tol=1e-6).n_iter <= 30
 
 
-def test_w0_of_another_kind():
+def test_w0_of_other_dtypes_and_shapes():
     obj = objective(Squared())
-    want = minimize(obj, tol=1e-10)
+    expected = minimize(obj, tol=1e-10)
     for w0 in (np.ones(5, dtype=np.float32), np.ones(5, dtype=int), np.ones((5, 2))[:, 0]):
-        assert minimize(obj, w0=w0, tol=1e-10).value == pytest.approx(want.value, rel=1e-9)
+        assert minimize(obj, w0=w0, tol=1e-10).value == pytest.approx(expected.value, rel=1e-9)
     for w0 in (np.ones(4), np.ones((5, 1)), np.float64(1.0)):
         with pytest.raises((ValueError, AttributeError), match=r"w0|shape"):
             minimize(obj, w0=np.asarray(w0))
@@ -249,7 +249,7 @@ def test_w0_of_another_kind():
 
 @dataclass
 class Interrupting:
-    """An oracle at which Ctrl-C strikes."""
+    """An oracle that raises KeyboardInterrupt at one call."""
 
     risk: object
     at: int
@@ -266,8 +266,8 @@ class Interrupting:
         return self.risk(w)
 
 
-def looks(risk):
-    """How often a risk of one's own is asked before the run."""
+def calls_before_the_run(risk):
+    """Number of calls of a user-defined risk in the check before a run."""
     counted = Interrupting(risk, -1)
     check(counted, L2(), np.zeros(risk.dim))
     return len(counted.calls)
@@ -276,16 +276,18 @@ def looks(risk):
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
 def test_ctrl_c_returns_the_best_so_far(solver):
     risk = objective(Logistic()).risk
-    result = minimize(Objective(Interrupting(risk, looks(risk) + 6), L2(), 1e-4), solver, tol=1e-12)
+    result = minimize(
+        Objective(Interrupting(risk, calls_before_the_run(risk) + 6), L2(), 1e-4), solver, tol=1e-12
+    )
     assert result.status == "interrupted"
     assert result.n_iter >= 1
     assert result.value == pytest.approx(Objective(risk, L2(), 1e-4).value(result.w))
-    for first in (1, looks(risk) + 1):
-        with pytest.raises(KeyboardInterrupt):  # nothing is there to return yet
+    for first in (1, calls_before_the_run(risk) + 1):
+        with pytest.raises(KeyboardInterrupt):  # there is no result yet
             minimize(Objective(Interrupting(risk, first), L2(), 1e-4), solver)
 
 
-def test_a_real_ctrl_c():
+def test_sigint_in_a_process():
     script = """
         import time, numpy as np, riskmin
         rng = np.random.default_rng(0)
@@ -324,7 +326,7 @@ def test_bounds_are_monotone_and_rows_complete(solver, intercept):
         assert two["seconds"] >= one["seconds"]
 
 
-def test_an_interrupted_run_returns_the_value_of_its_point():
+def test_interrupted_run_returns_the_value_at_w():
     obj = objective(fit_intercept=True, lam=1e-4)
     result = minimize(obj, Bundle(), tol=1e-9, callback=lambda it, row: row["iteration"] == 6)
     assert result.status == "interrupted"
@@ -332,17 +334,17 @@ def test_an_interrupted_run_returns_the_value_of_its_point():
     assert result.trace[-1]["value"] == result.value
 
 
-def test_ctrl_c_at_the_last_moment_leaves_a_whole_trace(tmp_path):
-    """In the middle of the call that settles the value."""
+def test_ctrl_c_during_the_final_evaluation_keeps_the_trace(tmp_path):
+    """Ctrl-C during the reevaluation of J at the end of the run."""
     obj, calls = objective(), []
-    whole, before = minimize(obj, Bmrm(), tol=1e-6), looks(obj.risk)
+    uninterrupted, before = minimize(obj, Bmrm(), tol=1e-6), calls_before_the_run(obj.risk)
 
     class Risk:
         dim = obj.risk.dim
 
         def __call__(self, w):
             calls.append(0)
-            if len(calls) == before + whole.n_iter + 1:
+            if len(calls) == before + uninterrupted.n_iter + 1:
                 raise KeyboardInterrupt
             return obj.risk(w)
 
@@ -355,7 +357,7 @@ def test_ctrl_c_at_the_last_moment_leaves_a_whole_trace(tmp_path):
     assert minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run").status == "converged"
 
 
-def test_ctrl_c_while_resuming_returns_what_was_saved(tmp_path):
+def test_ctrl_c_while_resuming_returns_the_saved_result(tmp_path):
     obj = objective()
     first = minimize(obj, Bundle(), tol=1e-9, max_iter=4, checkpoint=tmp_path / "run")
 
@@ -369,7 +371,7 @@ def test_ctrl_c_while_resuming_returns_what_was_saved(tmp_path):
     assert result.value == pytest.approx(first.value, rel=1e-12)
 
 
-def test_gaps_below_the_rounding_are_not_called_proved():
+def test_gaps_below_rounding_are_not_proved():
     for seed in range(20):
         obj = objective(Logistic(), seed=seed)
         result = minimize(obj, Lbfgs(), tol=1e-16)
@@ -378,8 +380,8 @@ def test_gaps_below_the_rounding_are_not_called_proved():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_bundle_never_steps_up(seed):
-    """Steep losses far out: a bracket may end with worse points than the one that the search began at."""
+def test_bundle_values_do_not_increase(seed):
+    """Steep losses far from the minimum, where a bracket may end at worse points than the starting point."""
     obj = objective(Exponential(), lam=1e-4, seed=seed, fit_intercept=True)
     w0 = np.random.default_rng(seed).standard_normal(5)
     values = [it.value for it in islice(Bundle().iterates(obj, w0), 25)]
@@ -394,7 +396,7 @@ def test_calls_are_counted_per_run():
     assert obj.count.calls == 0
 
 
-def test_the_solver_is_named_with_the_reason_for_it():
+def test_result_names_the_solver_and_the_reason():
     assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
     assert minimize(objective(Logistic())).solver.startswith("Newton(")
     assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth, and has second derivatives")
@@ -403,10 +405,10 @@ def test_the_solver_is_named_with_the_reason_for_it():
     assert anonymous.solver.startswith("Bundle(keep=20): Slow ")
 
 
-# ---------------------------------------------------------------- oracles that are wrong
+# ---------------------------------------------------------------- wrong oracles
 @dataclass(frozen=True)
 class WrongSign:
-    """The gradient has the wrong sign."""
+    """A risk whose gradient has the wrong sign."""
 
     risk: object
 
@@ -431,11 +433,11 @@ class Waves:
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """What is seen in the run must do without the look before it."""
+    """Disable the check before the run, to test the checks during the run."""
     monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
 
 
-def test_a_wrong_oracle_is_refused_before_the_run():
+def test_wrong_oracle_raises_before_the_run():
     with pytest.raises(ValueError, match="the risk WrongSign is not convex, or its gradient is wrong: it is"):
         minimize(Objective(WrongSign(objective(Logistic()).risk), L2(), 0.01))
     with pytest.raises(ValueError, match="the risk Waves is not convex, or its gradient is wrong: it is"):
@@ -444,7 +446,7 @@ def test_a_wrong_oracle_is_refused_before_the_run():
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
-def test_a_wrong_oracle_is_not_certified(solver):
+def test_wrong_oracle_is_not_certified(solver):
     risk = objective(Logistic()).risk
     for w0 in np.random.default_rng(0).standard_normal((5, 5)):
         result = minimize(Objective(WrongSign(risk), L2(), 0.01), solver, w0, tol=1e-3, max_iter=200)
@@ -452,8 +454,8 @@ def test_a_wrong_oracle_is_not_certified(solver):
         assert result.note.startswith("the risk WrongSign is not convex, or its gradient is wrong: it is ")
 
 
-def test_a_bound_that_a_point_refutes_is_given_up():
-    """First a point with a bound that is too high, then a point below it."""
+def test_refuted_bound_is_discarded():
+    """The first iterate has a false bound, and the second a value below it."""
 
     class Liar:
         def iterates(self, obj, w0):
@@ -471,7 +473,7 @@ def test_a_bound_that_a_point_refutes_is_given_up():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_risk_that_is_not_convex_is_not_certified():
+def test_nonconvex_risk_is_not_certified():
     for seed in range(10):
         w0 = np.random.default_rng(seed).standard_normal(2)
         obj = Objective(Waves(), L2(), 0.01)
@@ -485,7 +487,7 @@ def test_a_risk_that_is_not_convex_is_not_certified():
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
 def test_the_perceptron_on_separable_data(solver, intercept):
-    """J is least at w = 0, where it is 0: found at once from there, and never missed by much."""
+    """The minimum is J(0) = 0: reached at once from w = 0, and approximately from elsewhere."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 3)), np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
     X[:, 0] = y * (1 + rng.random(30))
@@ -497,10 +499,10 @@ def test_the_perceptron_on_separable_data(solver, intercept):
     assert result.value <= 0.1
 
 
-# ---------------------------------------------------------------- odd problems
+# ---------------------------------------------------------------- difficult problems
 @st.composite
-def odd_problems(draw):
-    """Any loss, on data of all the kinds that make trouble."""
+def difficult_problems(draw):
+    """Any loss, on data with various numerical difficulties."""
     loss = draw(st.sampled_from(ALL_LOSSES))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     n, p = draw(st.sampled_from([2, 3, 7, 30])), draw(st.sampled_from([1, 2, 5, 12]))
@@ -532,16 +534,16 @@ def odd_problems(draw):
 
 
 UNBOUNDED = (Exponential(), Logistic(), Poisson())
-"""Losses that may fall for ever as the intercept grows."""
+"""Losses that may decrease indefinitely as the intercept grows."""
 
 
 def certify(obj, w0, solvers, max_iter):
-    """No solver's bound may lie above another one's value, and no warning may be given."""
+    """Check that no lower bound exceeds a value of another solver, and that there are no warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             results = [minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
-        except ValueError as error:  # all the weight on one class, or on counts of zero
+        except ValueError as error:  # all weight on one class, or on counts of zero
             if "no best intercept exists" in str(error) and loss_of(obj.risk) in UNBOUNDED:
                 return
             raise
@@ -555,13 +557,13 @@ def certify(obj, w0, solvers, max_iter):
 
 
 @settings(deadline=None, max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(odd_problems())
-def test_odd_problems_have_true_certificates(problem):
+@given(difficult_problems())
+def test_difficult_problems_have_valid_certificates(problem):
     certify(*problem, [Bundle(), Auto()], max_iter=50)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(odd_problems())
-def test_odd_problems_with_every_solver(problem):
+@given(difficult_problems())
+def test_difficult_problems_with_every_solver(problem):
     certify(*problem, [Bundle(), Lbfgs(), Bmrm(), LineSearchBmrm()], max_iter=60)

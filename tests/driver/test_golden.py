@@ -1,6 +1,6 @@
-"""Golden runs: fits give the same results as before, to the bit; and so do the public names.
+"""Golden runs: results are bitwise equal to the recorded ones, and public names are unchanged.
 
-`python tests/driver/test_golden.py` rewrites the files, after a change that is intended. Last bits differ
+`python tests/driver/test_golden.py` rewrites the files after an intended change. Last bits differ
 between processors and builds of NumPy: on another machine, values and bounds are compared to 1e-8, and only
 the statuses, since the number of steps may differ.
 """
@@ -84,12 +84,14 @@ REGS = {"l2": L2(), "l1": L1(), "elastic": Elastic(0.3), "box": Box(L2(), -1.0, 
 
 def cases():
     """Names of cases: loss, regularizer, solver, storage, table, intercept."""
-    whole = ("roc_area", "ordinal", "ndcg", "chain_crf", "chain_max_margin")
+    without_intercept = ("roc_area", "ordinal", "ndcg", "chain_crf", "chain_max_margin")
     for k, loss in enumerate(LOSSES):
-        yield from ((loss, "l2", "auto", store, "raw", loss not in whole) for store in ("C", "csr"))
+        yield from (
+            (loss, "l2", "auto", store, "raw", loss not in without_intercept) for store in ("C", "csr")
+        )
         yield loss, "l2", "auto", "F", "plain", False
         yield loss, "l1", "auto", "csc" if k % 2 else "C", "plain", False
-        yield loss, "elastic", "bundle", "C", "plain", k % 2 == 0 and loss not in whole
+        yield loss, "elastic", "bundle", "C", "plain", k % 2 == 0 and loss not in without_intercept
     solvers = [name for name in SOLVERS if name not in ("auto", "kernel_dual", "chain_ascent", "working_set")]
     for k, solver in enumerate(solvers):
         for loss in ("hinge", "logistic", "squared"):
@@ -101,16 +103,16 @@ def cases():
 
 
 def outcome(case):
-    """What a run gives, as JSON has it: numbers to the bit."""
+    """The result of a run as JSON, with exact (hexadecimal) numbers."""
     loss, reg, solver, store, table, intercept = case
-    given, y = LOSSES[loss]
+    loss_object, y = LOSSES[loss]
     data = Z if table == "raw" else X
     try:
         if reg == "rkhs":
-            risk, norm = kernel_risk(data, y, given, "rbf", fit_intercept=intercept)
+            risk, norm = kernel_risk(data, y, loss_object, "rbf", fit_intercept=intercept)
         else:
             settings = MORE.get(loss, {})
-            risk = linear_risk(STORES[store](data), y, given, fit_intercept=intercept, **settings)
+            risk = linear_risk(STORES[store](data), y, loss_object, fit_intercept=intercept, **settings)
             norm = REGS[reg]
         result = minimize(Objective(risk, norm, 1e-2), SOLVERS[solver], tol=1e-4, max_iter=150)
     except (TypeError, ValueError) as error:
@@ -120,14 +122,14 @@ def outcome(case):
 
 
 def machine():
-    """What the last bits depend on."""
+    """Everything on which the last bits depend."""
     blas = {k: v["name"] + v["version"] for k, v in np.show_config("dicts")["Build Dependencies"].items()}
     simd = np.show_config("dicts")["SIMD Extensions"].get("found", [])
     return [np.__version__, platform.machine(), blas, sorted(simd), riskmin_numba()]
 
 
 def riskmin_numba():
-    """The version of the compiler, and the processor that it compiles for."""
+    """The version of Numba and the target processor."""
     import llvmlite.binding
     import numba
 
@@ -143,13 +145,13 @@ def golden():
     return json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 
 
-def test_there_are_as_many_as_were_written(golden):
+def test_all_cases_are_recorded(golden):
     assert [*golden["runs"]] == [name_of(case) for case in cases()]
     assert len(golden["runs"]) >= 60
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=name_of)
-def test_runs_are_what_they_were(case, golden):
+def test_runs_match_the_recorded_results(case, golden):
     then, now = golden["runs"][name_of(case)], outcome(case)
     if machine() == json.loads(json.dumps(golden["machine"])):
         assert now == then
@@ -164,30 +166,30 @@ def test_runs_are_what_they_were(case, golden):
 
 def names():
     """Every public name with its signature, and the public methods of classes with theirs."""
-    found = {}
+    signatures = {}
     for name in sorted(riskmin.__all__ if hasattr(riskmin, "__all__") else dir(riskmin)):
-        thing = getattr(riskmin, name)
-        if name.startswith("_") or inspect.ismodule(thing):
+        public_object = getattr(riskmin, name)
+        if name.startswith("_") or inspect.ismodule(public_object):
             continue
-        found[name] = signature(thing)
-        if inspect.isclass(thing):
-            for method, f in inspect.getmembers(thing, callable):
+        signatures[name] = signature(public_object)
+        if inspect.isclass(public_object):
+            for method, f in inspect.getmembers(public_object, callable):
                 if not method.startswith("_") and getattr(f, "__module__", "").startswith("riskmin"):
-                    found[f"{name}.{method}"] = signature(f)
-    return found
+                    signatures[f"{name}.{method}"] = signature(f)
+    return signatures
 
 
-def signature(thing):
-    """As it is written, without types and addresses."""
+def signature(public_object):
+    """The signature without annotations and addresses."""
     try:
-        found = inspect.signature(thing)
-        bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
+        full = inspect.signature(public_object)
+        bare = [each.replace(annotation=inspect.Parameter.empty) for each in full.parameters.values()]
         return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.Signature(bare)))
     except (TypeError, ValueError):
-        return repr(type(thing).__name__)
+        return repr(type(public_object).__name__)
 
 
-def test_public_names_and_signatures_are_what_they_were():
+def test_public_names_and_signatures_are_unchanged():
     then = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))
     assert names() == then
 

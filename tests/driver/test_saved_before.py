@@ -1,7 +1,7 @@
-"""Files of before: models and checkpoints that version 0.1 wrote in November 2026 are still read.
+"""Backward compatibility: models and checkpoints written by version 0.1 in November 2026 are still read.
 
-They were written before classes and modules got their present names, and are never written anew. Each model
-predicts what it did then; each checkpoint, saved after two iterations, is resumed to the same end.
+The files predate the present names of classes and modules, and are never rewritten. Each model makes the same
+predictions as then; each checkpoint, saved after two iterations, resumes to the same result.
 """
 
 import json
@@ -52,17 +52,17 @@ SOLVERS_OF_FILES = {
 def objective(case):
     """The problem of a golden run."""
     loss, reg, _, store, table, intercept = case
-    given, y = test_golden.LOSSES[loss]
+    loss_object, y = test_golden.LOSSES[loss]
     X = test_golden.Z if table == "raw" else test_golden.X
     if reg == "rkhs":
-        return Objective(*kernel_risk(X, y, given, "rbf", fit_intercept=intercept), 1e-2)
+        return Objective(*kernel_risk(X, y, loss_object, "rbf", fit_intercept=intercept), 1e-2)
     settings = test_golden.MORE.get(loss, {})
-    risk = linear_risk(test_golden.STORES[store](X), y, given, fit_intercept=intercept, **settings)
+    risk = linear_risk(test_golden.STORES[store](X), y, loss_object, fit_intercept=intercept, **settings)
     return Objective(risk, test_golden.REGS[reg], 1e-2)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_checkpoints_of_before_are_resumed(name, tmp_path):
+def test_old_checkpoints_are_resumed(name, tmp_path):
     then = RUNS[name]
     solver = SOLVERS_OF_FILES.get(name) or SOLVERS[then["case"][2]]
     path = shutil.copy(FOLDER / name, tmp_path / "run")
@@ -78,7 +78,7 @@ def test_checkpoints_of_before_are_resumed(name, tmp_path):
 
 
 def special_objectives():
-    """Problems whose parts hold arrays, by the name that the file of fingerprints has for them."""
+    """Problems whose parts contain arrays, with their names in the file of fingerprints."""
     X, sign, margin, classes = test_golden.X, test_golden.SIGN, test_golden.MARGIN, test_golden.CLASS
     targets, costs = np.c_[margin, test_golden.COUNT], np.ones((3, 3)) - np.eye(3)
     weights = np.arange(90) + 1.0
@@ -90,8 +90,8 @@ def special_objectives():
     yield "equality", linear_risk(X, sign, Hinge()), Equality(L2(), np.ones(6))
 
 
-def test_fingerprints_are_those_of_before():
-    """A renamed attribute would change the hash, and every checkpoint would be of other data."""
+def test_fingerprints_are_unchanged():
+    """A renamed attribute would change the hash, and every old checkpoint would be refused."""
     before = json.loads((FOLDER.parent / "fingerprints.json").read_text(encoding="utf-8"))
     now = {test_golden.name_of(case): objective(case) for case in test_golden.cases()}
     now |= {name: Objective(risk, reg, 0.1) for name, risk, reg in special_objectives()}
@@ -101,13 +101,13 @@ def test_fingerprints_are_those_of_before():
 
 
 def words():
-    """The tokens that the tagger was given."""
+    """The tokens on which the tagger was fitted."""
     margins = test_golden.MARGIN
     return [[{"word": f"w{int(abs(10 * v)) % 7}"} for v in margins[i : i + 10]] for i in range(0, 90, 10)]
 
 
 @pytest.mark.parametrize("name", PREDICTIONS)
-def test_models_of_before_predict_as_before(name):
+def test_old_models_make_the_same_predictions(name):
     model = load_model(FOLDER / f"{name}.model")
     if name == "tagger":
         assert [list(map(str, tags)) for tags in model.predict(words())] == PREDICTIONS[name]

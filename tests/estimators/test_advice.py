@@ -1,4 +1,4 @@
-"""What is said of fits that did not converge, and of the absolute tolerance that others have met."""
+"""Warnings of fits that did not converge, and the absolute tolerance."""
 
 import json
 import warnings
@@ -36,8 +36,8 @@ LINE = X @ np.arange(5.0) + 1
 """Labels that a linear function fits, so that J all but vanishes."""
 
 
-def told(model, *data, **more):
-    """The warning of a fit."""
+def convergence_warning(model, *data, **more):
+    """The message of the convergence warning of a fit."""
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(*data, **more)
     assert len(caught) == 1
@@ -47,8 +47,8 @@ def told(model, *data, **more):
 
 
 # ---------------------------------------------------------------- columns
-def test_columns_of_other_sizes_are_named():
-    message = told(LinearClassifier(max_iter=1), ILL, Y)
+def test_columns_of_different_scale_are_named():
+    message = convergence_warning(LinearClassifier(max_iter=1), ILL, Y)
     assert "LinearClassifier stopped with status 'max_iter' at a certified relative gap of" in message
     assert "above tol=0.001: raise max_iter, tol or alpha" in message
     assert "Standard deviations of columns differ by a factor of" in message
@@ -57,20 +57,26 @@ def test_columns_of_other_sizes_are_named():
         assert f"{NAMES[j]!r}: mean {mean:.3g}, standard deviation {deviation:.3g}" in message
     assert not any(repr(name) in message for name in ("rate", "time", "x"))
     assert message.endswith("set standardize=True, or put a StandardScaler before it in a pipeline")
-    assert "column 1: mean" in told(LinearClassifier(max_iter=1), ILL.to_numpy(), Y)
+    assert "column 1: mean" in convergence_warning(LinearClassifier(max_iter=1), ILL.to_numpy(), Y)
 
 
-def test_few_columns_are_named_and_only_bad_ones():
+def test_only_few_and_badly_scaled_columns_are_named():
     many = X * [1e6, 1e7, 1.0, 1e-5, 1e-6]
-    assert told(LinearClassifier(max_iter=1), many, Y).count("standard deviation ") == 3
-    assert "Standard deviations" not in told(LinearClassifier(max_iter=1), X * [1, 1e3, 1, 1, 1], Y)
-    assert "Standard deviations" not in told(LinearClassifier(max_iter=1, standardize=True), ILL, Y)
+    assert convergence_warning(LinearClassifier(max_iter=1), many, Y).count("standard deviation ") == 3
+    assert "Standard deviations" not in convergence_warning(
+        LinearClassifier(max_iter=1), X * [1, 1e3, 1, 1, 1], Y
+    )
+    assert "Standard deviations" not in convergence_warning(
+        LinearClassifier(max_iter=1, standardize=True), ILL, Y
+    )
     constant = np.c_[X, np.full(200, 1e9)]
-    assert "column" not in told(LinearClassifier(max_iter=1), constant, Y)
+    assert "column" not in convergence_warning(LinearClassifier(max_iter=1), constant, Y)
 
 
 def test_columns_far_from_zero_are_named():
-    message = told(LinearClassifier(max_iter=1, standardize=True), ILL.assign(time=X[:, 3] + 1e9), Y)
+    message = convergence_warning(
+        LinearClassifier(max_iter=1, standardize=True), ILL.assign(time=X[:, 3] + 1e9), Y
+    )
     assert "means far larger than their standard deviations ('time': mean 1e+09, standard" in message
     assert message.endswith("put a StandardScaler before it in a pipeline")
 
@@ -87,32 +93,38 @@ def test_columns_far_from_zero_are_named():
 )
 def test_all_estimators_name_columns(model, y, more):
     model.set_params(max_iter=1, tol=1e-9)
-    assert "'income': mean" in told(model, ILL, y, **more)
+    assert "'income': mean" in convergence_warning(model, ILL, y, **more)
 
 
 # ---------------------------------------------------------------- solvers and limits
-def test_a_solver_that_was_not_tried_is_named():
+def test_another_solver_is_recommended():
     for model in (
         LinearClassifier(),
         LinearClassifier("logistic"),
         LinearClassifier("logistic", regularizer="l1"),
     ):
-        message = told(model.set_params(max_iter=1), X, Y)
+        message = convergence_warning(model.set_params(max_iter=1), X, Y)
         name = message.split("or try solver='")[1].split("'")[0]
         assert type(SOLVERS[name]).__name__ not in model.result_.solver
         assert model.set_params(max_iter=10_000, solver=name).fit(X, Y).result_.status == "converged"
-    assert "or try solver='auto'" in told(LinearClassifier(solver="lbfgs", alpha=1e-6, tol=1e-9), X, Y)
-    assert "or try solver='auto'" in told(LinearClassifier(solver=Bundle(), max_iter=1), X, Y)
-    assert "or try solver='bundle'" in told(KernelClassifier(max_iter=1), X, Y)
+    assert "or try solver='auto'" in convergence_warning(
+        LinearClassifier(solver="lbfgs", alpha=1e-6, tol=1e-9), X, Y
+    )
+    assert "or try solver='auto'" in convergence_warning(LinearClassifier(solver=Bundle(), max_iter=1), X, Y)
+    assert "or try solver='bundle'" in convergence_warning(KernelClassifier(max_iter=1), X, Y)
 
 
-def test_limits_and_digits():
-    assert ": raise max_seconds, tol or alpha" in told(LinearClassifier(max_seconds=1e-9), X, Y)
-    assert told(LinearClassifier("logistic", tol=0), X, Y).endswith(
+def test_limits_and_unreachable_tolerances():
+    assert ": raise max_seconds, tol or alpha" in convergence_warning(
+        LinearClassifier(max_seconds=1e-9), X, Y
+    )
+    assert convergence_warning(LinearClassifier("logistic", tol=0), X, Y).endswith(
         "above tol=0: raise tol, since double precision proves no smaller gap for this problem"
     )
     stopped = LinearClassifier(callback=lambda iterate, row: True)
-    assert told(stopped, ILL, Y).endswith("with warm_start=True to continue from the current weights")
+    assert convergence_warning(stopped, ILL, Y).endswith(
+        "with warm_start=True to continue from the current weights"
+    )
 
 
 # ---------------------------------------------------------------- the absolute tolerance
@@ -125,7 +137,7 @@ def test_limits_and_digits():
         (LinearClassifier(alpha=1e-14), LINE > 1),
     ],
 )
-def test_what_met_the_absolute_tolerance_has_converged(model, y, tmp_path):
+def test_absolute_tolerance_gives_convergence(model, y, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X, y)
@@ -139,7 +151,7 @@ def test_what_met_the_absolute_tolerance_has_converged(model, y, tmp_path):
         assert (verdict.exit_code, numbers["criterion"]) == (0, "atol"), verdict.reason
 
 
-def test_atol_is_a_parameter_of_all():
+def test_all_estimators_have_atol():
     kinds = [LinearClassifier, LinearClassifierCV, LinearRegressor, LinearRegressorCV, OrdinalClassifier]
     kinds += [
         LinearRanker,
@@ -180,7 +192,7 @@ def table(tmp_path):
     return path
 
 
-def test_the_command_names_columns_too(table, tmp_path, run):
+def test_command_names_columns(table, tmp_path, run):
     code, _, err = run("fit", table, "--max-iter", 1, "-o", tmp_path / "m")
     assert code == 3
     assert "above the 0.001 asked for; raise --max-iter, --tol or --lam, or try --solver bundle. " in err
@@ -194,7 +206,7 @@ def test_the_command_names_columns_too(table, tmp_path, run):
     assert (code, "'income': mean" in err) == (3, True)
 
 
-def test_the_command_says_which_tolerance_was_met(tmp_path, run):
+def test_command_prints_the_tolerance_met(tmp_path, run):
     data = tmp_path / "line.csv"
     pd.DataFrame(X, columns=NAMES).assign(target=LINE).to_csv(data, index=False)
     model, page = tmp_path / "m", tmp_path / "page.html"

@@ -23,7 +23,7 @@ from riskmin import (
 )
 
 FEW = [LinearRegressorCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6)]
-# For a smaller tol of the second one, of three classes, a check allows too few iterations.
+# The second estimator, with three classes, has a larger tol: a check allows too few iterations.
 MORE = [
     LinearClassifierCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6),
     LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
@@ -38,11 +38,11 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(MORE, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "hinge" else {})
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
-# ---------------------------------------------------------------- against a plain search
+# ---------------------------------------------------------------- comparison with a plain search
 @pytest.fixture(scope="module")
 def cancer():
     X, y = load_breast_cancer(return_X_y=True)
@@ -59,7 +59,7 @@ ALPHAS = [1e-3, 1e-1, 1e-2]
 
 
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
-def test_a_classifier_scores_as_a_grid_search_does(cancer, scoring):
+def test_classifier_scores_agree_with_grid_search(cancer, scoring):
     X, y = cancer
     ours = LinearClassifierCV("logistic", alphas=ALPHAS, cv=3, scoring=scoring, tol=1e-7).fit(X, y)
     grid = {"alpha": ALPHAS}
@@ -75,7 +75,7 @@ def test_a_classifier_scores_as_a_grid_search_does(cancer, scoring):
     assert ours.classes_.tolist() == ["benign", "malignant"]
 
 
-def test_a_regressor_finds_the_lasso_of_others(diabetes):
+def test_regressor_agrees_with_lasso_cv(diabetes):
     X, y = diabetes
     folds = KFold(3, shuffle=True, random_state=0)
     theirs = LassoCV(cv=folds, alphas=np.geomspace(1.0, 1e-1, 3), tol=1e-8).fit(X, y)
@@ -91,7 +91,7 @@ def test_a_regressor_finds_the_lasso_of_others(diabetes):
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-2)
 
 
-def test_the_default_grid_starts_where_all_weights_are_zero(diabetes):
+def test_default_grid_starts_at_zero_weights(diabetes):
     X, y = diabetes
     model = LinearRegressorCV(regularizer=L1(), n_alphas=4, cv=3).fit(X, y)
     top = np.abs(X.T @ (y - y.mean())).max() / len(y)
@@ -100,7 +100,7 @@ def test_the_default_grid_starts_where_all_weights_are_zero(diabetes):
     np.testing.assert_allclose(plain.alphas_, [1, 1e-3, 1e-6])
 
 
-def test_of_equal_scores_the_largest_strength_wins(diabetes):
+def test_ties_choose_the_largest_alpha(diabetes):
     X, y = diabetes
 
     def same(model, X, y):
@@ -118,7 +118,7 @@ def test_threads_and_sparse_rows_change_nothing(cancer):
     np.testing.assert_allclose(sparse.scores_, one.scores_, atol=0.02)
 
 
-def test_weights_count_as_repetitions_in_fits_and_scores(diabetes):
+def test_weights_are_repetitions_in_fits_and_scores(diabetes):
     X, y = diabetes[0][:60], diabetes[1][:60]
     weight = np.arange(60) % 3
     folds = np.arange(60) % 2
@@ -153,7 +153,7 @@ def test_the_best_model_can_be_saved(cancer, tmp_path):
         save_model(model, tmp_path / "model")
 
 
-# ---------------------------------------------------------------- what users meet
+# ---------------------------------------------------------------- errors and warnings
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -166,7 +166,7 @@ def test_the_best_model_can_be_saved(cancer, tmp_path):
         ({"scoring": lambda model, X, y: np.nan}, "no alpha has a score in any fold"),
     ],
 )
-def test_what_is_wrong_is_said(diabetes, change, message):
+def test_errors(diabetes, change, message):
     model = LinearRegressorCV(cv=2).set_params(**change)
     with pytest.raises(ValueError, match=message):
         model.fit(*diabetes)
@@ -181,7 +181,7 @@ def test_folds_that_do_not_converge_are_counted(diabetes):
     assert "LinearRegressor stopped with status 'max_iter'" in last
 
 
-def test_a_search_that_is_interrupted_is_none(diabetes, monkeypatch):
+def test_interrupted_search_raises(diabetes, monkeypatch):
     calls = []
 
     def impatient(self, *args):

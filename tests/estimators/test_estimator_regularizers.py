@@ -1,4 +1,4 @@
-"""Estimators with other regularizers than L2: scikit-learn's checks, the optima of others, and files."""
+"""Estimators with regularizers other than L2: scikit-learn's checks, optima of other packages, files."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ from riskmin import (
 )
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 
-# The tolerances are those that scikit-learn's comparison of weights with repetitions asks for.
+# The tolerances are those required by scikit-learn's check that weights are equivalent to repetitions.
 CHECKED = [
     LinearClassifier(regularizer="elastic:eps=0.1", alpha=0.1, tol=1e-8),
     LinearRegressor(regularizer=L1(), alpha=1e-2, tol=1e-8),
@@ -41,7 +41,7 @@ CHECKED = [
 ]
 
 
-# With three classes and intercepts these two are minimized by first-order methods, which end short of 1e-8.
+# With three classes and intercepts these two are minimized by first-order methods, which do not reach 1e-8.
 SLOW = {"check_class_weight_classifiers": "it warns that it stopped at a gap above tol"}
 
 
@@ -70,9 +70,9 @@ def cancer():
     return scale(X), y
 
 
-# ---------------------------------------------------------------- the optima of others
+# ---------------------------------------------------------------- optima of other packages
 @pytest.mark.parametrize("positive", [False, True])
-def test_l1_is_the_lasso(diabetes, positive):
+def test_l1_agrees_with_lasso(diabetes, positive):
     X, y = diabetes
     theirs = Lasso(alpha=0.3, positive=positive, tol=1e-10).fit(X, y)
     ours = LinearRegressor(regularizer="l1", alpha=0.3, positive=positive, tol=1e-7).fit(X, y)
@@ -83,14 +83,14 @@ def test_l1_is_the_lasso(diabetes, positive):
         assert (ours.coef_ >= 0).all()
 
 
-def test_elastic_is_the_elastic_net(diabetes):
+def test_elastic_agrees_with_elastic_net(diabetes):
     X, y = diabetes
     theirs = ElasticNet(alpha=0.5, l1_ratio=0.6, tol=1e-10).fit(X, y)
     ours = LinearRegressor(regularizer="elastic:eps=1.5", alpha=0.2, tol=1e-7).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=5e-3)
 
 
-def test_sparse_logistic_regression_has_the_converted_C(cancer):
+def test_sparse_logistic_regression_with_converted_C(cancer):
     X, y = cancer
     settings = {"solver": "saga", "tol": 1e-6, "max_iter": 20_000, "fit_intercept": False}
     theirs = LogisticRegression(l1_ratio=1.0, C=1 / (0.02 * len(y)), **settings).fit(X, y)
@@ -104,7 +104,7 @@ def test_sparse_logistic_regression_has_the_converted_C(cancer):
 @pytest.mark.parametrize(
     "reg", ["l1", "elastic", "qnorm", "entropy", Box(L2(), -0.1, 0.1), Quadratic(np.diag(np.arange(1.0, 31)))]
 )
-def test_the_objective_is_that_of_its_formula(cancer, reg):
+def test_objective_agrees_with_its_formula(cancer, reg):
     X, y = cancer
     model = LinearClassifier(regularizer=reg, alpha=0.05).fit(X, y)
     z = np.where(y == 1, 1, -1) * (X @ model.coef_[0] + model.intercept_[0])
@@ -114,7 +114,7 @@ def test_the_objective_is_that_of_its_formula(cancer, reg):
 
 
 # ---------------------------------------------------------------- parameters
-def test_positive_bounds_what_can_be_bounded(cancer):
+def test_positive(cancer):
     for reg in ("l1", L2(), Elastic(eps=0.1)):
         with pytest.warns(TrivialModelWarning, match="positive=True leaves out the weights that would help"):
             model = LinearClassifier(regularizer=reg, positive=True).fit(*cancer)
@@ -133,7 +133,7 @@ def test_positive_bounds_what_can_be_bounded(cancer):
         (L1(weights=[1.0, 2.0]), "weights has shape"),
     ],
 )
-def test_what_is_no_regularizer_is_said(cancer, reg, message):
+def test_invalid_regularizers_raise(cancer, reg, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")):
         LinearClassifier(regularizer=reg).fit(*cancer)
 
@@ -162,7 +162,7 @@ def test_files_keep_the_regularizer(diabetes, tmp_path, reg):
     assert back.fit(X, y).objective_ == model.objective_
 
 
-def test_what_has_no_place_in_a_file_is_refused(diabetes, tmp_path):
+def test_unsupported_regularizers_are_not_saved(diabetes, tmp_path):
     model = LinearRegressor(regularizer=Quadratic(np.eye(10))).fit(*diabetes)
     with pytest.raises(ValueError, match="Quadratic holds a matrix, which is not written to model files"):
         save_model(model, tmp_path / "model")
@@ -175,7 +175,7 @@ def test_what_has_no_place_in_a_file_is_refused(diabetes, tmp_path):
         save_model(model, tmp_path / "model")
 
 
-def test_files_from_before_there_were_regularizers_have_l2(diabetes, tmp_path):
+def test_old_files_without_regularizer_have_l2(diabetes, tmp_path):
     model = LinearRegressor(alpha=0.1).fit(*diabetes)
     save_model(model, tmp_path / "model")
     arrays, meta = load_arrays(tmp_path / "model", "model")

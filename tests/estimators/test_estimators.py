@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, the optima of its solvers, and what users meet."""
+"""Estimators: scikit-learn's checks, the optima of its solvers, inputs and errors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector, TrivialM
 from riskmin.estimators._common import fit
 from riskmin.solvers import SOLVERS, get_solver
 
-# One of scikit-learn's checks wants predictions equal to 1e-7 from rows that are weighted and rows that are
-# repeated. Two fits that end within tol of the optimum are that close where the problem is well conditioned
-# or tol is small; the instances with an alpha or a tol of their own have it for that reason.
+# One of scikit-learn's checks requires that predictions after weighting and repeating rows agree to 1e-7.
+# Two fits within tol of the optimum agree that closely if the problem is well conditioned or tol is small,
+# which is why some instances set alpha or tol.
 CENTRAL = [
     LinearClassifier(),
     LinearClassifier("logistic"),
@@ -58,7 +58,7 @@ OTHERS = [
 
 
 def expected(estimator):
-    """What scikit-learn gets wrong, as one that fits negative numbers whatever the tags say; or too exact."""
+    """Checks expected to fail: they ignore the tags (negative targets), or require too much accuracy."""
     if isinstance(estimator, LinearClassifier) and estimator.loss == "hinge":
         return WITHIN_TOL
     if getattr(estimator, "loss", None) != "poisson":
@@ -73,7 +73,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(OTHERS, expected_failed_checks=expected)
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
@@ -91,12 +91,12 @@ def diabetes():
 
 
 def objective(loss, X, y, coef, intercept, alpha):
-    """J from its formula, by NumPy alone."""
+    """J by its formula, in NumPy."""
     z = X @ np.ravel(coef) + np.ravel(intercept)[0]
     return loss(z, y).mean() + alpha / 2 * np.sum(np.square(coef))
 
 
-# ---------------------------------------------------------------- the optima of others
+# ---------------------------------------------------------------- optima of other packages
 HINGE = lambda z, y: np.maximum(0, 1 - y * z)  # noqa: E731
 SQUARED_HINGE = lambda z, y: np.maximum(0, 1 - y * z) ** 2 / 2  # noqa: E731
 LOGISTIC = lambda z, y: np.logaddexp(0, -y * z)  # noqa: E731
@@ -207,7 +207,7 @@ def test_balanced_class_weight_counts_weights_as_rows(cancer):
     np.testing.assert_allclose(plain.coef_, same.coef_)
 
 
-def test_rows_of_weight_zero_might_as_well_not_be_there(cancer):
+def test_rows_of_weight_zero_have_no_effect(cancer):
     X, y = cancer
     labels = y.astype(object).astype(str)
     labels[:20] = "a third class"
@@ -219,8 +219,8 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(cancer):
     np.testing.assert_allclose(model.coef_, without.coef_, rtol=1e-6)
 
 
-def test_the_intercept_is_the_middle_of_the_best_ones():
-    # any b between 1 and 3 is a median of these labels, whatever the search happens upon
+def test_intercept_is_the_midpoint_of_the_optimal_ones():
+    # any b between 1 and 3 is a median of these labels
     X, y = np.zeros((4, 1)), np.array([0.0, 1.0, 3.0, 7.0])
     assert LinearRegressor("absolute", alpha=1.0).fit(X, y).intercept_ == pytest.approx(2.0)
     assert LinearRegressor("absolute", alpha=1.0).fit(X, y + 100).intercept_ == pytest.approx(102.0)
@@ -228,8 +228,8 @@ def test_the_intercept_is_the_middle_of_the_best_ones():
     assert LinearClassifier(alpha=1.0).fit(X, signs).intercept_[0] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_bounds_hold_where_rows_lie_on_kinks():
-    # separable and repeated rows: at the optimum every row of weight is on its margin
+def test_bounds_are_valid_with_rows_at_nonsmooth_points():
+    # separable, repeated rows: at the optimum every row with nonzero weight is on its margin
     rng = np.random.RandomState(42)
     X, y, weight = rng.rand(15, 30), rng.randint(0, 3, size=15) > 0, rng.randint(0, 5, size=15)
     fits = [
@@ -333,7 +333,7 @@ def test_pipeline_grid_search_and_routing(cancer):
     assert routed.best_estimator_.weighted_
 
 
-def test_more_classes_by_one_against_the_rest():
+def test_one_vs_rest():
     X, y = load_iris(return_X_y=True)
     model = OneVsRestClassifier(LinearClassifier("logistic")).fit(X, y)
     assert model.score(X, y) > 0.9
@@ -353,7 +353,7 @@ def test_clone_pickle_and_joblib(cancer, tmp_path):
 
 # ---------------------------------------------------------------- the fit
 @pytest.mark.parametrize("model", [LinearClassifier(alpha=0.01), LinearRegressor("huber"), NoveltyDetector()])
-def test_attributes_say_what_was_proved(cancer, model):
+def test_attributes_of_the_certificate(cancer, model):
     around = pytest.warns(TrivialModelWarning, match="rows lie on all sides of the origin")
     with around if isinstance(model, NoveltyDetector) else contextlib.nullcontext():
         model = clone(model).fit(*cancer)
@@ -366,7 +366,7 @@ def test_attributes_say_what_was_proved(cancer, model):
 
 
 def bound_by(monkeypatch, lower):
-    """Have every run claim another lower bound."""
+    """Replace the lower bound of every run."""
 
     def minimize(*args, **settings):
         result = riskmin.minimize(*args, **settings)
@@ -376,23 +376,25 @@ def bound_by(monkeypatch, lower):
 
 
 @pytest.mark.parametrize("excess", [1e-6, 1.0])
-def test_a_bound_above_the_objective_is_never_handed_out(cancer, monkeypatch, excess):
+def test_bound_above_the_objective_raises(cancer, monkeypatch, excess):
     bound_by(monkeypatch, lambda value: value * (1 + excess))
     with pytest.raises(RuntimeError, match=r"the certificate is false: the lower bound .* is above"):
         LinearClassifier(alpha=0.1).fit(*cancer)
 
 
-def test_rounding_makes_no_certificate_false(cancer, monkeypatch):
+def test_rounding_does_not_invalidate_the_certificate(cancer, monkeypatch):
     bound_by(monkeypatch, lambda value: value * (1 + 1e-10))
     LinearClassifier(alpha=0.1).fit(*cancer)
     bound_by(monkeypatch, lambda value: 1e-20)
-    with pytest.warns(TrivialModelWarning, match="y is 1000 in every row"):  # the intercept alone fits all
+    with pytest.warns(
+        TrivialModelWarning, match="y is 1000 in every row"
+    ):  # the intercept alone fits all rows
         model = LinearRegressor(alpha=1e-3).fit(np.eye(3), np.full(3, 1e3))
     assert model.objective_ < 1e-20
 
 
 @pytest.mark.parametrize("model", CENTRAL)
-def test_the_task_is_no_parameter(model):
+def test_task_is_not_a_parameter(model):
     assert "task" not in model.get_params()
     assert model.task == clone(model).task
     assert model.task in ("classification", "regression", "novelty")
@@ -410,7 +412,7 @@ def test_warm_start_needs_fewer_iterations(cancer, loss):
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_n_jobs_changes_no_bit(loss):
+def test_n_jobs_does_not_change_results(loss):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50_000, 64))
     y = X[:, 0] + rng.standard_normal(len(X)) > 0
@@ -422,7 +424,7 @@ def test_n_jobs_changes_no_bit(loss):
 
 
 class SquareRoot:
-    """A loss of a user's own: sqrt(1 + (z - y)^2) - 1."""
+    """A user-defined loss, sqrt(1 + (z - y)^2) - 1."""
 
     separable = True
 
@@ -436,7 +438,7 @@ class Blocks(SquareRoot):
     separable = False
 
 
-def test_a_loss_of_ones_own(diabetes):
+def test_user_defined_loss(diabetes):
     X, y = diabetes
     model = LinearRegressor(SquareRoot(), tol=1e-4).fit(X, y)
     assert model.gap_ <= 1e-4 * model.objective_
@@ -454,9 +456,9 @@ OF_ROWS = [name for name in SOLVERS if not name.startswith("chain")]
 @pytest.mark.parametrize("solver", [*OF_ROWS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
 def test_every_solver_reaches_the_same_objective(diabetes, solver):
     X, y = diabetes
-    reg = "elastic" if solver == "owlqn" else "l2"  # there are solvers for absolute values alone
-    loss = "absolute" if solver == "smoothing" else "huber"  # and for losses with kinks alone
-    alpha = 0.1 if reg == "elastic" else 1.0  # from which on all weights are zero
+    reg = "elastic" if solver == "owlqn" else "l2"  # OWL-QN needs an absolute value in the regularizer
+    loss = "absolute" if solver == "smoothing" else "huber"  # smoothing needs a nonsmooth loss
+    alpha = 0.1 if reg == "elastic" else 1.0  # at alpha = 1 all weights are zero
     model = LinearRegressor(loss, alpha=alpha, regularizer=reg, solver=solver).fit(X, y)
     best = LinearRegressor(loss, alpha=alpha, regularizer=reg, tol=1e-8).fit(X, y)
     assert model.lower_bound_ <= best.objective_ <= model.objective_ * (1 + 1e-8)
@@ -464,7 +466,7 @@ def test_every_solver_reaches_the_same_objective(diabetes, solver):
         assert type(get_solver(solver)).__name__ in model.result_.solver
 
 
-def test_the_callback_sees_every_iteration_and_can_stop(cancer):
+def test_callback_gets_every_iteration_and_can_stop(cancer):
     rows = []
     model = LinearClassifier(callback=lambda iterate, row: rows.append(row) or len(rows) == 3)
     with pytest.warns(ConvergenceWarning, match="status 'interrupted'.*fit again with warm_start=True"):
@@ -484,7 +486,7 @@ def test_the_callback_sees_every_iteration_and_can_stop(cancer):
         ({"max_seconds": 1e-9}, "status 'max_seconds' at .*: raise max_seconds"),
     ],
 )
-def test_a_fit_that_did_not_converge_says_so(cancer, limit, message):
+def test_fit_without_convergence_warns(cancer, limit, message):
     model = LinearClassifier(**limit)
     with pytest.warns(ConvergenceWarning, match=message) as caught:
         model.fit(*cancer)
@@ -503,7 +505,9 @@ def test_a_checkpoint_is_resumed(cancer, tmp_path):
 
 def test_verbose_shows_progress_and_calls_back(cancer, capfd, monkeypatch):
     monkeypatch.setattr("riskmin.report.progress.LOG_LINE_SECONDS", 0.0)
-    monkeypatch.setattr("riskmin.report.progress.LIVE_UPDATE_SECONDS", 0.0)  # else a short fit says nothing
+    monkeypatch.setattr(
+        "riskmin.report.progress.LIVE_UPDATE_SECONDS", 0.0
+    )  # otherwise a short fit prints nothing
     rows = []
     LinearClassifier(verbose=True, callback=lambda iterate, row: rows.append(row)).fit(*cancer)
     shown = capfd.readouterr()
@@ -588,7 +592,7 @@ def _with(value):
         (NoveltyDetector(contamination=0.6), GOOD_X, None, r"contamination to be a number in \(0, 0.5\]"),
     ],
 )
-def test_errors_are_one_sentence_in_the_users_words(model, X, y, message):
+def test_errors_of_fit(model, X, y, message):
     with pytest.raises(ValueError, match=message) as caught:
         model.fit(X, y)
     assert "\n" not in str(caught.value)
@@ -632,8 +636,8 @@ def test_errors_in_predict():
 
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_columns_of_weight_zero_are_looked_at_too(form, bad):
-    X = np.column_stack([GOOD_X, np.zeros(3)])  # a feature that is never there has weight zero
+def test_columns_of_weight_zero_are_validated(form, bad):
+    X = np.column_stack([GOOD_X, np.zeros(3)])  # a feature that is always zero has weight zero
     model = LinearClassifier(alpha=0.1).fit(form(X), GOOD_Y)
     assert model.coef_[0, 2] == 0
     X[1, 2] = bad
@@ -641,7 +645,7 @@ def test_columns_of_weight_zero_are_looked_at_too(form, bad):
         model.predict(form(X))
 
 
-def test_least_squares_without_a_regularizer_to_speak_of(diabetes):
+def test_least_squares_with_a_tiny_alpha(diabetes):
     X, y = diabetes
     ours = LinearRegressor(alpha=1e-9, tol=1e-6).fit(X, y)
     assert ours.score(X, y) == pytest.approx(LinearRegression().fit(X, y).score(X, y), abs=1e-4)

@@ -1,4 +1,4 @@
-"""Classifiers that optimize a metric: where scores are cut, what is proved, how searches score them."""
+"""Classifiers that optimize a metric: thresholds, certificates, and scoring in searches."""
 
 import pickle
 from functools import partial
@@ -32,8 +32,8 @@ COUNTING = ["prbep", "f1", "f_beta:beta=2", "precision_at_k:k=50", "recall_at_k:
 METRICS = ["roc_area", *COUNTING]
 
 
-def cannot(estimator):
-    """Which of scikit-learn's checks ask for weights that the loss has no use for."""
+def expected_failures(estimator):
+    """Checks of scikit-learn that need sample weights, which the loss does not support."""
     why = {"check_class_weight_classifiers": "a pair of rows has one of each class, so their weights cancel"}
     if estimator.loss != "roc_area":
         checks = [
@@ -46,10 +46,11 @@ def cannot(estimator):
     return why
 
 
-# One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
-# see tests/estimators/test_estimators.py on alpha and tol.
+# On alpha and tol, see the comment in tests/estimators/test_estimators.py.
 @pytest.mark.slow
-@parametrize_with_checks([LinearClassifier("roc_area", alpha=1e-2, tol=1e-6)], expected_failed_checks=cannot)
+@parametrize_with_checks(
+    [LinearClassifier("roc_area", alpha=1e-2, tol=1e-6)], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -60,15 +61,15 @@ def test_scikit_learn_checks(estimator, check):
         LinearClassifier("f1"),
         LinearClassifierCV("roc_area", alphas=[1e-2, 1e-1], cv=2, tol=1e-6),
     ],
-    expected_failed_checks=cannot,
+    expected_failed_checks=expected_failures,
 )
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
 @pytest.fixture(scope="module")
 def noisy():
-    """Two classes that no line separates: some labels are wrong."""
+    """Two classes that are not separable: some labels are wrong."""
     X, y = load_breast_cancer(return_X_y=True)
     wrong = np.random.default_rng(0).random(len(y)) < 0.1
     return scale(X), np.where(wrong, 1 - y, y)
@@ -79,15 +80,15 @@ def fits(noisy):
     return {loss: LinearClassifier(loss, alpha=1e-2).fit(*noisy) for loss in METRICS}
 
 
-def f_measure(y, said, beta):
-    """By its formula: scikit-learn's takes long for many cuts."""
+def f_measure(y, predicted, beta):
+    """The F measure by its formula: scikit-learn's function is slow for many thresholds."""
     y = y > 0
-    return (1 + beta**2) * np.sum(y & said) / (beta**2 * np.sum(y) + np.sum(said))
+    return (1 + beta**2) * np.sum(y & predicted) / (beta**2 * np.sum(y) + np.sum(predicted))
 
 
-def balanced(y, said, c=1.0):
+def balanced(y, predicted, c=1.0):
     y, c = y > 0, c * np.ones(len(y))
-    return 0.5 * (c[y & said].sum() / c[y].sum() + c[~y & ~said].sum() / c[~y].sum())
+    return 0.5 * (c[y & predicted].sum() / c[y].sum() + c[~y & ~predicted].sum() / c[~y].sum())
 
 
 # ---------------------------------------------------------------- cutoffs
@@ -96,40 +97,40 @@ rows = st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(1, 3)),
 
 def scored(rows):
     z, y, c = np.array(rows, dtype=float).T
-    y[0], y[1] = 1, 0  # both classes are there
+    y[0], y[1] = 1, 0  # both classes occur
     return z, np.where(y > 0, 1.0, -1.0), c / c.sum()
 
 
-def every_cut(z):
+def every_threshold(z):
     return [z.min() - 1, *(np.unique(z) + 0.5)]
 
 
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]))
-def test_no_other_cut_has_a_larger_f_measure(rows, beta):
+def test_threshold_maximizes_the_f_measure(rows, beta):
     z, y, c = scored(rows)
-    found = FBeta(beta).cutoff(z, y, c)
-    best = max(f_measure(y, z > t, beta) for t in every_cut(z))
-    assert f_measure(y, z > found, beta) == pytest.approx(best)
-    assert found not in z
+    threshold = FBeta(beta).cutoff(z, y, c)
+    best = max(f_measure(y, z > t, beta) for t in every_threshold(z))
+    assert f_measure(y, z > threshold, beta) == pytest.approx(best)
+    assert threshold not in z
 
 
 @given(rows)
-def test_no_other_cut_has_a_larger_balanced_accuracy(rows):
+def test_threshold_maximizes_the_balanced_accuracy(rows):
     z, y, c = scored(rows)
-    best = max(balanced(y, z > t, c) for t in every_cut(z))
+    best = max(balanced(y, z > t, c) for t in every_threshold(z))
     assert balanced(y, z > RocArea().cutoff(z, y, c), c) == pytest.approx(best)
 
 
 @given(rows, st.integers(1, 9))
-def test_as_many_are_above_the_cut_as_ties_allow(rows, k):
+def test_threshold_for_count_with_ties(rows, k):
     z, y, c = scored(rows)
     for loss, many in [(Prbep(), np.sum(y > 0)), (PrecisionAtK(k), k), (RecallAtK(k), k)]:
         off = abs(np.sum(z > loss.cutoff(z, y, c)) - many)
-        assert off == min(abs(np.sum(z > t) - many) for t in every_cut(z))
+        assert off == min(abs(np.sum(z > t) - many) for t in every_threshold(z))
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
-def test_cuts_of_scores_of_any_size(size):
+def test_thresholds_of_scores_of_any_size(size):
     z, y, c = size * np.array([1.0, 2.0, 3.0]), np.array([-1.0, 1.0, 1.0]), np.ones(3) / 3
     for loss in (FBeta(), Prbep(), RocArea(), PrecisionAtK(2)):
         assert np.sum(z > loss.cutoff(z, y, c)) == 2
@@ -138,7 +139,7 @@ def test_cuts_of_scores_of_any_size(size):
 
 # ---------------------------------------------------------------- the fit
 @pytest.mark.parametrize("loss", METRICS)
-def test_the_objective_is_that_of_the_scores_before_the_cut(noisy, fits, loss):
+def test_objective_refers_to_scores_without_threshold(noisy, fits, loss):
     X, y = noisy
     model = fits[loss]
     signs, c = np.where(y == 1, 1.0, -1.0), np.full(len(y), 1 / len(y))
@@ -149,33 +150,33 @@ def test_the_objective_is_that_of_the_scores_before_the_cut(noisy, fits, loss):
     b = X @ model.coef_[0] - z
     np.testing.assert_allclose(b, b[0], atol=1e-9)
     if not loss.startswith("f"):
-        assert b[0] == pytest.approx(0, abs=1e-9)  # no intercept changes J, or there is none
+        assert b[0] == pytest.approx(0, abs=1e-9)  # J does not depend on the intercept, or there is none
     else:
         for shift in (-0.1, 0.1):
             other, _ = get_loss(loss).value_grad(z + shift, signs, c)
             assert other >= value
 
 
-def test_predictions_are_best_for_the_metric(noisy, fits):
+def test_predictions_maximize_the_metric(noisy, fits):
     X, y = noisy
     z = {loss: model.decision_function(X) for loss, model in fits.items()}
-    said = {loss: z[loss] > 0 for loss in METRICS}
+    predicted = {loss: z[loss] > 0 for loss in METRICS}
     for loss in METRICS:
-        np.testing.assert_array_equal(fits[loss].predict(X), said[loss].astype(int))
+        np.testing.assert_array_equal(fits[loss].predict(X), predicted[loss].astype(int))
 
     def best(loss, metric):
         return max(metric(y, z[loss] > t) for t in z[loss])
 
     for loss, beta in [("f1", 1.0), ("f_beta:beta=2", 2.0)]:
-        found = fbeta_score(y, said[loss], beta=beta)
-        assert found == pytest.approx(best(loss, partial(f_measure, beta=beta)))
-    assert balanced_accuracy_score(y, said["roc_area"]) == pytest.approx(best("roc_area", balanced))
-    assert said["prbep"].sum() == y.sum()
-    assert said["precision_at_k:k=50"].sum() == said["recall_at_k:k=50"].sum() == 50
+        score = fbeta_score(y, predicted[loss], beta=beta)
+        assert score == pytest.approx(best(loss, partial(f_measure, beta=beta)))
+    assert balanced_accuracy_score(y, predicted["roc_area"]) == pytest.approx(best("roc_area", balanced))
+    assert predicted["prbep"].sum() == y.sum()
+    assert predicted["precision_at_k:k=50"].sum() == predicted["recall_at_k:k=50"].sum() == 50
 
 
 @pytest.mark.parametrize("loss", METRICS)
-def test_without_an_intercept_scores_are_cut_at_zero(noisy, loss):
+def test_threshold_is_zero_without_an_intercept(noisy, loss):
     X, y = noisy
     model = LinearClassifier(loss, alpha=1e-2, fit_intercept=False).fit(X, y)
     assert model.intercept_.tolist() == [0.0]
@@ -183,14 +184,14 @@ def test_without_an_intercept_scores_are_cut_at_zero(noisy, loss):
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_[0], atol=1e-12)
 
 
-def test_other_losses_are_cut_at_zero(noisy):
+def test_threshold_is_zero_for_other_losses(noisy):
     model = LinearClassifier("hinge", alpha=1e-2).fit(*noisy)
     assert model.threshold_ == 0
     assert model.intercept_[0] != 0
 
 
 # ---------------------------------------------------------------- weights
-def test_pairs_take_weights(noisy):
+def test_pairwise_losses_support_weights(noisy):
     X, y = noisy
     weight = np.random.default_rng(0).integers(0, 3, len(y))
     model = LinearClassifier("roc_area", alpha=0.1, tol=1e-8)
@@ -214,10 +215,12 @@ def test_losses_that_count_rows_refuse_weights(noisy, loss):
     with pytest.raises(ValueError, match=r"counts rows, so all must weigh the same.*class_weight"):
         LinearClassifier(loss, class_weight="balanced").fit(X, y)
     model = LinearClassifier(loss, alpha=1e-1)
-    kept = np.arange(len(y)) % 3 > 0
-    some = clone(model).fit(X, y, sample_weight=2.0 * kept)
-    assert some.objective_ == pytest.approx(clone(model).fit(X[kept], y[kept]).objective_, rel=1e-3)
-    assert some.n_samples_fit_ == len(y)
+    weighted_rows = np.arange(len(y)) % 3 > 0
+    weighted_model = clone(model).fit(X, y, sample_weight=2.0 * weighted_rows)
+    assert weighted_model.objective_ == pytest.approx(
+        clone(model).fit(X[weighted_rows], y[weighted_rows]).objective_, rel=1e-3
+    )
+    assert weighted_model.n_samples_fit_ == len(y)
     assert clone(model).fit(X, y, sample_weight=np.full(len(y), 0.3)).weighted_
 
 
@@ -245,8 +248,8 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
     for k, (train, test) in enumerate(folds):
         for j, alpha in enumerate([1e-1, 1.0]):
             model = LinearClassifier(loss, alpha=alpha, tol=1e-4).fit(X[train], y[train])
-            found = SCORES[loss](y[test], model.decision_function(X[test]))
-            assert search.scores_[k, j] == pytest.approx(found, abs=0.02)
+            score = SCORES[loss](y[test], model.decision_function(X[test]))
+            assert search.scores_[k, j] == pytest.approx(score, abs=0.02)
     best = search.best_estimator_
     assert search.threshold_ == best.threshold_
     np.testing.assert_array_equal(search.predict(X), best.predict(X))
@@ -255,11 +258,11 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
 @pytest.mark.parametrize("loss", ["f1", pytest.param("prbep", marks=pytest.mark.slow)])
 def test_a_search_leaves_out_rows_without_weight(noisy, loss):
     X, y = noisy[0][::4], noisy[1][::4]
-    kept, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
+    weighted_rows, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
     search = LinearClassifierCV(loss, n_alphas=1, cv=[(half, ~half), (~half, half)])
-    weighted = search.fit(X, y, sample_weight=0.5 * kept)
-    folds = [(half[kept], ~half[kept]), (~half[kept], half[kept])]
-    bare = clone(search).set_params(cv=folds).fit(X[kept], y[kept])
+    weighted = search.fit(X, y, sample_weight=0.5 * weighted_rows)
+    folds = [(half[weighted_rows], ~half[weighted_rows]), (~half[weighted_rows], half[weighted_rows])]
+    bare = clone(search).set_params(cv=folds).fit(X[weighted_rows], y[weighted_rows])
     np.testing.assert_array_equal(weighted.alphas_, bare.alphas_)
     np.testing.assert_allclose(weighted.scores_, bare.scores_, atol=1e-12)
     assert weighted.alpha_ == bare.alpha_
@@ -270,11 +273,11 @@ def test_weights_go_to_scorers_that_take_them(noisy):
     weight = 1.0 + np.arange(len(y)) % 2
     model = LinearClassifierCV(alphas=[1e-1], cv=2, scoring="prbep")
     assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
-    model.set_params(scoring=make_scorer(lambda y, said: np.mean(y == said)))
+    model.set_params(scoring=make_scorer(lambda y, predicted: np.mean(y == predicted)))
     assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
 
 
-def test_what_is_wrong_in_a_fold_is_said(noisy):
+def test_errors_name_the_fold(noisy):
     X, y = noisy
     search = LinearClassifierCV(alphas=[1e-1], cv=[(y < 1, y > 0)])
     with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
@@ -285,12 +288,12 @@ def test_what_is_wrong_in_a_fold_is_said(noisy):
         LinearClassifierCV(alphas=[1.0], scoring="ndcg").fit(X, y)
 
 
-def test_f_measures_know_the_positive_class(noisy):
+def test_f_measure_of_the_positive_class(noisy):
     X, y = noisy
     named = np.array(["no", "yes"])[y]
     model = LinearClassifier("f1", alpha=1e-2).fit(X, named)
     scorer = pickle.loads(pickle.dumps(get_scorer("f1")))
-    assert scorer(model, X[y == 0], named[y == 0]) == 0  # no row is positive, so no prediction is right
+    assert scorer(model, X[y == 0], named[y == 0]) == 0  # without positive rows, the F measure is 0
     assert scorer(model, X, named) == pytest.approx(f_measure(y, model.predict(X) == "yes", 1.0))
     with pytest.raises(ValueError, match="F-beta is for two classes"):
         scorer(SimpleNamespace(classes_=np.arange(3)), X, y)
@@ -337,32 +340,34 @@ def test_errors_in_names_of_scorers(name, message):
 
 # ---------------------------------------------------------------- kernels and files
 @pytest.mark.parametrize("loss", METRICS)
-def test_kernel_machines_optimize_metrics_too(noisy, loss):
+def test_kernel_machines_optimize_metrics(noisy, loss):
     X, y = noisy[0][::4], noisy[1][::4]
     loss = loss.replace("50", "20")
     model = KernelClassifier(loss, alpha=1e-2).fit(X, y)
     assert 0 <= model.gap_ <= 1e-3 * model.objective_
-    said = model.predict(X)
+    predicted = model.predict(X)
     z = model.decision_function(X) + model.threshold_
     assert get_loss(loss).cutoff(z, 2.0 * y - 1, np.full(len(y), 1 / len(y))) == pytest.approx(
         model.threshold_, abs=1e-6
     )
     if loss.endswith("20"):
-        assert said.sum() == 20
+        assert predicted.sum() == 20
     else:
-        assert balanced_accuracy_score(y, said) > 0.85
+        assert balanced_accuracy_score(y, predicted) > 0.85
 
 
 @pytest.mark.parametrize("kernel", ["linear", "precomputed"])
 def test_kernel_machines_leave_out_rows_without_weight(noisy, kernel):
     X, y = noisy[0][::8], noisy[1][::8]
-    kept = np.arange(len(y)) % 3 > 0
-    given, few = (X, X) if kernel == "linear" else (X @ X.T, (X @ X.T)[:, kept])
-    model = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(given, y, sample_weight=2.0 * kept)
-    bare = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(few[kept], y[kept])
+    weighted_rows = np.arange(len(y)) % 3 > 0
+    given, few = (X, X) if kernel == "linear" else (X @ X.T, (X @ X.T)[:, weighted_rows])
+    model = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(
+        given, y, sample_weight=2.0 * weighted_rows
+    )
+    bare = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(few[weighted_rows], y[weighted_rows])
     assert model.objective_ == pytest.approx(bare.objective_, rel=1e-9)
     np.testing.assert_allclose(model.decision_function(given), bare.decision_function(few), atol=1e-9)
-    assert kept[model.support_].all()
+    assert weighted_rows[model.support_].all()
 
 
 @pytest.mark.parametrize(
@@ -373,7 +378,7 @@ def test_kernel_machines_leave_out_rows_without_weight(noisy, kernel):
         (KernelClassifier, "f1"),
     ],
 )
-def test_files_know_where_scores_are_cut(noisy, kind, loss, tmp_path):
+def test_files_keep_the_threshold(noisy, kind, loss, tmp_path):
     X, y = noisy[0][::4], noisy[1][::4]
     model = kind(loss, alpha=1e-1).fit(X, y)
     save_model(model, tmp_path / "model")
@@ -383,7 +388,7 @@ def test_files_know_where_scores_are_cut(noisy, kind, loss, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
-def test_files_of_before_there_were_thresholds(noisy, tmp_path):
+def test_old_files_without_threshold(noisy, tmp_path):
     model = LinearClassifier(alpha=1e-1).fit(*noisy)
     save_model(model, tmp_path / "model")
     arrays, meta = load_arrays(tmp_path / "model", "model")
@@ -395,7 +400,7 @@ def test_files_of_before_there_were_thresholds(noisy, tmp_path):
 
 
 @pytest.mark.parametrize("inner", [RocArea(), Prbep()])
-def test_smoothed_losses_are_cut_as_others_are(noisy, inner, tmp_path):
+def test_thresholds_of_smoothed_losses(noisy, inner, tmp_path):
     X, y = noisy
     model = LinearClassifier(Smoothed(inner, mu=0.1), alpha=1e-2).fit(X, y)
     sharp = LinearClassifier(inner, alpha=1e-2).fit(X, y)

@@ -1,4 +1,4 @@
-"""Models as files: what comes back is what went in, or one sentence."""
+"""Model files: round trips, and one-sentence errors."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(("model", "y"), MODELS)
-def test_the_loaded_model_is_the_saved_one(model, y, tmp_path):
-    model.fit(X + 3 if y is None else X, y)  # rows around the origin are of no one class
+def test_save_and_load_round_trip(model, y, tmp_path):
+    model.fit(X + 3 if y is None else X, y)  # rows centered at the origin cannot be separated from it
     save_model(model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert type(loaded) is type(model)
@@ -88,7 +88,7 @@ def test_a_loaded_model_can_be_saved_and_fitted_again(kind, tmp_path):
     assert again.n_iter_ < model.n_iter_
 
 
-def test_the_file_holds_the_claim(tmp_path):
+def test_file_contains_the_certificate(tmp_path):
     model = LinearClassifier(alpha=0.01).fit(X, Y, sample_weight=np.ones(len(Y)))
     save_model(model, tmp_path / "model")
     arrays, meta = load_arrays(tmp_path / "model", "model")
@@ -104,7 +104,7 @@ def test_the_file_holds_the_claim(tmp_path):
     assert J.lower(cut) == model.lower_bound_
 
 
-def test_feature_names_come_back(tmp_path):
+def test_feature_names_are_saved(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcdéf"))
     save_model(LinearRegressor().fit(frame, Y), tmp_path / "model")
     loaded = load_model(tmp_path / "model")
@@ -132,7 +132,7 @@ def test_kernel_machines_of_sparse_rows_and_of_matrices(tmp_path):
     assert set(load_arrays(tmp_path / "matrix", "model")[0]) == {"coef", "cut"}
 
 
-def test_what_belongs_to_a_process_is_not_saved(tmp_path):
+def test_process_specific_parameters_are_not_saved(tmp_path):
     class Mine(riskmin.Bundle):
         pass
 
@@ -144,13 +144,13 @@ def test_what_belongs_to_a_process_is_not_saved(tmp_path):
     assert (loaded.callback, loaded.checkpoint, loaded.solver) == (None, None, None)
 
 
-def test_a_model_that_did_not_converge_says_so_when_loaded(tmp_path):
+def test_loaded_model_reports_missing_convergence(tmp_path):
     with pytest.warns(ConvergenceWarning):
         save_model(LinearClassifier(max_iter=2).fit(X, Y), tmp_path / "model")
     assert load_model(tmp_path / "model").result_.status == "max_iter"
 
 
-# ---------------------------------------------------------------- what cannot be saved
+# ---------------------------------------------------------------- unsupported models
 class Own:
     separable = True
 
@@ -164,7 +164,7 @@ class Telling(Own):
         return (z - y) ** 2
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_unsupported_models_raise(tmp_path):
     with pytest.raises(ValueError, match="Own is a loss of your own, and code is not written to files"):
         save_model(LinearRegressor(Own()).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match="Telling is a loss of your own"):
@@ -180,7 +180,7 @@ def test_what_cannot_be_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# ---------------------------------------------------------------- what cannot be loaded
+# ---------------------------------------------------------------- invalid files
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "model"
@@ -196,34 +196,34 @@ def refused(path, match=None):
 
 
 def test_truncated_files(file):
-    whole = file.read_bytes()
-    for size in {*range(64), *range(64, len(whole), 37), len(whole) - 1}:
-        file.write_bytes(whole[:size])
+    content = file.read_bytes()
+    for size in {*range(64), *range(64, len(content), 37), len(content) - 1}:
+        file.write_bytes(content[:size])
         refused(file)
-    file.write_bytes(whole + b"\0")
+    file.write_bytes(content + b"\0")
     refused(file)
 
 
-def test_flipped_bits_are_found_or_do_not_matter(file):
-    whole, model = file.read_bytes(), load_model(file)
+def test_flipped_bits_are_detected_or_harmless(file):
+    content, model = file.read_bytes(), load_model(file)
     rng = np.random.default_rng(0)
     survived = 0
-    for at in range(0, len(whole), 2):
-        blob = bytearray(whole)
-        blob[at] ^= 1 << int(rng.integers(8))
+    for position in range(0, len(content), 2):
+        blob = bytearray(content)
+        blob[position] ^= 1 << int(rng.integers(8))
         file.write_bytes(blob)
         try:
             loaded = load_model(file)
         except FileError:
             continue
-        survived += 1  # such as the padding after the header
+        survived += 1  # for example in the padding after the header
         assert loaded.objective_ == model.objective_
         np.testing.assert_array_equal(loaded.coef_, model.coef_)
     assert survived <= 8
 
 
 def edit(path, change):
-    """Change the content, and seal it again: as a program with other ideas would have written it."""
+    """Change the content and recompute the checksum, as another program might write it."""
     arrays, meta = load_arrays(path, "model")
     meta.pop("sha256")
     change(arrays, meta)
@@ -288,7 +288,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("change", "message"), EDITS)
-def test_unsound_models(file, change, message):
+def test_invalid_models(file, change, message):
     edit(file, change)
     refused(file, message)
 
@@ -308,20 +308,20 @@ KERNEL_EDITS = [
 
 
 def sparse(rows, shift):
-    """As the parts of a sparse matrix, the columns off by so many."""
+    """The parts of a sparse matrix, with column indices shifted by `shift`."""
     matrix = sp.csr_array(rows)
     parts = {"data": matrix.data, "indices": matrix.indices + shift, "indptr": matrix.indptr}
     return {f"vectors.{name}": array for name, array in parts.items()}
 
 
 @pytest.mark.parametrize(("change", "message"), KERNEL_EDITS)
-def test_unsound_kernel_machines(change, message, tmp_path):
+def test_invalid_kernel_machines(change, message, tmp_path):
     save_model(KernelClassifier(alpha=1.0).fit(X, Y), tmp_path / "model")
     edit(tmp_path / "model", change)
     refused(tmp_path / "model", message)
 
 
-def test_a_changed_claim_is_found(file):
+def test_changed_certificate_is_detected(file):
     arrays, meta = load_arrays(file, "model")
     meta["claim"]["objective"] /= 2
     save_arrays(file, arrays, meta)
@@ -341,10 +341,10 @@ def test_foreign_files(tmp_path):
     refused(tmp_path)
 
 
-# ---------------------------------------------------------------- how files are written
+# ---------------------------------------------------------------- permissions and atomic writes
 @pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_new_files_have_the_permissions_that_the_user_wants(umask, mode, tmp_path):
+def test_new_files_respect_the_umask(umask, mode, tmp_path):
     before = os.umask(umask)
     try:
         save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
@@ -356,30 +356,30 @@ def test_new_files_have_the_permissions_that_the_user_wants(umask, mode, tmp_pat
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444, 0o755])
-def test_a_file_that_is_replaced_keeps_its_permissions(mode, tmp_path, monkeypatch):
-    """And what is written beside it is at no moment open to more people."""
-    path, seen, fsync = tmp_path / "file", [], os.fsync
+def test_replaced_file_keeps_its_permissions(mode, tmp_path, monkeypatch):
+    """The temporary file never has wider permissions than the target."""
+    path, modes, fsync = tmp_path / "file", [], os.fsync
     path.touch()
     path.chmod(mode)
 
     def look(*args):
-        seen.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
+        modes.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
         return fsync(*args)
 
     monkeypatch.setattr(os, "fsync", look)
-    monkeypatch.setattr(os, "chown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777))
+    monkeypatch.setattr(os, "chown", lambda *args: modes.append(os.fstat(args[0]).st_mode & 0o777))
     before = os.umask(0o002)
     try:
         save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert seen
-    assert all(found & ~mode == 0 for found in seen)
+    assert modes
+    assert all(seen_mode & ~mode == 0 for seen_mode in modes)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
-def test_a_group_that_cannot_be_given_gets_what_all_get(tmp_path, monkeypatch):
+def test_group_permissions_if_the_group_cannot_be_set(tmp_path, monkeypatch):
     path, real = tmp_path / "file", os.stat
     path.touch()
     path.chmod(0o664)
@@ -388,10 +388,10 @@ def test_a_group_that_cannot_be_given_gets_what_all_get(tmp_path, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     def of_another_group(place, **settings):
-        found = real(place, **settings)
+        status = real(place, **settings)
         if isinstance(place, Path) and place.name == "file" and not settings:
-            return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
-        return found
+            return os.stat_result((*status[:5], status.st_gid + 1, *status[6:]))
+        return status
 
     monkeypatch.setattr(os, "chown", not_ones_own)
     monkeypatch.setattr(atomic_files.os, "stat", of_another_group)
@@ -401,38 +401,38 @@ def test_a_group_that_cannot_be_given_gets_what_all_get(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders of this system cannot be synced")
-def test_the_folder_is_synced_after_the_renaming(tmp_path, monkeypatch):
-    """Else the machine may forget the renaming when it loses power."""
-    done, fsync, replace = [], os.fsync, os.replace
+def test_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
+    """Otherwise a power loss may undo the rename."""
+    events, fsync, replace = [], os.fsync, os.replace
 
     def sync(handle):
-        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        events.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "replace", lambda *names: (done.append("rename"), replace(*names)))
+    monkeypatch.setattr(os, "replace", lambda *names: (events.append("rename"), replace(*names)))
     save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
-    assert done == ["file", "rename", "folder"]
+    assert events == ["file", "rename", "folder"]
 
 
-def test_names_as_long_as_they_may_be(tmp_path):
+def test_longest_file_names(tmp_path):
     path = tmp_path / ("x" * 255)
     save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
     assert load_arrays(path, "model")[0]["w"].tolist() == [1.0] * 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links of this system need privileges")
-def test_a_link_stays_and_its_target_is_written(tmp_path):
+def test_target_of_a_link_is_written(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far/file")
-    for value in (1.0, 2.0):  # the target is made, then replaced
+    for value in (1.0, 2.0):  # the target is created, then replaced
         save_arrays(tmp_path / "link", {"w": np.full(3, value)}, {"kind": "model"})
         assert (tmp_path / "link").is_symlink()
         assert load_arrays(tmp_path / "far" / "file", "model")[0]["w"].tolist() == [value] * 3
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["file"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
 
     def full(handle):

@@ -1,4 +1,4 @@
-"""Estimators of many classes and many outputs: the optima of others, what users see of the weights, files."""
+"""Multiclass and multi-output estimators: optima of other packages, weights, files, the command."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def objective(loss, model, X, y, alpha):
-    """J of a model of many classes, from its formula, its weights as users see them."""
+    """J of a multiclass model by its formula, from the attributes coef_ and intercept_."""
     z = X @ model.coef_.T + model.intercept_
-    own = z[np.arange(len(y)), y][:, None]
-    ahead = z - own
+    z_true = z[np.arange(len(y)), y][:, None]
+    ahead = z - z_true
     other = np.arange(z.shape[1]) != y[:, None]
     value = {
         "hinge": lambda: (ahead + other).max(axis=1),
@@ -94,7 +94,7 @@ def objective(loss, model, X, y, alpha):
 
 # ---------------------------------------------------------------- classes
 @pytest.mark.parametrize("fit_intercept", [True, slow(False)])
-def test_logistic_is_the_multinomial_regression_of_others(fit_intercept):
+def test_logistic_agrees_with_multinomial_regression(fit_intercept):
     alpha = 1e-2
     ours = LinearClassifier("logistic", alpha=alpha, tol=1e-12, fit_intercept=fit_intercept).fit(X, NAMES)
     theirs = LogisticRegression(
@@ -111,7 +111,7 @@ def test_logistic_is_the_multinomial_regression_of_others(fit_intercept):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_digits_are_the_multinomial_regression_of_others(form):
+def test_digits_agree_with_multinomial_regression(form):
     Z, digit = load_digits(return_X_y=True)
     Z, digit = Z[:300] / 16, digit[:300]
     alpha = 1e-2
@@ -133,7 +133,7 @@ def test_digits_are_the_multinomial_regression_of_others(form):
         slow(MulticlassHinge(COST, rescaled=True), "rescaled"),
     ],
 )
-def test_the_objective_is_that_of_the_weights_users_see(loss, name):
+def test_objective_agrees_with_the_attributes(loss, name):
     model = LinearClassifier(loss, alpha=0.1).fit(X, Y)
     assert model.objective_ == pytest.approx(objective(name, model, X, Y, 0.1), rel=1e-12)
     assert 0 <= model.gap_ <= model.tol * model.objective_
@@ -146,7 +146,7 @@ def test_the_objective_is_that_of_the_weights_users_see(loss, name):
 
 
 @pytest.mark.slow
-def test_other_losses_of_two_classes_become_those_of_many():
+def test_binary_losses_are_replaced_by_multiclass_losses():
     def of(loss, **more):
         return LinearClassifier(loss, alpha=0.1, **more).fit(X, Y).objective_
 
@@ -159,9 +159,9 @@ def test_other_losses_of_two_classes_become_those_of_many():
 
 
 @pytest.mark.slow
-def test_two_classes_with_a_score_each():
-    # with w = v_1 - v_0 given, |v_0|^2 + |v_1|^2 is least for v_1 = -v_0 = w / 2, where it is |w|^2 / 2: so
-    # two scores with alpha are one with alpha / 2
+def test_two_classes_with_one_score_each():
+    # for given w = v_1 - v_0, the minimum of |v_0|^2 + |v_1|^2 is |w|^2 / 2, at v_1 = -v_0 = w / 2: two
+    # scores with alpha are equivalent to one score with alpha / 2
     two = Y < 2
     A, y = X[two] + np.random.default_rng(0).normal(size=(100, 4)), NAMES[two]
     for many, one in (("softmax", "logistic"), ("multiclass_squared_hinge", "squared_hinge")):
@@ -212,7 +212,7 @@ def test_weights_of_classes_and_rows():
 
 
 @pytest.mark.slow
-def test_classes_without_weight_drop_out():
+def test_classes_without_weight_are_left_out():
     names = np.concatenate([NAMES, np.full(10, "a fourth")])
     Z = np.vstack([X, 7 * np.ones((10, 4))])
     weight = np.concatenate([np.ones(150), np.zeros(10)])
@@ -222,13 +222,13 @@ def test_classes_without_weight_drop_out():
     np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-6)
     two = clone(model).fit(X, NAMES, sample_weight=(Y > 0) * 1.0)
     assert two.classes_.tolist() == ["versicolor", "virginica"]
-    assert two.coef_.shape == (1, 4)  # two classes, so one score a row
+    assert two.coef_.shape == (1, 4)  # two classes, so one score per row
 
 
 @pytest.mark.slow
-def test_a_cost_matrix_is_in_the_order_of_the_classes():
+def test_cost_matrix_is_in_the_order_of_the_classes():
     dear = np.array([[0.0, 1.0, 1.0], [9.0, 0.0, 9.0], [1.0, 1.0, 0.0]])
-    A = X[:, :2]  # features that tell little
+    A = X[:, :2]  # features with little information
     model = LinearClassifier(MulticlassHinge(dear), alpha=1e-2).fit(A, NAMES)
     plain = LinearClassifier("hinge", alpha=1e-2).fit(A, NAMES)
     missed = [((m.predict(A) != "versicolor") & (NAMES == "versicolor")).sum() for m in (model, plain)]
@@ -296,7 +296,7 @@ def test_warm_start_callback_checkpoint_and_limits(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_of_alphas():
+def test_search_over_alphas():
     model = LinearClassifierCV("logistic", alphas=[1.0, 1e-2, 1e-4], cv=3, tol=1e-6).fit(X, NAMES)
     grid = GridSearchCV(LinearClassifier("logistic", tol=1e-6), {"alpha": [1.0, 1e-2, 1e-4]}, cv=3)
     grid.fit(X, NAMES)
@@ -306,17 +306,17 @@ def test_a_search_of_alphas():
 
 
 @pytest.mark.parametrize("loss", [Softmax(), slow(MulticlassSquaredHinge()), slow(MulticlassHinge())])
-def test_the_largest_strength_of_a_path(loss):
+def test_largest_alpha_of_a_path(loss):
     rows = np.r_[0:150, 0:30, 60:70]  # classes of different sizes
     risk = linear_risk(X[rows], Y[rows].astype(float), loss, fit_intercept=True)
     top = lam_max(risk, L1())
     above, below = (minimize(Objective(risk, L1(), f * top), tol=1e-6) for f in (1.01, 0.97))
     assert not above.w[:-3].any()
-    assert below.w[:-3].any() or not loss.smooth  # where it has kinks, the number is an upper bound
+    assert below.w[:-3].any() or not loss.smooth  # for nonsmooth losses, lam_max is an upper bound
 
 
 # ---------------------------------------------------------------- outputs
-def test_squares_of_many_outputs_are_ridge():
+def test_multi_output_squared_loss_agrees_with_ridge():
     alpha = 1e-2
     model = LinearRegressor(alpha=alpha, tol=1e-12).fit(D, TARGETS)
     ridge = Ridge(alpha=alpha * len(D)).fit(D, TARGETS)
@@ -330,7 +330,7 @@ def test_squares_of_many_outputs_are_ridge():
 @pytest.mark.parametrize(
     ("loss", "reg"), [("squared", "l1"), slow("huber", "l2"), slow("poisson", "l2"), slow("absolute", "l2")]
 )
-def test_other_losses_are_a_problem_an_output(loss, reg):
+def test_other_losses_are_one_problem_per_output(loss, reg):
     Z = np.abs(TARGETS)
     model = LinearRegressor(loss, alpha=1e-2, regularizer=reg).fit(D, Z)
     each = [LinearRegressor(loss, alpha=1e-2, regularizer=reg).fit(D, z) for z in Z.T]
@@ -347,8 +347,8 @@ def test_other_losses_are_a_problem_an_output(loss, reg):
 
 
 @pytest.mark.slow
-def test_the_cut_of_many_problems_proves_their_sum():
-    # the risk of all outputs is a risk of all weights, and its cut is one of it
+def test_combined_cut_bounds_the_sum_of_problems():
+    # the combined cut must be a cut of the sum of the risks
     from riskmin.regularizers import get_regularizer
 
     rng = np.random.default_rng(0)
@@ -372,7 +372,7 @@ def test_the_cut_of_many_problems_proves_their_sum():
 
 
 @pytest.mark.slow
-def test_outputs_that_belong_together():
+def test_joint_outputs():
     M = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
     model = LinearRegressor(MultivariateSquared(M), alpha=0.1, tol=1e-12).fit(D, TARGETS)
     off = model.predict(D) - TARGETS
@@ -400,7 +400,7 @@ def test_one_output_in_any_shape():
 
 
 @pytest.mark.slow
-def test_limits_of_outputs_are_those_of_all(tmp_path):
+def test_limits_apply_to_all_outputs_together(tmp_path):
     seen = []
 
     def stop(iterate, row):
@@ -425,7 +425,7 @@ def test_limits_of_outputs_are_those_of_all(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "reg"), [("squared", "l2"), ("huber", "l1")])
-def test_a_search_of_alphas_for_outputs(loss, reg):
+def test_search_over_alphas_for_outputs(loss, reg):
     alphas = [1.0, 1e-1, 1e-2]
     model = LinearRegressorCV(loss, alphas=alphas, cv=3, regularizer=reg, tol=1e-6).fit(D, TARGETS)
     grid = GridSearchCV(LinearRegressor(loss, regularizer=reg, tol=1e-6), {"alpha": alphas}, cv=3)
@@ -436,7 +436,7 @@ def test_a_search_of_alphas_for_outputs(loss, reg):
 
 
 @pytest.mark.slow
-def test_the_default_strengths_of_outputs_start_where_all_weights_are_zero():
+def test_default_alphas_of_outputs_start_at_zero_weights():
     model = LinearRegressorCV("huber", n_alphas=2, cv=2, regularizer="l1").fit(D, TARGETS)
     with pytest.warns(TrivialModelWarning, match="is too large"):
         top = LinearRegressor("huber", alpha=1.001 * model.alphas_[0], regularizer="l1").fit(D, TARGETS)
@@ -458,7 +458,7 @@ def test_the_default_strengths_of_outputs_start_where_all_weights_are_zero():
         (LinearRegressor("huber", fit_intercept=False), D, TARGETS),
     ],
 )
-def test_what_is_saved_comes_back(model, X, y, tmp_path):
+def test_save_and_load_round_trip(model, X, y, tmp_path):
     model = clone(model).fit(X, y)
     save_model(model, tmp_path / "m")
     again = load_model(tmp_path / "m")
@@ -473,7 +473,7 @@ def test_what_is_saved_comes_back(model, X, y, tmp_path):
     assert again.set_params(warm_start=True).fit(X, y).n_iter_ <= model.n_iter_
 
 
-def test_unsound_files(tmp_path):
+def test_invalid_files(tmp_path):
     from riskmin.core.persist import checksum, load_arrays, save_arrays
 
     save_model(LinearClassifier("logistic", alpha=0.1).fit(X, NAMES), tmp_path / "m")
@@ -520,7 +520,7 @@ def test_errors_name_the_cause_and_the_remedy(model, X, y, message):
     assert "\n" not in str(caught.value)
 
 
-def test_trees_have_an_estimator_of_their_own():
+def test_hierarchical_losses_have_a_separate_estimator():
     tree = riskmin.Tree.from_parents({"a": None, "b": None, "c": None}, ["a", "b", "c"])
     with pytest.raises(ValueError, match="use HierarchicalClassifier"):
         LinearClassifier(riskmin.HierarchicalSoftmax(tree)).fit(X, Y)
@@ -540,7 +540,7 @@ def run(capsys, *args):
     return code, out, err
 
 
-def test_the_command_takes_any_number_of_classes(table, tmp_path, capsys):
+def test_command_with_several_classes(table, tmp_path, capsys):
     model = tmp_path / "m"
     code, out, _ = run(capsys, "fit", table, "--loss", "logistic", "--lam", "0.01", "-o", model)
     assert code == 0
@@ -556,15 +556,15 @@ def test_the_command_takes_any_number_of_classes(table, tmp_path, capsys):
     code, out, _ = run(capsys, "evaluate", model, table)
     assert "macro F1" in out
     assert "versicolor" in out
-    found = json.loads(run(capsys, "evaluate", model, table, "--json")[1])
-    assert found["accuracy"] == pytest.approx(fitted.score(frame, NAMES))
-    assert found["classes"]["setosa"]["rows"] == 50
+    metrics = json.loads(run(capsys, "evaluate", model, table, "--json")[1])
+    assert metrics["accuracy"] == pytest.approx(fitted.score(frame, NAMES))
+    assert metrics["classes"]["setosa"]["rows"] == 50
     code, out, _ = run(capsys, "certify", model, table, "--json", "--quiet")
     assert (code, json.loads(out)["verdict"]) == (0, "certified")
 
 
 @pytest.mark.slow
-def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
+def test_changed_multiclass_models_are_refuted(table, tmp_path, capsys):
     from riskmin.core.persist import checksum, load_arrays, save_arrays
 
     run(capsys, "fit", table, "--loss", "softmax", "--lam", "0.01", "-o", tmp_path / "m")
@@ -579,7 +579,7 @@ def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
         meta["claim"]["b"] += 0.01
         meta["claim"]["lower_bound"] += 0.01
 
-    def tilt(arrays, meta):  # a slope in an intercept: such a cut bounds nothing
+    def tilt(arrays, meta):  # a cut with a slope in an intercept bounds nothing
         arrays["cut"][-1] += 1e-3
         arrays["cut"][-2] -= 1e-3
 
@@ -587,7 +587,13 @@ def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
         values = meta["fitted"]["classes"]["values"]
         values[0], values[1] = values[1], values[0]
 
-    changes = {shift_weight: 1, shift_intercept: 1, lift: 1, tilt: 1, swap: 2}  # no fit has such classes
+    changes = {
+        shift_weight: 1,
+        shift_intercept: 1,
+        lift: 1,
+        tilt: 1,
+        swap: 2,
+    }  # swapped classes are not a valid model
     for change, expected in changes.items():
         arrays, meta = load_arrays(tmp_path / "m", "model")
         arrays = {name: array.copy() for name, array in arrays.items()}
@@ -601,7 +607,7 @@ def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "multiclass_hinge:rescaled=1"])
-def test_the_command_with_other_losses(loss, table, tmp_path, capsys):
+def test_command_with_other_losses(loss, table, tmp_path, capsys):
     model, page = tmp_path / "m", tmp_path / "page.html"
     assert run(capsys, "fit", table, "--loss", loss, "--lam", "0.1", "-o", model, "--report", page)[0] == 0
     assert run(capsys, "certify", model, table, "--quiet")[0] == 0
@@ -609,13 +615,13 @@ def test_the_command_with_other_losses(loss, table, tmp_path, capsys):
     code, out, _ = run(capsys, "path", table, *more, "-o", page)
     assert code == 0
     assert "virginica" in page.read_text(encoding="utf-8")
-    assert out.splitlines()[2].split()[3] == "0"  # no weight but zero at the largest strength
+    assert out.splitlines()[2].split()[3] == "0"  # all weights are zero at the largest lam
     more = ("--loss", loss, "--lams", "1,0.1")
     assert run(capsys, "cv", table, *more, "--folds", 2, "-o", model)[0] == 0
 
 
 @pytest.mark.slow
-def test_the_command_says_what_takes_many_classes(table, tmp_path, capsys):
+def test_command_names_multiclass_losses(table, tmp_path, capsys):
     code, _, err = run(capsys, "fit", table, "--loss", "exponential", "-o", tmp_path / "m")
     assert code == 2
     assert "3 classes (setosa, versicolor, virginica), but exponential takes two: choose hinge" in err
@@ -628,7 +634,7 @@ def test_the_command_says_what_takes_many_classes(table, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_command_predicts_many_outputs(tmp_path, capsys):
+def test_command_predicts_several_outputs(tmp_path, capsys):
     model = LinearRegressor(alpha=0.1).fit(D, TARGETS)
     save_model(model, tmp_path / "m")
     np.savez(tmp_path / "d.npz", X=D, y=TARGETS[:, 0])

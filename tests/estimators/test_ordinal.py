@@ -1,4 +1,4 @@
-"""Ordered grades: thresholds against all others, scikit-learn's checks, and what users meet."""
+"""Ordinal classification: optimal thresholds, scikit-learn's checks, labels and errors."""
 
 from itertools import combinations_with_replacement
 
@@ -24,8 +24,7 @@ from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.estimators.ordinal import thresholds
 
 
-# One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
-# see tests/estimators/test_estimators.py on alpha and tol.
+# On alpha and tol, see the comment in tests/estimators/test_estimators.py.
 @pytest.mark.slow
 @parametrize_with_checks([OrdinalClassifier(alpha=1e-2, tol=1e-6)])
 def test_scikit_learn_checks(estimator, check):
@@ -36,7 +35,7 @@ def test_scikit_learn_checks(estimator, check):
 @parametrize_with_checks(
     [OrdinalClassifier("absolute", metric="zero_one", alpha=1e-2, tol=1e-10), OrdinalClassifier("squared")]
 )
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
@@ -54,7 +53,7 @@ COSTS = {"absolute": lambda a, b: np.abs(a - b), "zero_one": lambda a, b: (a != 
 @given(
     rows=st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3), st.integers(1, 3)), min_size=2, max_size=8)
 )
-def test_no_other_thresholds_are_better(metric, rows):
+def test_thresholds_are_optimal(metric, rows):
     z, y, weight = np.array(rows).T
     z, (labels, grade) = z.astype(float), np.unique(y, return_inverse=True)
     weight = weight / weight.sum()
@@ -62,23 +61,23 @@ def test_no_other_thresholds_are_better(metric, rows):
     def cost(t):
         return weight @ COSTS[metric](np.searchsorted(t, z), grade)
 
-    found = thresholds(z, grade, weight, metric)
-    assert found.shape == (len(labels) - 1,)
-    assert (np.diff(found) >= 0).all()
+    cuts_found = thresholds(z, grade, weight, metric)
+    assert cuts_found.shape == (len(labels) - 1,)
+    assert (np.diff(cuts_found) >= 0).all()
     places = [z.min() - 1, *(np.unique(z) + 0.5)]
     best = min(cost(np.array(t)) for t in combinations_with_replacement(places, len(labels) - 1))
-    assert cost(found) == pytest.approx(best, abs=1e-12)
-    assert not np.isin(found, z).any()
+    assert cost(cuts_found) == pytest.approx(best, abs=1e-12)
+    assert not np.isin(cuts_found, z).any()
     twice = np.repeat(np.arange(len(z)), 2)
-    np.testing.assert_allclose(thresholds(z[twice], grade[twice], weight[twice] / 2, metric), found)
+    np.testing.assert_allclose(thresholds(z[twice], grade[twice], weight[twice] / 2, metric), cuts_found)
 
 
-def test_perfect_grades_are_parted_in_the_middle():
-    found = thresholds(np.array([0.0, 1.0, 2.0, 4.0]), np.array([0, 0, 1, 2]), None, "absolute")
-    assert found.tolist() == [1.5, 3.0]
+def test_thresholds_of_separated_grades_are_midpoints():
+    cuts_found = thresholds(np.array([0.0, 1.0, 2.0, 4.0]), np.array([0, 0, 1, 2]), None, "absolute")
+    assert cuts_found.tolist() == [1.5, 3.0]
 
 
-def test_the_thresholds_have_the_least_training_error(graded):
+def test_thresholds_minimize_the_training_error(graded):
     X, y = graded
     by = {metric: OrdinalClassifier(metric=metric).fit(X, y) for metric in COSTS}
     np.testing.assert_array_equal(by["absolute"].coef_, by["zero_one"].coef_)
@@ -92,7 +91,7 @@ def test_the_thresholds_have_the_least_training_error(graded):
 
 
 # ---------------------------------------------------------------- the fit
-def test_the_objective_is_the_mean_hinge_of_pairs(graded):
+def test_objective_is_the_mean_hinge_over_pairs(graded):
     X, y = graded
     model = OrdinalClassifier(alpha=0.1, tol=1e-6).fit(X, y)
     z = model.score_samples(X)
@@ -135,7 +134,7 @@ def test_weights_are_repeated_rows(graded):
     assert weighted.n_samples_fit_ == len(y)
 
 
-def test_a_grade_without_weight_is_none(graded):
+def test_grades_without_weight_are_left_out(graded):
     X, y = graded
     model = OrdinalClassifier().fit(X, y, sample_weight=(y != 2).astype(float))
     assert model.classes_.tolist() == [0, 1, 3]
@@ -147,7 +146,7 @@ NAMES = np.array(["poor", "fair", "good", "excellent"])
 
 
 @pytest.mark.parametrize("order", [NAMES.tolist(), tuple(NAMES), NAMES, ["dire", *NAMES]])
-def test_words_have_the_order_that_is_given(graded, order, tmp_path):
+def test_order_of_string_grades(graded, order, tmp_path):
     X, y = graded
     named = OrdinalClassifier(order=order).fit(X, NAMES[y])
     numbered = OrdinalClassifier().fit(X, y)
@@ -166,7 +165,7 @@ def test_any_sorted_labels_are_grades(graded, labels, form):
 
 
 # ---------------------------------------------------------------- tools
-def test_columns_may_know_the_order(graded, tmp_path):
+def test_ordered_categorical_columns(graded, tmp_path):
     X, y = graded
     words = np.array(["mild", "fair", "serious", "grave"])
     named, order = words[y % 4], words.tolist()
@@ -184,7 +183,7 @@ def test_columns_may_know_the_order(graded, tmp_path):
         assert OrdinalClassifier(alpha=1e-2).fit(X, column).classes_.tolist() == sorted(order)
 
 
-def test_half_stars_are_grades_too(graded):
+def test_noninteger_grades(graded):
     X, y = graded
     whole, half = (OrdinalClassifier(alpha=1e-2).fit(X, y / size + 0.5) for size in (1.0, 2.0))
     assert half.classes_.tolist() == (np.unique(y) / 2 + 0.5).tolist()
@@ -235,7 +234,7 @@ def test_a_file_keeps_the_model(graded, loss, tmp_path):
         ([0.0, None, 1.0], "threshold is None, not a finite number"),
     ],
 )
-def test_files_whose_thresholds_are_not_sound(graded, cuts, message, tmp_path):
+def test_files_with_invalid_thresholds(graded, cuts, message, tmp_path):
     save_model(OrdinalClassifier().fit(*graded), tmp_path / "model")
     arrays, meta = load_arrays(tmp_path / "model", "model")
     meta["fitted"]["thresholds"] = cuts
@@ -270,13 +269,13 @@ def test_files_whose_thresholds_are_not_sound(graded, cuts, message, tmp_path):
         ),
     ],
 )
-def test_errors_are_one_sentence(model, y, message):
+def test_errors(model, y, message):
     with pytest.raises(ValueError, match=message) as caught:
         model.fit(np.eye(3), y)
     assert "\n" not in str(caught.value)
 
 
-def test_other_estimators_name_this_one():
+def test_other_estimators_recommend_this_one():
     with pytest.raises(ValueError, match="a loss for ordinal, not for regression: use OrdinalClassifier"):
         riskmin.LinearRegressor("ordinal").fit(np.eye(3), [0, 1, 2])
     with pytest.raises(NotFittedError):

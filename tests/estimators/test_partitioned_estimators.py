@@ -1,4 +1,4 @@
-"""Estimators whose rows are elsewhere: the same models, from parts in memory, in processes and on Dask."""
+"""Estimators with remote rows: the same models from partitions in memory, in processes and on Dask."""
 
 import os
 import pickle
@@ -41,7 +41,7 @@ ENDS = [0, 30, 90, 120]
 
 
 class Away:
-    """Holds shards as another process would: what it is sent is pickled, and its rows are not known here."""
+    """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
 
     def __init__(self, shards=()):
         self.shards = [materialize(pickle.loads(pickle.dumps(shard))) for shard in shards]
@@ -108,7 +108,7 @@ each_case = pytest.mark.parametrize("case", CASES)
 
 
 def fit(case, X, wrap=np.asarray, **settings):
-    """The model of a case, fitted to rows and to labels, weights and ids that are made something else."""
+    """The fitted model of a case, with labels, weights and ids converted by `wrap`."""
     model, y, more = CASES[case]
     return (
         clone(model)
@@ -118,47 +118,47 @@ def fit(case, X, wrap=np.asarray, **settings):
 
 
 def same(one, other):
-    """Whether all that was fitted is the same, to the last bit."""
+    """Check that all fitted attributes are bitwise equal."""
     names = [name for name in FITTED if hasattr(one, name)]
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def says_the_same(case, model, elsewhere, wrap=np.asarray):
-    """Whether predictions and scores of rows elsewhere are those of rows here."""
+def check_same_predictions(case, model, elsewhere, wrap=np.asarray):
+    """Check that predictions and scores of remote rows equal those of local rows."""
     _, y, more = CASES[case]
-    at = {k: v for k, v in more.items() if k == "lengths"}
+    lengths = {k: v for k, v in more.items() if k == "lengths"}
     for name in (name for name in SAID if hasattr(model, name)):
-        here, there = getattr(model, name)(X, **at), getattr(model, name)(elsewhere, **at)
-        assert type(there) is np.ndarray
-        assert np.array_equal(here, there) or np.allclose(here, there, rtol=1e-12, atol=1e-12), name
+        local, remote = getattr(model, name)(X, **lengths), getattr(model, name)(elsewhere, **lengths)
+        assert type(remote) is np.ndarray
+        assert np.array_equal(local, remote) or np.allclose(local, remote, rtol=1e-12, atol=1e-12), name
     if y is not None:
-        there = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
-        assert np.isclose(model.score(X, y, **more), there, rtol=1e-12)
+        remote = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
+        assert np.isclose(model.score(X, y, **more), remote, rtol=1e-12)
 
 
-# ---------------------------------------------------------------- here
+# ---------------------------------------------------------------- local partitions
 @each_case
-def test_rows_that_come_here_give_the_same_bits(case):
+def test_gathered_rows_give_bitwise_equal_models(case):
     whole = fit(case, X)
     for executor in (None, Serial) if case != "classes" else (Threads(n_workers=2), Threads):
         assert same(whole, fit(case, spread(X, executor)))
 
 
 @each_case
-def test_rows_elsewhere_give_the_certified_model(case):
-    here, there = fit(case, X), fit(case, spread(X, Away()))
-    assert there.result_.status == "converged"
-    assert abs(there.objective_ - here.objective_) <= max(here.gap_, there.gap_) + 1e-12
-    assert there.n_samples_fit_ == here.n_samples_fit_
-    assert there.n_features_in_ == P
-    assert there.weighted_ == here.weighted_
-    says_the_same(case, there, spread(X, Away()))
+def test_remote_rows_give_certified_models(case):
+    local, remote = fit(case, X), fit(case, spread(X, Away()))
+    assert remote.result_.status == "converged"
+    assert abs(remote.objective_ - local.objective_) <= max(local.gap_, remote.gap_) + 1e-12
+    assert remote.n_samples_fit_ == local.n_samples_fit_
+    assert remote.n_features_in_ == P
+    assert remote.weighted_ == local.weighted_
+    check_same_predictions(case, remote, spread(X, Away()))
 
 
 @pytest.mark.parametrize("case", ["counted", "grades", "hierarchy"])
-def test_rows_without_weight_might_as_well_not_be_there(case):
+def test_rows_without_weight_have_no_effect(case):
     class Table:
-        """All rows in one place, of which any range is a part."""
+        """A table of which any range of rows is a partition."""
 
         def part(self, start, stop):
             return InMemoryPartition(X[start:stop])
@@ -168,7 +168,7 @@ def test_rows_without_weight_might_as_well_not_be_there(case):
 
     model, y, more = CASES[case]
     weight = more["sample_weight"].copy()
-    weight[:30] = 0  # a part of which nothing is left
+    weight[:30] = 0  # a partition without remaining rows
     keep = weight > 0
     ends = [0, int(keep[:90].sum()), int(keep.sum())]
     less = clone(model).fit(spread(X[keep], Away(), ends), y[keep], weight[keep])
@@ -182,7 +182,7 @@ def test_rows_without_weight_might_as_well_not_be_there(case):
 
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.float32, "frame"])
-def test_parts_may_be_of_any_form(form):
+def test_formats_of_partitions(form):
     pandas = pytest.importorskip("pandas")
     make = (lambda X: pandas.DataFrame(X, columns=list("abcd"))) if form == "frame" else form
     parts = PartitionedMatrix([InMemoryPartition(make(X[:50])), InMemoryPartition(make(X[50:]))], Away())
@@ -196,13 +196,13 @@ def test_parts_may_be_of_any_form(form):
             model.predict(PartitionedMatrix([InMemoryPartition(make(X)[list("dcba")])], Away()))
 
 
-def test_the_model_keeps_nothing_of_the_rows():
+def test_model_keeps_no_reference_to_the_rows():
     model = LinearClassifier("f1", alpha=1e-1).fit(spread(X, Away()), HIGH)
     assert len(pickle.dumps(model)) < X.nbytes
     assert same(model, pickle.loads(pickle.dumps(model)))
 
 
-def test_what_does_not_fit_is_said():
+def test_errors():
     model, parts = LinearClassifier(alpha=1e-2), spread(X, Away())
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 119\]"):
         model.fit(parts, HIGH[:-1])
@@ -228,15 +228,15 @@ def test_what_does_not_fit_is_said():
 
 
 @pytest.mark.parametrize("model", [LinearClassifierCV(), LinearRegressorCV(), KernelClassifier()])
-def test_who_needs_all_rows_says_so(model):
+def test_estimators_that_need_all_rows_raise(model):
     with pytest.raises(ValueError, match=r"needs all rows in this process: give X\.whole\(\)"):
         model.fit(spread(X, Away()), HIGH.astype(float))
 
 
-# ---------------------------------------------------------------- elsewhere indeed
+# ---------------------------------------------------------------- other processes
 @pytest.mark.slow
-def test_processes_give_the_same_bits():
-    executor = Processes(n_workers=2)  # each call starts them anew, which is what takes the time
+def test_processes_give_bitwise_equal_models():
+    executor = Processes(n_workers=2)  # each call starts new processes, which takes most of the time
     model = fit("counted", spread(X, executor))
     assert same(model, fit("counted", spread(X, Away())))
     assert np.array_equal(model.predict(X), model.predict(spread(X, executor)))
@@ -252,23 +252,23 @@ def client():
 
 
 @pytest.mark.slow
-def test_dask_arrays_give_the_same_bits(client):
+def test_dask_arrays_give_bitwise_equal_models(client):
     import dask.array as da
 
-    def there(thing):
+    def as_dask(thing):
         return da.from_array(np.asarray(thing), chunks=(40, *np.shape(thing)[1:]))
 
-    rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # as ENDS, but for the columns
+    rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # the rows are split as in ENDS
     for case in ("classes", "counted", "outputs together", "novelty", "grades", "ranking", "tagging"):
-        wrap = np.asarray if case == "tagging" else there
-        model = fit(case, rows, wrap, tol=0.1)  # a hundredfold more takes twice the rounds
+        wrap = np.asarray if case == "tagging" else as_dask
+        model = fit(case, rows, wrap, tol=0.1)  # a hundred times smaller tol takes twice the rounds
         assert same(model, fit(case, spread(X, Away()), tol=0.1)), case
         if case in ("classes", "novelty", "ranking", "tagging"):
-            says_the_same(case, model, rows, wrap)
+            check_same_predictions(case, model, rows, wrap)
 
 
 @pytest.mark.slow
-def test_dask_frames_have_names(client):
+def test_feature_names_of_dask_frames(client):
     pandas = pytest.importorskip("pandas")
     import dask.dataframe as dd
 
@@ -295,9 +295,9 @@ def test_dask_standardizes(client):
     far = X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 1e6, 0.0, 5.0]
     settings = {"alpha": 1e-2, "standardize": True, "class_weight": "balanced", "tol": 1e-6}
     model = LinearClassifier("logistic", **settings).fit(da.from_array(far, chunks=(40, P)), HIGH, SOME)
-    here = LinearClassifier("logistic", **settings).fit(far, HIGH, SOME)
-    assert np.allclose(model.scale_, here.scale_, rtol=1e-12)
-    assert np.isclose(model.objective_, here.objective_, rtol=1e-5)
+    local = LinearClassifier("logistic", **settings).fit(far, HIGH, SOME)
+    assert np.allclose(model.scale_, local.scale_, rtol=1e-12)
+    assert np.isclose(model.objective_, local.objective_, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -305,11 +305,11 @@ def test_dask_in_a_pipeline(client):
     import dask.array as da
 
     rows = da.from_array(X, chunks=(40, P))
-    scale = FunctionTransformer(lambda X: X / 2)  # whatever Dask computes part by part
+    scale = FunctionTransformer(lambda X: X / 2)  # any function that Dask applies per partition
     model = make_pipeline(scale, LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=40))
-    here = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
-    assert np.allclose(model[-1].coef_, here.coef_, rtol=1e-9)
-    assert np.isclose(model.score(rows, Z), here.score(X / 2, Z))
+    local = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
+    assert np.allclose(model[-1].coef_, local.coef_, rtol=1e-9)
+    assert np.isclose(model.score(rows, Z), local.score(X / 2, Z))
 
 
 # ---------------------------------------------------------------- the command
@@ -344,7 +344,7 @@ def alike(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
-def test_several_files_are_one_table(tables, parts, tmp_path, run):
+def test_several_files_as_one_table(tables, parts, tmp_path, run):
     for name, data in {"one": [tables / "all.csv"], "three": parts, "stored": [tables / "all.rsk"]}.items():
         code, out, err = run("fit", *data, "--loss", "f1", "--lam", 0.1, "-o", tmp_path / name)
         assert (code, err) == (0, "")
@@ -357,7 +357,7 @@ def test_several_files_are_one_table(tables, parts, tmp_path, run):
         assert run("evaluate", tmp_path / "three", tables / data)[0] == 0
 
 
-def test_sentences_of_several_files(tmp_path, run):
+def test_several_files_of_sentences(tmp_path, run):
     for name in ("one", "two"):
         (tmp_path / f"{name}.conll").write_text("the DT B-NP\ncat NN I-NP\n\nit PRP B-NP\nsleeps VBZ O\n")
     files = [tmp_path / "one.conll", tmp_path / "two.conll"]
@@ -386,7 +386,7 @@ NONE = "tcp://127.0.0.1:9"
         (["--processes", 2, "--loss", "chain_crf"], "a tagger extracts its features from all sentences"),
     ],
 )
-def test_bad_options_are_one_sentence(options, words, tables, tmp_path, run):
+def test_invalid_options(options, words, tables, tmp_path, run):
     if "tls://127.0.0.1:9" in options:
         pytest.importorskip("distributed")
     code, out, err = run("fit", tables / "all.csv", *options, "-o", tmp_path / "model")
@@ -395,7 +395,7 @@ def test_bad_options_are_one_sentence(options, words, tables, tmp_path, run):
 
 
 @pytest.mark.parametrize("kind", ["dask", "mpi"])
-def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch):
+def test_missing_packages_are_named(kind, tables, tmp_path, run, monkeypatch):
     monkeypatch.setitem(sys.modules, {"dask": "distributed", "mpi": "mpi4py"}[kind], None)
     options = {"dask": ["--dask", NONE], "mpi": ["--mpi"]}[kind]
     code, _, err = run("fit", tables / "all.csv", *options, "-o", tmp_path / "model")
@@ -403,7 +403,7 @@ def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch
     assert f"pip install 'riskmin[{kind}]'" in err
 
 
-def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
+def test_worker_out_of_memory_is_named(tables, tmp_path, run, monkeypatch):
     from riskmin.cli import backends
     from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus
 
@@ -419,7 +419,7 @@ def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
     assert "the Dask worker tcp://north:1 is paused" in err
 
 
-def test_files_of_other_columns_are_named(tables, parts, tmp_path, run):
+def test_files_with_other_columns_are_named(tables, parts, tmp_path, run):
     code, _, err = run("fit", *parts, tables / "other.csv", "-o", tmp_path / "model")
     assert (code, err.count("\n")) == (2, 1)
     assert "other.csv: its column 'z' is where" in err
@@ -427,7 +427,7 @@ def test_files_of_other_columns_are_named(tables, parts, tmp_path, run):
 
 
 @pytest.mark.slow
-def test_the_command_on_dask(client, tables, tmp_path, run):
+def test_command_on_dask(client, tables, tmp_path, run):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     frame = pandas.read_csv(tables / "all.csv")
@@ -437,8 +437,8 @@ def test_the_command_on_dask(client, tables, tmp_path, run):
     frame.rename(columns={"a": "z"}).to_parquet(tmp_path / "other.parquet")
 
     def fit(name, *options, data=files):
-        at = ["--dask", client.scheduler.address, "--loss", "f1", "--lam", 0.1]
-        return run("fit", *at, *data, "-o", tmp_path / name, *options)
+        fixed = ["--dask", client.scheduler.address, "--loss", "f1", "--lam", 0.1]
+        return run("fit", *fixed, *data, "-o", tmp_path / name, *options)
 
     code, out, err = fit("whole", "--report", tmp_path / "page.html", "--quiet")
     assert (code, out, err) == (0, "", "")
@@ -461,7 +461,7 @@ def test_the_command_on_dask(client, tables, tmp_path, run):
 
 
 @pytest.mark.slow
-def test_the_command_on_dask_that_encrypts(tables, parts, tmp_path, run):
+def test_command_on_dask_with_tls(tables, parts, tmp_path, run):
     distributed = pytest.importorskip("distributed")
     pytest.importorskip("cryptography")
     safe = distributed.Security.temporary()
@@ -478,27 +478,31 @@ def test_the_command_on_dask_that_encrypts(tables, parts, tmp_path, run):
 
 
 @pytest.mark.slow
-def test_the_command_on_ranks(tables, tmp_path, run):
+def test_command_on_mpi_ranks(tables, tmp_path, run):
     pytest.importorskip("mpi4py")
     if shutil.which("mpiexec", path=Path(sys.executable).parent) is None:
         pytest.skip("no mpiexec beside this Python")
 
     def fit(data, name, *options):
-        given = ["--loss", "f1", "--lam", "0.1", "-o", str(tmp_path / name), *options]
-        command = ["mpiexec", "-n", "2", "riskmin", "fit", "--mpi", str(tables / data), *given]
+        arguments = ["--loss", "f1", "--lam", "0.1", "-o", str(tmp_path / name), *options]
+        command = ["mpiexec", "-n", "2", "riskmin", "fit", "--mpi", str(tables / data), *arguments]
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         return subprocess.run(
             command, env=os.environ | {"PATH": places}, capture_output=True, text=True, timeout=120
         )
 
-    done = fit("all.rsk", "ranks", "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "0")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("objective") == done.stdout.count("f1 on all.rsk") + 1 == 2  # of one rank
+    completed = fit("all.rsk", "ranks", "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "0")
+    assert completed.returncode == 0, completed.stderr
+    assert (
+        completed.stdout.count("objective") == completed.stdout.count("f1 on all.rsk") + 1 == 2
+    )  # printed by one rank only
     assert run("certify", tmp_path / "ranks", tables / "all.rsk")[0] == 0
     assert (tmp_path / "run.ckpt").exists()
-    done = fit("all.rsk", "scaled", "--standardize")
-    assert (done.returncode, "divided by their standard deviations" in done.stdout) == (0, True), done.stderr
+    completed = fit("all.rsk", "scaled", "--standardize")
+    assert (completed.returncode, "divided by their standard deviations" in completed.stdout) == (0, True), (
+        completed.stderr
+    )
     assert run("certify", tmp_path / "scaled", tables / "all.rsk")[0] == 0
-    done = fit("other.csv", "none", "--target", "nothing")
-    assert (done.returncode, done.stderr.count("riskmin:")) == (2, 1), done.stderr
-    assert "there is no column 'nothing'" in done.stderr
+    completed = fit("other.csv", "none", "--target", "nothing")
+    assert (completed.returncode, completed.stderr.count("riskmin:")) == (2, 1), completed.stderr
+    assert "there is no column 'nothing'" in completed.stderr

@@ -1,4 +1,4 @@
-"""Rankings of queries: scikit-learn's checks and tools, queries in any order, and what users meet."""
+"""Ranking: scikit-learn's checks and tools, queries in any order, and errors."""
 
 import pickle
 
@@ -22,7 +22,7 @@ RANKING = ["pairwise_hinge", "ndcg", "mrr", "expected_rank_utility"]
 
 
 class OneQuery(LinearRanker):
-    """All rows are of one query, for checks that know of none."""
+    """A ranker with a single query, for checks that do not pass query ids."""
 
     def fit(self, X, y, sample_weight=None):
         return super().fit(X, y, qid=np.zeros(_num_samples(X)), sample_weight=sample_weight)
@@ -32,7 +32,7 @@ class OneQuery(LinearRanker):
 
 
 def no_weights(estimator):
-    """Where a query weighs as its rows do on average, repeated rows are other rankings."""
+    """Checks expected to fail: repeating rows changes the rankings, unlike weighting them."""
     checks = [
         "check_sample_weight_equivalence_on_dense_data",
         "check_sample_weight_equivalence_on_sparse_data",
@@ -48,14 +48,14 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks([OneQuery("squared"), OneQuery("ndcg")], expected_failed_checks=no_weights)
-def test_scikit_learn_checks_of_the_others(estimator, check):
+def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 
 
 # ---------------------------------------------------------------- data
 @pytest.fixture(scope="module")
 def queries():
-    """Grades that depend on a score, and an offset of each query that only queries tell."""
+    """Grades that depend on a score plus an offset per query."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(2, 15, 40)
     qid = np.repeat(rng.permutation(1000)[:40], sizes)
@@ -85,7 +85,7 @@ def test_every_loss_ranks_better_than_chance(queries, loss):
     assert (model.intercept_ == 0) == (loss in RANKING)
 
 
-def test_the_objective_is_the_mean_hinge_of_pairs(queries):
+def test_objective_is_the_mean_hinge_over_pairs(queries):
     X, y, qid = queries
     model = LinearRanker(alpha=0.1, tol=1e-6).fit(X, y, qid=qid)
     z, means = model.predict(X), []
@@ -97,7 +97,7 @@ def test_the_objective_is_the_mean_hinge_of_pairs(queries):
 
 
 @pytest.mark.parametrize("loss", RANKING)
-def test_the_order_and_the_names_of_queries_do_not_matter(queries, loss):
+def test_order_and_ids_of_queries_do_not_matter(queries, loss):
     X, y, qid = queries
     model = LinearRanker(loss, alpha=0.1, tol=1e-6).fit(X, y, qid=qid)
     Xs, ys, qs = shuffled(queries)
@@ -107,14 +107,14 @@ def test_the_order_and_the_names_of_queries_do_not_matter(queries, loss):
     assert other.score(X, y, qid=qid) == pytest.approx(model.score(X, y, qid=qid), abs=0.02)
 
 
-def test_queries_matter_and_what_they_share_does_not(queries):
+def test_features_constant_within_queries_get_no_weight(queries):
     X, y, qid = queries
     model = LinearRanker(alpha=0.1).fit(X, y, qid=qid)
     assert abs(model.coef_[5]) < 1e-9
     assert LinearRanker(alpha=0.1).fit(X, y, qid=np.zeros(len(y))).objective_ != model.objective_
 
 
-def test_a_query_without_weight_might_as_well_not_be_there(queries):
+def test_queries_without_weight_have_no_effect(queries):
     X, y, qid = queries
     kept = qid > 300
     for loss in RANKING:
@@ -158,7 +158,7 @@ def test_searches_keep_queries_together(queries, routed):
 @pytest.mark.parametrize("name", ["mrr", "ndcg:k=3", "expected_rank_utility:half_life=3"])
 def test_searches_by_other_measures(queries, routed, name):
     X, y, qid = queries
-    scorer = get_scorer(name)  # asks for qid, as it would if it were told to
+    scorer = get_scorer(name)  # requests qid by default
     if name == "mrr":
         scorer = scorer.set_score_request(qid=True)
     search = GridSearchCV(routed, {"alpha": [1e-2, 1.0]}, cv=GroupKFold(3), scoring=scorer)
@@ -205,7 +205,7 @@ def test_a_file_keeps_the_model(queries, tmp_path):
         (LinearRanker("squared"), [0, 1, 2], [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
     ],
 )
-def test_errors_are_one_sentence(model, y, qid, message):
+def test_errors(model, y, qid, message):
     with pytest.raises(ValueError, match=message) as caught:
         model.fit(np.eye(3), y, qid=qid)
     assert "\n" not in str(caught.value)
@@ -224,7 +224,7 @@ def test_scorers_take_queries(queries):
 
 def test_scores_need_queries():
     model = LinearRanker().fit(np.eye(3), [0, 1, 2], qid=[1, 1, 1])
-    assert model.score(np.eye(3), [0, 1, 2], qid=[[1], [1], [1]]) == 1  # a column, as a frame has it
+    assert model.score(np.eye(3), [0, 1, 2], qid=[[1], [1], [1]]) == 1  # a column, as from a data frame
     assert model.n_queries_ == 1
     with pytest.raises(ValueError, match="rankings are evaluated per query: give qid"):
         model.score(np.eye(3), [0, 1, 2])

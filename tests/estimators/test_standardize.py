@@ -1,4 +1,4 @@
-"""Standardized columns: the problem of a pipeline with a StandardScaler, in the units of the data."""
+"""standardize=True: the problem of a pipeline with a StandardScaler, with weights in units of the data."""
 
 import json
 
@@ -91,7 +91,7 @@ def standardizing(model, **settings):
 
 
 def pipeline(model, X, y, more, *, with_mean=None, **settings):
-    """The same by scikit-learn's scaler: the scaler, and the model of scaled columns."""
+    """A pipeline with scikit-learn's scaler: the scaler, and the model of scaled columns."""
     weight = more.get("sample_weight")
     if with_mean is None:
         with_mean = getattr(model, "fit_intercept", False)
@@ -101,22 +101,24 @@ def pipeline(model, X, y, more, *, with_mean=None, **settings):
 
 
 def agree(ours, scaler, inner, X):
-    """The same problem: J, bounds, weights in other units, and predictions."""
+    """Check that J, bounds, weights (after unscaling) and predictions agree."""
     assert ours.objective_ == pytest.approx(inner.objective_, rel=1e-7)
     assert ours.lower_bound_ <= inner.objective_ * (1 + 1e-12)
     assert inner.lower_bound_ <= ours.objective_ * (1 + 1e-12)
     assert np.allclose(ours.scale_, scaler.scale_, rtol=1e-12)
     assert np.allclose(ours.coef_ * ours.scale_, inner.coef_, atol=2e-3 * (1 + abs(inner.coef_).max()))
     name = "decision_function" if hasattr(ours, "decision_function") else "predict"
-    z, at = getattr(ours, name)(X), getattr(inner, name)(scaler.transform(X))
-    if name == "decision_function" and (z.ndim == 2 or ours.task == "ranking"):  # these are compared only
-        z, at = z - z.mean(axis=-1, keepdims=True), at - at.mean(axis=-1, keepdims=True)
-    assert np.allclose(z, at, atol=2e-3 * (1 + abs(at).max()))
+    z, z_inner = getattr(ours, name)(X), getattr(inner, name)(scaler.transform(X))
+    if name == "decision_function" and (
+        z.ndim == 2 or ours.task == "ranking"
+    ):  # these scores are only compared
+        z, z_inner = z - z.mean(axis=-1, keepdims=True), z_inner - z_inner.mean(axis=-1, keepdims=True)
+    assert np.allclose(z, z_inner, atol=2e-3 * (1 + abs(z_inner).max()))
 
 
 # ---------------------------------------------------------------- the problem of a pipeline
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_the_problem_of_a_pipeline(case):
+def test_standardize_agrees_with_a_pipeline(case):
     model, y, more = CASES[case]
     ours = standardizing(model).fit(X, y, **more)
     agree(ours, *pipeline(model, X, y, more), X)
@@ -126,21 +128,21 @@ def test_it_is_the_problem_of_a_pipeline(case):
 
 @pytest.mark.parametrize("reg", REGULARIZERS)
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_every_regularizer_is_of_standardized_weights(loss, reg):
+def test_regularizers_apply_to_standardized_weights(loss, reg):
     model = LinearClassifier(loss, alpha=1e-2, **REGULARIZERS[reg])
     ours = standardizing(model).fit(X, HIGH)
     agree(ours, *pipeline(model, X, HIGH, {}), X)
 
 
 @pytest.mark.parametrize("reg", ["l1", "entropy", "qnorm"])
-def test_every_regularizer_of_classes(reg):
+def test_regularizers_of_multiclass_models(reg):
     model = LinearClassifier("softmax", alpha=1e-2, **REGULARIZERS[reg])
     agree(standardizing(model, max_seconds=60).fit(X, KINDS), *pipeline(model, X, KINDS, {}), X)
 
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.asfortranarray])
 @pytest.mark.parametrize("case", ["hinge", "classes", "no intercept", "squares", "novelty", "hierarchy"])
-def test_sparse_columns_are_divided_only(case, form):
+def test_sparse_columns_are_scaled_but_not_centered(case, form):
     model, y, more = CASES[case]
     S = sp.random(N, P, 0.6, random_state=1, format="csr") @ sp.diags_array(SIZES)
     ours = standardizing(model).fit(form(S.toarray()), y, **more)
@@ -157,7 +159,7 @@ def test_large_rows_are_not_copied(case, reg, monkeypatch):
     agree(ours, *pipeline(model, X, y, more, regularizer=reg), X)
 
 
-def test_it_is_what_others_do():
+def test_standardize_agrees_with_other_packages():
     y = 3 * Z + 100
     ours = LinearRegressor(alpha=0.1, regularizer="l1", standardize=True, tol=1e-10).fit(X, y)
     theirs = Lasso(alpha=0.1, tol=1e-12).fit(StandardScaler().fit_transform(X), y)
@@ -165,7 +167,7 @@ def test_it_is_what_others_do():
     assert ours.objective_ < LinearRegressor(alpha=0.1, regularizer="l1").fit(X, y).objective_ * 10
 
 
-def test_rows_are_not_changed_and_units_do_not_matter():
+def test_X_is_not_modified_and_units_do_not_matter():
     held = X.copy()
     model = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-9).fit(X, HIGH)
     assert np.array_equal(X, held)
@@ -193,7 +195,7 @@ def test_constant_columns_get_no_weight(case, level):
     assert np.array_equal(ours.predict(wide), without.predict(X)) or case == "squares"
 
 
-def test_without_an_intercept_a_constant_column_is_one():
+def test_constant_column_without_an_intercept():
     ones, model = np.c_[X, np.ones(N)], LinearRegressor("absolute", alpha=1e-3, fit_intercept=False)
     ours = standardizing(model).fit(ones, Z + 3)
     agree(ours, *pipeline(model, ones, Z + 3, {}), ones)
@@ -260,40 +262,40 @@ def test_a_checkpoint_is_resumed(tmp_path):
 )
 def test_searches_standardize_each_fold(search, single, y):
     wide, folds = np.c_[X, np.ones(N)], KFold(3, shuffle=True, random_state=0)
-    wide[0, -1] = 50.0  # constant but in one of the folds
+    wide[0, -1] = 50.0  # constant except in one fold
     params = {k: v for k, v in single.get_params().items() if k in ("loss", "regularizer")}
-    found = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-8, **params).fit(wide, y)
-    for k, alpha in enumerate(found.alphas_):
+    fitted = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-8, **params).fit(wide, y)
+    for k, alpha in enumerate(fitted.alphas_):
         chained = make_pipeline(StandardScaler(), clone(single).set_params(alpha=alpha, tol=1e-8))
-        assert np.allclose(found.scores_[:, k], cross_val_score(chained, wide, y, cv=folds), atol=1e-4)
-    assert np.array_equal(found.scale_, found.best_estimator_.scale_)
+        assert np.allclose(fitted.scores_[:, k], cross_val_score(chained, wide, y, cv=folds), atol=1e-4)
+    assert np.array_equal(fitted.scale_, fitted.best_estimator_.scale_)
     grid = search(n_alphas=3, cv=folds, standardize=True, **params).fit(wide, y).alphas_
     scaled = search(n_alphas=3, cv=folds, **params).fit(StandardScaler().fit_transform(wide), y).alphas_
     assert np.allclose(grid, scaled, rtol=1e-6)
 
 
-# ---------------------------------------------------------------- rows elsewhere
+# ---------------------------------------------------------------- remote rows
 @pytest.mark.parametrize("case", CASES)
-def test_rows_elsewhere(case):
+def test_remote_rows(case):
     model, y, more = CASES[case]
-    here = standardizing(model).fit(X, y, **more)
-    there = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
-    assert np.allclose(there.scale_, here.scale_, rtol=1e-13)
-    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
-    assert there.lower_bound_ <= here.objective_ * (1 + 1e-12)
+    local = standardizing(model).fit(X, y, **more)
+    remote = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
+    assert np.allclose(remote.scale_, local.scale_, rtol=1e-13)
+    assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
+    assert remote.lower_bound_ <= local.objective_ * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("reg", ["qnorm", "entropy", "l1"])
-def test_rows_elsewhere_of_other_regularizers(reg):
+def test_remote_rows_with_other_regularizers(reg):
     model = LinearClassifier("logistic", alpha=1e-2, regularizer=reg)
-    here, there = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
-    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    local, remote = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
+    assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
 
 
 def test_processes():
     model = LinearClassifier(alpha=1e-2, standardize=True, class_weight="balanced")
-    there = clone(model).fit(spread(X, Processes(n_workers=2)), HIGH, SOME)
-    assert np.allclose(there.scale_, clone(model).fit(X, HIGH, SOME).scale_, rtol=1e-13)
+    remote = clone(model).fit(spread(X, Processes(n_workers=2)), HIGH, SOME)
+    assert np.allclose(remote.scale_, clone(model).fit(X, HIGH, SOME).scale_, rtol=1e-13)
 
 
 # ---------------------------------------------------------------- files and proofs
@@ -301,7 +303,7 @@ def test_processes():
     "case", [name for name, (_, _, more) in CASES.items() if "sample_weight" not in more]
 )
 @pytest.mark.parametrize("reg", ["l2", "qnorm"])
-def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path):
+def test_files_keep_scales_and_certificates(case, reg, tmp_path):
     model, y, more = CASES[case]
     ours = standardizing(model, regularizer=reg, tol=1e-6).fit(X, y, **more)
     save_model(ours, tmp_path / "m")
@@ -309,7 +311,7 @@ def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path)
     assert np.array_equal(again.scale_, ours.scale_)
     assert np.array_equal(again.coef_, ours.coef_)
     assert (again.standardize, again.atol, again.result_.criterion) == (True, None, "tol")
-    if np.ndim(y) == 2:  # files have one label a row
+    if np.ndim(y) == 2:  # files have one label per row
         return
     verdict, numbers = certify_model(
         again, X, None if y is None else np.asarray(y), more.get("qid"), quiet=True
@@ -373,7 +375,7 @@ def table(tmp_path):
     return path
 
 
-def test_the_command_standardizes(table, tmp_path, run):
+def test_command_standardizes(table, tmp_path, run):
     model = tmp_path / "m"
     code, out, err = run("fit", table, "--standardize", "--lam", 1e-2, "-o", model)
     assert (code, err) == (0, "")
@@ -394,12 +396,12 @@ def test_paths_and_searches_standardize(table, tmp_path, run):
     code, out, _ = run(
         "path", table, "--standardize", "--reg", "l1", "--loss", "logistic", "--n-lams", 3, "--json"
     )
-    found = json.loads(out)
-    assert (code, found["standardized"]) == (0, True)
+    output = json.loads(out)
+    assert (code, output["standardized"]) == (0, True)
     _, inner = pipeline(
-        LinearClassifier("logistic", alpha=found["path"][1]["lam"], regularizer="l1"), X, HIGH, {}
+        LinearClassifier("logistic", alpha=output["path"][1]["lam"], regularizer="l1"), X, HIGH, {}
     )
-    assert found["path"][1]["objective"] == pytest.approx(inner.objective_, rel=2e-3)
+    assert output["path"][1]["objective"] == pytest.approx(inner.objective_, rel=2e-3)
     code, out, _ = run("path", table, "--standardize", "--n-lams", 2, "-o", tmp_path / "page.html")
     assert (code, "divided by their standard deviations" in out) == (0, True)
     assert "standardized" in (tmp_path / "page.html").read_text()
@@ -428,40 +430,40 @@ def test_moments(form, weights):
     rows = np.where(RNG.random((200, 6)) < 0.5, RNG.normal(size=(200, 6)) + 3, 0.0)
     rows[:, 0], rows[:, 1] = 7.0, 0.0
     c = RNG.integers(0, 3, 200).astype(float)
-    given = form(rows)
-    numbers = given.toarray() if sp.issparse(given) else np.asarray(given, dtype=float)
+    matrix = form(rows)
+    numbers = matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix, dtype=float)
     others = RNG.random(200)
     used = {"own": c, "equal": (c > 0).astype(float), "others": others}[weights]
     argument = {"own": True, "equal": False, "others": others}[weights]
     n_shards = 1 if form is sp.csc_array else 3
-    found = of_columns(given, argument, c, n_shards)
+    moments = of_columns(matrix, argument, c, n_shards)
     mean = np.average(numbers, axis=0, weights=used)
     variance = np.average((numbers - mean) ** 2, axis=0, weights=used)
     live = numbers[used > 0]
-    assert np.allclose(found.mean, mean, rtol=1e-12)
-    assert np.allclose(found.variance, variance, rtol=1e-11, atol=1e-26)
-    assert np.array_equal(found.minimum, live.min(0))
-    assert np.array_equal(found.maximum, live.max(0))
-    assert found.constant.tolist() == [True, True, False, False, False, False]
-    assert found.scale[:2].tolist() == [1.0, 1.0]
+    assert np.allclose(moments.mean, mean, rtol=1e-12)
+    assert np.allclose(moments.variance, variance, rtol=1e-11, atol=1e-26)
+    assert np.array_equal(moments.minimum, live.min(0))
+    assert np.array_equal(moments.maximum, live.max(0))
+    assert moments.constant.tolist() == [True, True, False, False, False, False]
+    assert moments.scale[:2].tolist() == [1.0, 1.0]
 
 
-def test_moments_keep_their_digits():
+def test_moments_are_accurate():
     noise = RNG.normal(size=(5000, 3))
     rows = noise * [1.0, 1e-3, 1e6] + [1e9, 1e5, 0.0]
-    found = of_columns(rows, n_shards=4)
+    moments = of_columns(rows, n_shards=4)
     exact = np.std((rows - [1e9, 1e5, 0.0]).astype(np.longdouble), axis=0).astype(float)
-    assert np.allclose(found.deviation, exact, rtol=1e-9)
+    assert np.allclose(moments.deviation, exact, rtol=1e-9)
     wobble = np.full((50, 1), 0.1) * (1 + np.finfo(float).eps * RNG.integers(0, 2, (50, 1)))
-    assert found.constant.tolist() == [False] * 3
+    assert moments.constant.tolist() == [False] * 3
     assert of_columns(wobble).constant.tolist() == [True]
 
 
-def test_numbers_that_are_stored_twice_are_added():
+def test_duplicate_entries_are_summed():
     twice = sp.csr_array((np.ones(4), [0, 0, 1, 1], [0, 2, 3, 4]), shape=(3, 2))
-    found = of_columns(twice)
-    assert np.allclose(found.mean, twice.toarray().mean(0))
-    assert np.allclose(found.deviation, twice.toarray().std(0))
+    moments = of_columns(twice)
+    assert np.allclose(moments.mean, twice.toarray().mean(0))
+    assert np.allclose(moments.deviation, twice.toarray().std(0))
 
 
 # ---------------------------------------------------------------- rescaled regularizers
@@ -476,8 +478,8 @@ def test_rescaled_weights(reg):
     assert outer.value(v) == pytest.approx(reg.value(sizes * v))
     assert outer.conjugate(u) == pytest.approx(reg.conjugate(u / sizes))
     assert outer.value(v) + outer.conjugate(u) >= u @ v - 1e-12
-    at = outer.conjugate_grad(u) if not isinstance(reg, L1) else np.zeros(3)
-    assert outer.value(at) + outer.conjugate(u) == pytest.approx(u @ at)
+    minimizer = outer.conjugate_grad(u) if not isinstance(reg, L1) else np.zeros(3)
+    assert outer.value(minimizer) + outer.conjugate(u) == pytest.approx(u @ minimizer)
     assert outer.prox(v, 0.0) == pytest.approx(v)
     assert outer.scaled(1 / sizes) is reg
     with pytest.raises(UnsupportedProblem, match="the proximal points of Rescaled"):

@@ -1,4 +1,4 @@
-"""Taggers: features by name, labels by rules, probabilities, peers, errors, files, the command."""
+"""Taggers: named features, label constraints, probabilities, CRFsuite, errors, files, the command."""
 
 import gzip
 import itertools
@@ -41,7 +41,7 @@ fell VBD B-VP
 
 
 def sentences(n=12, seed=0, labels=("A", "B", "C")):
-    """Sequences whose words tell their labels, more or less."""
+    """Sequences whose words determine their labels approximately."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):
@@ -59,7 +59,7 @@ def fitted():
 
 
 # ---------------------------------------------------------------- features
-def test_features_are_named_as_crfsuite_names_them():
+def test_feature_names_follow_crfsuite():
     token = {
         "word": "the",
         "bias": 1.0,
@@ -98,7 +98,7 @@ def test_names_agree_with_python_crfsuite():
         assert {name: row[j] for name, j in encoder.index.items() if row[j]} == items
 
 
-def test_unknown_features_are_left_out_and_repeated_ones_add_up():
+def test_unknown_features_are_ignored_and_repeated_ones_summed():
     encoder = FeatureEncoder()
     assert encoder.rows([[["a", "b", "a"]], [{"a": 2, "c": "d"}]]).toarray().tolist() == [
         [2, 1, 0],
@@ -117,20 +117,20 @@ def test_rare_features_are_left_out():
 
 # ---------------------------------------------------------------- the model, by brute force
 def scores(model, x, ways):
-    """The scores of labellings of a sequence, given by numbers."""
+    """Scores of labellings of a sequence, given as label indices."""
     z, y = model.decision_function([x]), np.array(ways)
     total = model.start_[y[:, 0]] + model.end_[y[:, -1]] + z[np.arange(len(x)), y].sum(axis=1)
     return total + model.transitions_[y[:, :-1], y[:, 1:]].sum(axis=1)
 
 
 @pytest.mark.parametrize("constraints", [None, [("A", "A"), ("B", "C"), (None, "B"), ("C", None)]])
-def test_predictions_and_marginals_are_those_of_all_labellings(fitted, constraints):
+def test_predictions_and_marginals_agree_with_enumeration(fitted, constraints):
     model = clone(fitted).set_params(constraints=constraints)
     model.__dict__.update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
     forbidden = {tuple(None if a is None else "ABC".index(a) for a in pair) for pair in constraints or []}
     X = sentences(8, seed=1)[0]
-    said, chances = model.predict(X), model.predict_marginals(X)
-    for x, labels, rows in zip(X, said, chances, strict=True):
+    predicted, chances = model.predict(X), model.predict_marginals(X)
+    for x, labels, rows in zip(X, predicted, chances, strict=True):
         ways = [
             y
             for y in itertools.product(range(3), repeat=len(x))
@@ -147,7 +147,7 @@ def test_predictions_and_marginals_are_those_of_all_labellings(fitted, constrain
             assert abs(sum(row.values()) - 1) < 1e-12
 
 
-def test_the_objective_is_the_mean_over_sequences(fitted):
+def test_objective_is_the_mean_over_sequences(fitted):
     X, y = sentences()
     total = 0.0
     for x, labels in zip(X, y, strict=True):
@@ -160,7 +160,7 @@ def test_the_objective_is_the_mean_over_sequences(fitted):
 
 
 @pytest.mark.parametrize("c2", [0.05, 1.0])
-def test_the_objective_is_crfsuites(c2, tmp_path):
+def test_objective_agrees_with_crfsuite(c2, tmp_path):
     """CRFsuite minimizes the sum of the losses plus c2 |w|^2; BOS and EOS stand for start and end."""
     pycrfsuite = pytest.importorskip("pycrfsuite")
     X, y = sentences(20)
@@ -199,7 +199,7 @@ def test_every_loss_is_certified(loss):
             model.predict_marginals(X)
 
 
-# ---------------------------------------------------------------- rules
+# ---------------------------------------------------------------- constraints
 def follows_bio(labels):
     before = "O"
     for label in labels:
@@ -220,7 +220,7 @@ def follows_bioes(labels):
 
 
 def random_tagger(classes, constraints, seed):
-    """A model with any weights: rules must hold whatever they are."""
+    """A model with random weights: constraints must hold for all weights."""
     rng = np.random.default_rng(seed)
     model, k = ChainTagger(constraints=constraints), len(classes)
     model._set_fitted(3 * rng.normal(size=4 * k + k * k + 2 * k), np.array(classes), None, 4)
@@ -230,13 +230,13 @@ def random_tagger(classes, constraints, seed):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 7), min_size=1, max_size=6))
-def test_rules_are_never_broken(seed, lengths):
+def test_constraints_are_never_violated(seed, lengths):
     bioes = [*BIO, "E-NP", "E-VP", "S-NP", "S-VP"]
     for classes, scheme, follows in ((BIO, "bio", follows_bio), (bioes, "bioes", follows_bioes)):
         model, rng = random_tagger(classes, scheme, seed)
-        said = model.predict([rng.normal(size=(length, 4)) for length in lengths])
-        assert all(follows(labels) for labels in said)
-        assert [len(labels) for labels in said] == lengths
+        predicted = model.predict([rng.normal(size=(length, 4)) for length in lengths])
+        assert all(follows(labels) for labels in predicted)
+        assert [len(labels) for labels in predicted] == lengths
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_schemes(scheme, classes, allowed, forbidden):
         assert broken == (text in forbidden)
 
 
-def test_rules_that_nothing_can_keep_are_refused():
+def test_unsatisfiable_constraints_are_refused():
     model, rng = random_tagger(["B-X", "E-X"], "bioes", 0)
     assert model.predict([rng.normal(size=(2, 4))]) == [["B-X", "E-X"]]
     with pytest.raises(
@@ -279,9 +279,9 @@ def test_matrices_give_the_same_model(fitted):
     for matrix in (M, M.toarray(), csr_matrix(M)):
         model = ChainTagger("crf", alpha=1e-2).fit(matrix, flat, lengths=lengths)
         assert model.objective_ == pytest.approx(fitted.objective_, rel=1e-9)
-        said = model.predict(matrix, lengths=lengths)
-        assert isinstance(said, np.ndarray)
-        assert said.tolist() == [label for labels in fitted.predict(X) for label in labels]
+        predicted = model.predict(matrix, lengths=lengths)
+        assert isinstance(predicted, np.ndarray)
+        assert predicted.tolist() == [label for labels in fitted.predict(X) for label in labels]
         assert model.predict_marginals(matrix, lengths=lengths).shape == (len(flat), 3)
         assert model.score(matrix, flat, lengths=lengths) == fitted.score(X, y)
     rows = np.split(M.toarray(), np.cumsum(lengths)[:-1])
@@ -289,7 +289,7 @@ def test_matrices_give_the_same_model(fitted):
     assert model.predict(rows) == fitted.predict(X)
 
 
-def test_weights_are_of_sequences():
+def test_sample_weights_apply_to_sequences():
     X, y = sentences(6)
     weight = np.array([2.0, 1, 0, 1, 1, 1])
     again = [i for i, w in enumerate(weight) for _ in range(int(w))]
@@ -300,7 +300,7 @@ def test_weights_are_of_sequences():
     assert not two.weighted_
 
 
-def test_a_sequence_to_predict_may_be_empty(fitted):
+def test_empty_sequences_in_predict(fitted):
     assert fitted.predict([[], [{"word": "w0"}], []]) == [[], ["A"], []]
     assert fitted.predict([[]]) == [[]]
     assert fitted.predict_marginals([[]]) == [[]]
@@ -341,7 +341,7 @@ def test_labels_may_be_numbers():
         ([[{"a": 1}, {"b": 2}]], ["A", "B"], {}, "y must hold a list of labels for each sequence"),
     ],
 )
-def test_errors_are_one_sentence(X, y, more, message):
+def test_errors(X, y, more, message):
     with pytest.raises(ValueError, match=message) as caught:
         ChainTagger().fit(X, y, **more)
     assert "\n" not in str(caught.value)
@@ -371,7 +371,7 @@ def test_a_new_label_is_named(fitted):
         fitted.score([[{"word": "w0"}]], [["D"]])
 
 
-def test_unfitted_and_mixed_up_models_say_so(fitted):
+def test_unfitted_and_inconsistent_models_raise(fitted):
     with pytest.raises(NotFittedError):
         ChainTagger().predict([[{"a": 1}]])
     with pytest.raises(ValueError, match="was fitted to feature dicts"):
@@ -396,7 +396,7 @@ def test_grid_search_over_lists():
     assert GridSearchCV(ChainTagger(), {"alpha": [100.0, 1e-2]}, cv=3).fit(X, y).best_score_ > 0.5
 
 
-def test_a_warm_start_takes_what_is_still_there(fitted):
+def test_warm_start_keeps_common_features(fitted):
     X, y = sentences()
     again = pickle.loads(pickle.dumps(fitted)).set_params(warm_start=True, max_iter=1, tol=1.0).fit(X, y)
     assert again.objective_ <= fitted.objective_ * (1 + 1e-9)
@@ -428,7 +428,7 @@ def test_files_keep_the_model(fitted, tmp_path):
 
 # ---------------------------------------------------------------- chunks
 @pytest.mark.parametrize(
-    ("labels", "found"),
+    ("labels", "expected"),
     [
         ("O I-NP I-NP O", [(1, 3, "NP")]),
         ("I-NP B-NP I-NP", [(0, 1, "NP"), (1, 3, "NP")]),
@@ -440,16 +440,16 @@ def test_files_keep_the_model(fitted, tmp_path):
         ("", []),
     ],
 )
-def test_chunks_are_conllevals(labels, found):
-    assert chunks(labels.split()) == found
+def test_chunks_agree_with_conlleval(labels, expected):
+    assert chunks(labels.split()) == expected
 
 
 def test_chunks_are_counted_by_type():
     true = [["B-NP", "I-NP", "O", "B-VP"], ["B-NP", "B-NP"]]
-    said = [["B-NP", "I-NP", "I-NP", "B-VP"], ["B-NP", "I-NP"]]
-    # found: NP(0-3), VP(3), NP(0-2); right: VP alone
-    assert chunk_counts(true, said) == {"NP": ChunkCount(3, 2, 0), "VP": ChunkCount(1, 1, 1)}
-    assert chunk_f1(true, said) == 2 * 1 / (4 + 3)
+    predicted = [["B-NP", "I-NP", "I-NP", "B-VP"], ["B-NP", "I-NP"]]
+    # predicted: NP(0-3), VP(3), NP(0-2); only VP is correct
+    assert chunk_counts(true, predicted) == {"NP": ChunkCount(3, 2, 0), "VP": ChunkCount(1, 1, 1)}
+    assert chunk_f1(true, predicted) == 2 * 1 / (4 + 3)
     assert chunk_f1(true, true) == 1
     assert chunk_f1([["O"]], [["O"]]) == 0
     count = ChunkCount(4, 3, 1)
@@ -458,7 +458,7 @@ def test_chunks_are_counted_by_type():
 
 
 @pytest.mark.parametrize(
-    ("true", "said", "message"),
+    ("true", "predicted", "message"),
     [
         ([["O"]], [], "y_true has 1 sequences and y_pred 0"),
         ([["O"]], [["O", "O"]], "sequence 0 has 1 true labels and 2 predicted"),
@@ -466,9 +466,9 @@ def test_chunks_are_counted_by_type():
         (["O"], ["O"], "must come in sequences"),
     ],
 )
-def test_what_marks_no_chunks_is_refused(true, said, message):
+def test_labels_without_chunks_are_refused(true, predicted, message):
     with pytest.raises(ValueError, match=message):
-        chunk_f1(true, said)
+        chunk_f1(true, predicted)
 
 
 # ---------------------------------------------------------------- files of sentences
@@ -502,7 +502,7 @@ def test_sentences_are_read(tmp_path, ending):
         ("caf\xe9 NN O", {}, "it is not text in utf-8"),
     ],
 )
-def test_bad_files_are_named_with_line_and_remedy(tmp_path, text, more, message):
+def test_errors_in_files_name_the_line(tmp_path, text, more, message):
     path = tmp_path / "a.conll"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=message) as caught:
@@ -517,7 +517,7 @@ def test_truncated_files_are_refused(tmp_path):
         load_conll(path)
 
 
-def test_windows_are_crfsuites_template():
+def test_window_features_follow_crfsuite():
     sentence = [(word, tag) for word, tag in zip("abcde", "vwxyz", strict=True)]
     features = window_features(sentence)
     assert len(features[2]) == 19
@@ -541,7 +541,7 @@ def corpus(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_tags(tmp_path, corpus, run):
+def test_command_with_a_tagger(tmp_path, corpus, run):
     model = tmp_path / "m.riskmin"
     code, out, _ = run(
         "fit", corpus, "--loss", "chain_crf", "--lam", 1e-2, "--constraints", "bio", "-o", model
@@ -559,10 +559,10 @@ def test_the_command_tags(tmp_path, corpus, run):
     assert [len(row) for row in rows] == [5] * 8 + [0] + [5] * 2
     assert all(sum(row) == pytest.approx(1) for row in rows if row)
     code, out, _ = run("evaluate", model, corpus, "--json")
-    found = json.loads(out)
-    assert found["accuracy"] == 1
-    assert found["chunks"]["all"]["F1"] == 1
-    assert found["chunks"]["NP"] == {
+    metrics = json.loads(out)
+    assert metrics["accuracy"] == 1
+    assert metrics["chunks"]["all"]["F1"] == 1
+    assert metrics["chunks"]["NP"] == {
         "precision": 1,
         "recall": 1,
         "F1": 1,
@@ -582,7 +582,7 @@ def test_the_command_tags(tmp_path, corpus, run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["chain_max_margin", "chain_max_margin:rescaled=1"])
-def test_margins_are_certified_by_the_command(tmp_path, corpus, run, loss):
+def test_command_certifies_max_margin_taggers(tmp_path, corpus, run, loss):
     model = tmp_path / "m.riskmin"
     assert run("fit", corpus, "--loss", loss, "--lam", 0.1, "-o", model, "--quiet")[0] == 0
     assert run("certify", model, corpus, "--quiet")[0] == 0
@@ -602,7 +602,7 @@ def test_margins_are_certified_by_the_command(tmp_path, corpus, run, loss):
         (["cv", "DATA", "--loss", "chain_crf", "-o", "m"], "cv is for models of rows"),
     ],
 )
-def test_the_command_says_what_is_wrong(tmp_path, corpus, run, monkeypatch, args, message):
+def test_errors_of_the_command(tmp_path, corpus, run, monkeypatch, args, message):
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*[corpus if arg == "DATA" else arg for arg in args])
     assert code == 2

@@ -1,4 +1,4 @@
-"""Shards on a Dask cluster: the same bits as here, from whatever Dask holds, and errors in one sentence."""
+"""DaskExecutor: results identical to Serial, every kind of Dask collection, one-sentence errors."""
 
 import copy
 import datetime as dt
@@ -54,7 +54,7 @@ def data(n=200, p=6):
 
 @pytest.fixture(scope="module")
 def client():
-    """Of two workers, each a process with one thread."""
+    """A client of two workers, each a process with one thread."""
     from distributed import Client
 
     with Forks() as forks:
@@ -67,8 +67,8 @@ def client():
 
 
 @pytest.fixture(scope="module")
-def held(client):
-    """Five shards on them, for all tests that leave them well."""
+def placed(client):
+    """Five shards on the workers, shared by all tests that leave them usable."""
     return DaskExecutor(client)(shards())
 
 
@@ -93,18 +93,18 @@ def test_wrong_settings_are_refused(settings, message):
         DaskExecutor(**settings)
 
 
-def test_what_is_no_collection_of_dask():
+def test_is_dask_rejects_other_types():
     assert not any(map(is_dask, ([], [1.0], np.ones(3), [[1.0]], "text", None, ())))
     np.testing.assert_array_equal(to_local_array([1.0, 2.0]), [1.0, 2.0])
 
 
 @slow
-def test_a_client_is_connected_once_and_serves_copies(client):
-    there = DaskExecutor(client, ordered=False)
-    for other in (copy.copy(there), copy.deepcopy(there)):
+def test_copies_share_the_client(client):
+    remote = DaskExecutor(client, ordered=False)
+    for other in (copy.copy(remote), copy.deepcopy(remote)):
         assert other.client is client
         assert not other.ordered
-    sent = pickle.loads(pickle.dumps(there))
+    sent = pickle.loads(pickle.dumps(remote))
     assert client.scheduler.address in repr(sent)
     assert sent(shards()).map(size) == [1, 2, 3, 4, 5]
     sent.client.close()
@@ -113,20 +113,20 @@ def test_a_client_is_connected_once_and_serves_copies(client):
 
 
 @slow
-def test_no_client_is_said_so():
+def test_missing_client_raises():
     with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
         DaskExecutor()(shards())
 
 
 @slow
-def test_shards_on_workers_cannot_be_copied(held):
+def test_shards_on_workers_cannot_be_copied(placed):
     for again in (copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match=r"cannot be copied: copy the settings, DaskExecutor\('tcp"):
-            again(held)
-    assert held.map(size) == [1, 2, 3, 4, 5]
+            again(placed)
+    assert placed.map(size) == [1, 2, 3, 4, 5]
 
 
-# ---------------------------------------------------------------- the contract, the same bits
+# ---------------------------------------------------------------- contract and identical results
 @slow
 def test_contract(client):
     check_executor(DaskExecutor(client))
@@ -137,7 +137,7 @@ def test_contract(client):
 @pytest.mark.parametrize(
     ("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic()), (Bundle(), RocArea())], ids=repr
 )
-def test_whole_fits_agree_to_the_last_bit(client, solver, loss, intercept):
+def test_fits_are_bitwise_equal_to_serial(client, solver, loss, intercept):
     X, y = data()
     X = sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0)) if intercept else X
     one, two = (
@@ -157,7 +157,7 @@ def test_whole_fits_agree_to_the_last_bit(client, solver, loss, intercept):
 
 
 @slow
-def test_sums_on_the_workers_differ_by_rounding_only(client):
+def test_unordered_sums_differ_by_rounding_only(client):
     X, y = data()
     w = np.random.default_rng(1).standard_normal(X.shape[1])
     value, grad = linear_risk(X, y, Logistic(), n_shards=7)(w)
@@ -169,37 +169,37 @@ def test_sums_on_the_workers_differ_by_rounding_only(client):
 # ---------------------------------------------------------------- messages
 @slow
 @pytest.mark.parametrize("n", [0, 1, 2**13, 10**6])
-def test_messages_of_every_size(held, n):
+def test_messages_of_every_size(placed, n):
     thing = {"a": np.arange(n, dtype=float), "b": [np.asfortranarray(np.ones((3, n))), "text"]}
-    for reply in held.map(echo, thing):
+    for reply in placed.map(echo, thing):
         np.testing.assert_array_equal(reply["a"], thing["a"])
         np.testing.assert_array_equal(reply["b"][0], thing["b"][0])
         assert reply["a"].flags.writeable
 
 
 @slow
-def test_long_arguments_go_from_worker_to_worker(held, monkeypatch):
+def test_long_arguments_are_scattered(placed, monkeypatch):
     monkeypatch.setattr("riskmin.executors.dask.placed_shards.SCATTER_ABOVE_BYTES", 0)
-    for reply in held.map(echo, np.arange(10_000.0)):
+    for reply in placed.map(echo, np.arange(10_000.0)):
         np.testing.assert_array_equal(reply, np.arange(10_000.0))
 
-    def dies(*_, **__):
-        raise OSError("a worker died while it was sent the letter")
+    def failing_scatter(*_, **__):
+        raise OSError("a worker died during the scatter")
 
-    monkeypatch.setattr(held.client, "scatter", dies)
-    assert held.map(echo, 1.0) == [1.0] * 5
+    monkeypatch.setattr(placed.client, "scatter", failing_scatter)
+    assert placed.map(echo, 1.0) == [1.0] * 5
 
 
 @slow
-def test_each_shard_has_its_own_argument_and_its_own_place(held):
-    assert held.map(echo, each=list("abcde")) == list("abcde")
-    processes = held.map(pids)
+def test_each_shard_gets_its_argument_on_its_worker(placed):
+    assert placed.map(echo, each=list("abcde")) == list("abcde")
+    processes = placed.map(pids)
     assert len(set(processes)) == 2
-    assert held.map(pids) == processes
+    assert placed.map(pids) == processes
     assert os.getpid() not in processes
 
 
-# ---------------------------------------------------------------- what Dask holds
+# ---------------------------------------------------------------- Dask collections
 def frames(X, cut=(70, 70, 150)):
     import pandas as pd
 
@@ -208,12 +208,12 @@ def frames(X, cut=(70, 70, 150)):
 
 
 def sent(client, things):
-    """Under names of their own: Dask mixes up what is sent again while it is forgotten."""
+    """Scatter with unique keys: with hashed keys, Dask confuses data sent again with data being released."""
     return client.scatter(things, hash=False)
 
 
 def collections(X, client):
-    """The rows of X in everything that Dask has; one part has no rows, where that may be."""
+    """The rows of X in every kind of Dask collection; the data frames have one empty part."""
     import dask
     import dask.array
     import dask.dataframe
@@ -233,23 +233,23 @@ def collections(X, client):
 
 @slow
 @pytest.mark.filterwarnings("ignore:Sending large graph")
-def test_collections_are_fitted_where_they_are(client):
+def test_fits_of_dask_collections(client):
     X, y = data()
-    want = minimize(Objective(linear_risk(X, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
+    expected = minimize(Objective(linear_risk(X, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
     executor = DaskExecutor(client)
     for name, thing in collections(X, client).items():
         assert is_dask(thing)
-        there = executor.partition(thing)
-        assert isinstance(there, PartitionedMatrix)
-        assert there.shape == X.shape
-        assert there.sparse == (name == "delayed")
-        columns = [part.columns for part in there.parts]
+        remote = executor.partition(thing)
+        assert isinstance(remote, PartitionedMatrix)
+        assert remote.shape == X.shape
+        assert remote.sparse == (name == "delayed")
+        columns = [part.columns for part in remote.parts]
         assert set(columns) == {tuple(frames(X)[0]) if name.startswith("frame") else None}
-        assert all(part.shape[0] for part in there.parts)
-        found = minimize(Objective(linear_risk(there, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
+        assert all(part.shape[0] for part in remote.parts)
+        found = minimize(Objective(linear_risk(remote, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
         assert found.status == "converged"
-        assert found.value == pytest.approx(want.value, rel=2e-6)
-        whole = there.whole()  # all rows here, in their order
+        assert found.value == pytest.approx(expected.value, rel=2e-6)
+        whole = remote.whole()  # all rows, in order, in this process
         np.testing.assert_array_equal(whole.toarray() if sp.issparse(whole) else whole, X)
 
 
@@ -266,12 +266,12 @@ def test_rows_on_a_worker_are_not_copied(client):
     X, y = data()
     futures = sent(client, np.split(X, [50, 100, 150]))
     risk = linear_risk(DaskExecutor(client).partition(futures), y, Hinge())
-    there = client.gather([client.submit(address_of, future) for future in futures])
-    assert risk.executor.map(address_of_rows) == there
+    remote = client.gather([client.submit(address_of, future) for future in futures])
+    assert risk.executor.map(address_of_rows) == remote
 
 
 @slow
-def test_labels_are_brought_here(client):
+def test_labels_are_gathered(client):
     import dask.array
     import dask.dataframe
 
@@ -289,7 +289,7 @@ def test_labels_are_brought_here(client):
 
 
 @slow
-def test_parts_that_differ_are_named(client):
+def test_inconsistent_parts_raise(client):
     spread = DaskExecutor(client).partition
     X, _ = data()
     wrong = frames(X)
@@ -310,72 +310,72 @@ def test_parts_that_differ_are_named(client):
 
 
 def read(path):
-    """A file as a worker reads it: rows, and labels beside them."""
-    with np.load(path) as found:
-        return {"X": found["X"], "y": found["y"]}
+    """Read a file on a worker: rows and labels."""
+    with np.load(path) as file:
+        return {"X": file["X"], "y": file["y"]}
 
 
-def rows(found):
-    return found["X"]
+def rows(content):
+    return content["X"]
 
 
-def about(found):
-    return found["X"].shape, found["y"]
+def shape_and_labels(content):
+    return content["X"].shape, content["y"]
 
 
 @slow
 def test_files_are_read_by_the_workers(client, tmp_path):
     X, y = data()
-    for k, at in enumerate(np.split(np.arange(200), 4)):
-        np.savez(tmp_path / f"{k}.npz", X=X[at], y=y[at])
+    for k, index in enumerate(np.split(np.arange(200), 4)):
+        np.savez(tmp_path / f"{k}.npz", X=X[index], y=y[index])
     paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
     executor = DaskExecutor(client)
     handles = executor.persist(read, paths)
-    told = executor.apply(handles, about)
+    described = executor.apply(handles, shape_and_labels)
     parts = [
         executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
-        for handle, path, (shape, _) in zip(handles, paths, told, strict=True)
+        for handle, path, (shape, _) in zip(handles, paths, described, strict=True)
     ]
-    there = linear_risk(
-        PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in told]), Hinge()
+    remote = linear_risk(
+        PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in described]), Hinge()
     )
-    assert len(set(there.executor.map(pids))) == 2  # each reads its share
-    here = linear_risk(X, y, Hinge(), n_shards=4)
+    assert len(set(remote.executor.map(pids))) == 2  # both workers read files
+    local = linear_risk(X, y, Hinge(), n_shards=4)
     w = np.ones(X.shape[1])
-    assert there(w)[0] == here(w)[0]
-    np.testing.assert_array_equal(there(w)[1], here(w)[1])
+    assert remote(w)[0] == local(w)[0]
+    np.testing.assert_array_equal(remote(w)[1], local(w)[1])
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        executor.apply(executor.persist(read, ["nowhere.npz"]), about)
+        executor.apply(executor.persist(read, ["nowhere.npz"]), shape_and_labels)
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- errors
 @slow
-@pytest.mark.parametrize("at", [1, 5, -1])
-def test_an_exception_arrives_as_itself(held, at):
+@pytest.mark.parametrize("failing_size", [1, 5, -1])
+def test_exceptions_keep_their_type(placed, failing_size):
     for _ in range(2):
         with pytest.raises(ValueError, match="on purpose"):
-            held.map(fail, at)
-        assert held.map(size) == [1, 2, 3, 4, 5]
+            placed.map(fail, failing_size)
+        assert placed.map(size) == [1, 2, 3, 4, 5]
 
 
 @slow
 @pytest.mark.parametrize(("f", "message"), [(need, "helpers.Needy: bread"), (stick, "helpers.Stuck: in")])
-def test_an_exception_that_cannot_travel_is_told_of(held, f, message):
+def test_unpicklable_exceptions_are_described(placed, f, message):
     with pytest.raises(RuntimeError, match=f"raised {message}") as caught:
-        held.map(f)
-    assert f"in {f.__name__}\n" in str(caught.value)  # where it happened
-    assert held.map(size) == [1, 2, 3, 4, 5]
+        placed.map(f)
+    assert f"in {f.__name__}\n" in str(caught.value)  # the function that raised
+    assert placed.map(size) == [1, 2, 3, 4, 5]
 
 
 @slow
-def test_what_cannot_be_sent_leaves_the_workers_alive(held):
+def test_workers_survive_unpicklable_messages(placed):
     with pytest.raises(TypeError, match="pickle"):
-        held.map(locked)
+        placed.map(locked)
     with pytest.raises(ImportError, match="no such module here"):
-        held.map(echo, Trap(os.getpid()))
+        placed.map(echo, Trap(os.getpid()))
     with pytest.raises(ImportError, match="no such module here"):
-        held.map(trapped, os.getpid())
-    assert held.map(size) == [1, 2, 3, 4, 5]
+        placed.map(trapped, os.getpid())
+    assert placed.map(size) == [1, 2, 3, 4, 5]
 
 
 def locked(shard):
@@ -387,20 +387,20 @@ def trapped(shard, pid):
 
 
 @slow
-def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(held):
+def test_ctrl_c_during_a_call_leaves_workers_usable(placed):
     for _ in range(2):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            held.map(doze, 0.3)
-        assert held.map(size) == [1, 2, 3, 4, 5]
+            placed.map(doze, 0.3)
+        assert placed.map(size) == [1, 2, 3, 4, 5]
 
 
 @slow
-def test_shards_that_were_closed_are_said_to_be(client):
-    there = DaskExecutor(client)(shards())
-    there.close()
+def test_closed_shards_raise(client):
+    remote = DaskExecutor(client)(shards())
+    remote.close()
     with pytest.raises(RuntimeError, match="were closed: make the risk anew"):
-        there.map(size)
+        remote.map(size)
 
 
 def set_version(version):
@@ -408,7 +408,7 @@ def set_version(version):
 
 
 def hide(hidden):
-    """Have the library be there, or not."""
+    """Make the library importable on a worker, or not."""
     name = "riskmin.executors.dask.worker_tasks"
     if hidden:
         sys.modules["hidden"], sys.modules[name] = sys.modules[name], None
@@ -417,7 +417,7 @@ def hide(hidden):
 
 
 @slow
-def test_a_worker_of_another_version_is_named(client):
+def test_worker_of_another_version_raises(client):
     victim = list(client.nthreads())[-1]
     client.run(set_version, "0.0.9", workers=[victim])
     try:
@@ -434,53 +434,53 @@ def test_a_worker_of_another_version_is_named(client):
     assert DaskExecutor(client)(shards()).map(size) == [1, 2, 3, 4, 5]
 
 
-# ---------------------------------------------------------------- nothing is left behind
-def counts(dask_scheduler):
+# ---------------------------------------------------------------- leaks
+def scheduler_counts(dask_scheduler):
     return len(dask_scheduler.tasks), len(dask_scheduler.task_groups), len(dask_scheduler.task_prefixes)
 
 
-def kept(dask_worker):
+def worker_counts(dask_worker):
     return len(dask_worker.data), len(dask_worker.state.tasks), len(dask_worker.state.total_resources)
 
 
-def settled(client):
-    """What scheduler and workers hold, once releases have reached them."""
+def stable_counts(client):
+    """Numbers of objects at the scheduler and the workers, once pending releases have arrived."""
     gc.collect()
-    found = None
+    latest = None
     for _ in range(50):
         time.sleep(0.05)
-        last, found = found, (client.run_on_scheduler(counts), client.run(kept))
-        if last == found:
+        last, latest = latest, (client.run_on_scheduler(scheduler_counts), client.run(worker_counts))
+        if last == latest:
             break
-    return found
+    return latest
 
 
 @slow
-def test_nothing_piles_up_over_rounds_and_fits(client, held):
+def test_rounds_and_fits_leak_nothing(client, placed):
     X, y = data()
-    held.map(echo, 1.0)
-    before = settled(client)
+    placed.map(echo, 1.0)
+    before = stable_counts(client)
     for _ in range(150):
-        held.map(echo, 1.0)
+        placed.map(echo, 1.0)
     for _ in range(5):
         minimize(
             Objective(linear_risk(X, y, Hinge(), executor=DaskExecutor(client)), L2(), 0.1),
             Bundle(),
             tol=1e-2,
         )
-    assert settled(client) == before
+    assert stable_counts(client) == before
 
 
 # ---------------------------------------------------------------- TLS
 def certificates(folder):
-    """A certificate of an authority of one's own, and a key and a certificate for all that it trusts."""
+    """Write a self-signed CA certificate, and a key and a certificate signed by it; paths by setting."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     host = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
-    def made(name, issuer=None):
+    def issue(name, issuer=None):
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         by, signer = issuer or (subject, key)
@@ -500,7 +500,7 @@ def certificates(folder):
         (folder / f"{name}-key.pem").write_bytes(raw)
         return subject, key
 
-    made("node", made("ca"))
+    issue("node", issue("ca"))
     return {f"tls_{role}_{what}": str(folder / f"node{end}.pem")
             for role in ("client", "scheduler", "worker")
             for what, end in (("cert", ""), ("key", "-key"))}  # fmt: skip
@@ -508,7 +508,7 @@ def certificates(folder):
 
 @slow
 @pytest.mark.parametrize("temporary", [True, False])
-def test_a_cluster_with_tls_takes_its_own_clients_only(tmp_path, temporary):
+def test_tls_cluster_refuses_clients_without_certificate(tmp_path, temporary):
     from distributed import Client, LocalCluster
     from distributed.security import Security
 
@@ -527,6 +527,6 @@ def test_a_cluster_with_tls_takes_its_own_clients_only(tmp_path, temporary):
             with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
                 DaskExecutor(address)(shards())
         X, y = data()
-        there = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
-        here = linear_risk(X, y, Hinge(), n_shards=3)
-        np.testing.assert_array_equal(there(np.ones(6))[1], here(np.ones(6))[1])
+        remote = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
+        local = linear_risk(X, y, Hinge(), n_shards=3)
+        np.testing.assert_array_equal(remote(np.ones(6))[1], local(np.ones(6))[1])

@@ -1,4 +1,4 @@
-"""Workers and schedulers of Dask that are killed in the middle of fits: the same certified optimum."""
+"""Dask workers and schedulers killed during fits: the certified optimum is the same."""
 
 import os
 import re
@@ -23,13 +23,13 @@ KILLS = 8
 
 @pytest.fixture(scope="module")
 def forks():
-    with Forks() as found:
-        yield found
+    with Forks() as server:
+        yield server
 
 
 @contextmanager
 def cluster(forks, n_workers=2):
-    """A client, the process of its scheduler, and those of its workers."""
+    """A client, the pid of its scheduler, and the pids of its workers."""
     from distributed import Client
 
     scheduler, address = forks.scheduler()
@@ -47,7 +47,7 @@ def cluster(forks, n_workers=2):
 
 @contextmanager
 def preloaded(module):
-    """Have the workers of nannies forked from a process that has imported that module."""
+    """Fork the workers of nannies from a process that has imported the module."""
     from distributed.utils import get_mp_context
 
     get_mp_context().set_forkserver_preload(["distributed", module])
@@ -61,7 +61,7 @@ def kill(*processes):
 
 
 def problem(executor=None, loss=None):
-    """One whose fit takes a few dozen rounds, each of some milliseconds."""
+    """A problem whose fit takes a few dozen rounds of some milliseconds each."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 8))
     y = np.where(X @ rng.standard_normal(8) + rng.standard_normal(120) > 0, 1.0, -1.0)
@@ -70,39 +70,39 @@ def problem(executor=None, loss=None):
 
 
 @pytest.fixture(scope="module")
-def want():
-    """The optimum, to more digits than is asked for."""
+def optimum():
+    """The optimum, more accurate than the fits under test."""
     return minimize(problem(loss=Hinge()), Bundle(), tol=1e-8)
 
 
-def check(found, want):
-    """What was found is certified, and the certificate is true."""
-    assert found.status == "converged"
-    assert found.lower <= found.value <= found.lower + TOL * found.value
-    assert want.lower <= found.value * (1 + 1e-12)
-    assert found.lower <= want.value * (1 + 1e-12)
-    assert found.value == pytest.approx(want.value, rel=2 * TOL)
+def check(result, optimum):
+    """Check that the result is certified and that its bounds are valid."""
+    assert result.status == "converged"
+    assert result.lower <= result.value <= result.lower + TOL * result.value
+    assert optimum.lower <= result.value * (1 + 1e-12)
+    assert result.lower <= optimum.value * (1 + 1e-12)
+    assert result.value == pytest.approx(optimum.value, rel=2 * TOL)
 
 
 # ---------------------------------------------------------------- workers
-def test_a_worker_is_killed_many_times_in_the_middle_of_fits(want):
-    """At random moments, several times in one fit; its nanny starts it anew."""
+def test_fits_survive_killed_workers(optimum):
+    """Kills at random moments, several per fit; the nanny restarts the worker."""
     import dask
     from distributed import Client, LocalCluster
 
     rng, killed, stop = np.random.default_rng(1), [], threading.Event()
-    steps, seen = [], [-1]
+    steps, steps_at_kill = [], [-1]
 
     def strike():
         while len(killed) < KILLS and not stop.wait(rng.uniform(0.05, 0.5)):
             nanny = cluster.workers[int(rng.integers(2))]
-            # a round that kills its workers again and again would be blamed, so one goes well in between
-            if nanny.pid is not None and nanny.pid not in killed and len(steps) > seen[0]:
-                seen[0] = len(steps)
+            # a round that kills its workers repeatedly raises, so let one step succeed between two kills
+            if nanny.pid is not None and nanny.pid not in killed and len(steps) > steps_at_kill[0]:
+                steps_at_kill[0] = len(steps)
                 killed.append(nanny.pid)
                 kill(nanny.pid)
 
-    # forked from one process that has imported all: as real, and started sooner
+    # forked from one process that has imported everything: starts sooner
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         preloaded("dask_warm"),
@@ -115,115 +115,115 @@ def test_a_worker_is_killed_many_times_in_the_middle_of_fits(want):
         fits = 0
         try:
             while len(killed) < KILLS:
-                check(minimize(J, Bundle(), tol=TOL, callback=lambda it, row: steps.append(1)), want)
+                check(minimize(J, Bundle(), tol=TOL, callback=lambda it, row: steps.append(1)), optimum)
                 fits += 1
         finally:
             stop.set()
             striker.join()
-        check(minimize(J, Bundle(), tol=TOL), want)
-        assert fits < KILLS  # several in one
+        check(minimize(J, Bundle(), tol=TOL), optimum)
+        assert fits < KILLS  # several kills per fit
 
 
-def test_shards_go_to_a_worker_that_is_left_and_to_one_that_comes(forks, want, monkeypatch):
+def test_shards_move_to_remaining_and_new_workers(forks, optimum, monkeypatch):
     monkeypatch.setattr("riskmin.executors.dask.placed_shards.WORKER_CHECK_SECONDS", 0.2)
     with cluster(forks) as (client, _, workers):
         J = problem(DaskExecutor(client))
-        there = J.risk.executor
+        executor_with_shards = J.risk.executor
         threading.Timer(0.3, kill, workers[:1]).start()
-        check(minimize(J, Bundle(), tol=TOL), want)
-        assert set(there.map(pids)) == set(workers[1:])
+        check(minimize(J, Bundle(), tol=TOL), optimum)
+        assert set(executor_with_shards.map(pids)) == set(workers[1:])
         newcomer, _ = forks.worker(client.scheduler.address)
         workers.append(newcomer)
         client.wait_for_workers(2)
         time.sleep(0.3)
-        there.map(size)
-        assert set(there.map(pids)) == set(workers[1:])
+        executor_with_shards.map(size)
+        assert set(executor_with_shards.map(pids)) == set(workers[1:])
 
 
-def test_a_worker_dies_in_the_middle_of_a_long_round(forks):
+def test_worker_dies_during_a_long_round(forks):
     with cluster(forks) as (client, _, workers):
-        there = problem(DaskExecutor(client)).risk.executor
+        executor_with_shards = problem(DaskExecutor(client)).risk.executor
         threading.Timer(0.2, kill, workers[:1]).start()
         started = time.monotonic()
-        assert there.map(doze, 0.4) == ["rested"] * 4
+        assert executor_with_shards.map(doze, 0.4) == ["rested"] * 4
         assert time.monotonic() - started < 10
 
 
-def test_a_round_that_kills_whoever_runs_it_is_blamed(forks):
+def test_round_that_kills_its_workers_raises(forks):
     with cluster(forks) as (client, _, workers):
-        there = problem(DaskExecutor(client)).risk.executor
+        executor_with_shards = problem(DaskExecutor(client)).risk.executor
         for _ in range(11):
             workers.append(forks.worker(client.scheduler.address)[0])
         with pytest.raises(RuntimeError, match=r"6 Dask workers died of the same shards, \d to \d: they"):
-            there.map(die)
+            executor_with_shards.map(die)
 
 
-def test_no_worker_is_left(forks):
+def test_no_worker_remains(forks):
     with cluster(forks) as (client, _, workers):
-        there = problem(DaskExecutor(client, patience=0.5)).risk.executor
+        executor_with_shards = problem(DaskExecutor(client, patience=0.5)).risk.executor
         kill(*workers)
         started = time.monotonic()
         with pytest.raises(
             ConnectionError, match=r"had no worker for 0.5 s: run again .*checkpoint="
         ) as caught:
-            there.map(size)
+            executor_with_shards.map(size)
         assert time.monotonic() - started < 5
         assert "\n" not in str(caught.value)
         workers.append(forks.worker(client.scheduler.address)[0])
-        assert there.map(size) == [30] * 4  # all of them, on the one that came
+        assert executor_with_shards.map(size) == [30] * 4  # all shards are on the new worker
 
 
-def test_rows_that_nobody_can_make_again_are_said_to_be_lost(forks):
+def test_rows_that_cannot_be_recomputed_are_reported_lost(forks):
     with cluster(forks) as (client, _, _):
         X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
         parts = [client.scatter([X[:2]], hash=False)[0], client.scatter([X[2:]], hash=False)[0]]
         executor = DaskExecutor(client)
-        there = linear_risk(executor.partition(parts), y, Hinge()).executor
-        kill(there.map(pids)[1])
+        executor_with_shards = linear_risk(executor.partition(parts), y, Hinge()).executor
+        kill(executor_with_shards.map(pids)[1])
         with pytest.raises(RuntimeError, match=r"part \d of X is lost: .* make X anew"):
-            there.map(doze, 0.5)
+            executor_with_shards.map(doze, 0.5)
 
 
-def test_what_is_kept_is_made_again_elsewhere(forks):
+def test_persisted_results_are_recomputed_on_another_worker(forks):
     with cluster(forks) as (client, _, workers):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [(2, 3), (4, 3), (5, 3)])
         assert executor.apply(handles, np.sum) == [6, 12, 15]
-        there = executor(
+        executor_with_shards = executor(
             [
                 LazyShard(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
                 for handle, n in zip(handles, (2, 4, 5), strict=True)
             ]
         )
-        assert set(there.map(pids)) == set(workers)
+        assert set(executor_with_shards.map(pids)) == set(workers)
         kill(workers[0])
-        assert there.map(size) == [2, 4, 5]
-        assert set(there.map(pids)) == set(workers[1:])
+        assert executor_with_shards.map(size) == [2, 4, 5]
+        assert set(executor_with_shards.map(pids)) == set(workers[1:])
 
 
 # ---------------------------------------------------------------- the scheduler
-def test_whatever_is_asked_of_a_scheduler_that_is_gone(forks):
+def test_every_call_raises_without_a_scheduler(forks):
     with cluster(forks) as (client, scheduler, _):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [3, 4])
-        there = problem(executor).risk.executor
+        executor_with_shards = problem(executor).risk.executor
         assert executor.apply(handles, len) == [3, 4]
         kill(scheduler)
-        for ask in (
+        for call in (
             lambda: executor.apply(handles, len),
-            lambda: there.map(size),
+            lambda: executor_with_shards.map(size),
             lambda: problem(executor),
             lambda: executor.partition(handles),
             lambda: executor.persist(np.ones, [1]),
         ):
             started = time.monotonic()
             with pytest.raises(ConnectionError, match=r"the Dask scheduler at .* is gone, .*: run again"):
-                ask()
+                call()
             assert time.monotonic() - started < 10
 
 
-def test_the_scheduler_is_killed_many_times_in_the_middle_of_fits(forks, want, tmp_path):
-    """Each time: an error at once, in one sentence; then the run goes on from its checkpoint, elsewhere."""
+def test_fits_resume_after_the_scheduler_is_killed(forks, optimum, tmp_path):
+    """Each kill raises a one-sentence error at once; the run resumes from its checkpoint on a new cluster."""
     rng, kills = np.random.default_rng(2), 0
     save = Checkpoint(tmp_path / "run", every=0.0)
     while kills < KILLS:
@@ -231,17 +231,17 @@ def test_the_scheduler_is_killed_many_times_in_the_middle_of_fits(forks, want, t
             J = problem(DaskExecutor(client))
             timer = threading.Timer(rng.uniform(0.05, 0.5), kill, (scheduler,))
             timer.start()
-            said = ""
+            message = ""
             try:
-                found = minimize(J, Bundle(), tol=TOL, checkpoint=save)
+                result = minimize(J, Bundle(), tol=TOL, checkpoint=save)
             except ConnectionError as error:
-                said = str(error)
+                message = str(error)
             timer.cancel()
-        if said:
-            assert re.fullmatch(r"the Dask scheduler at \S+ is gone, .*: run again .*checkpoint=.*", said)
+        if message:
+            assert re.fullmatch(r"the Dask scheduler at \S+ is gone, .*: run again .*checkpoint=.*", message)
             kills += 1
         else:
-            check(found, want)
+            check(result, optimum)
             save.path.unlink()
     with cluster(forks) as (client, _, _):
-        check(minimize(problem(DaskExecutor(client)), Bundle(), tol=TOL, checkpoint=save), want)
+        check(minimize(problem(DaskExecutor(client)), Bundle(), tol=TOL, checkpoint=save), optimum)

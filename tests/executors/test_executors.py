@@ -1,4 +1,4 @@
-"""Executors: the same bits wherever the shards are, errors that arrive, and nothing left behind."""
+"""Executors: bitwise equal results wherever the shards are, propagated errors, no leaks."""
 
 import copy
 import gc
@@ -42,14 +42,14 @@ def shards(n=5):
 
 
 def segments(*processes):
-    """The shared segments that these processes look into: others on this machine have theirs."""
+    """The shared memory segments mapped by these processes, not those of others on this machine."""
     text = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in processes)
     return {SHARED / name for name in re.findall(r"/dev/shm/(\S+)", text) if "psm" in name}
 
 
 @pytest.fixture(scope="module")
 def workers():
-    """Two processes with five shards, for all tests that leave them well."""
+    """Two processes with five shards, shared by all tests that leave them usable."""
     with_shards = Processes(shards(), n_workers=2)
     yield with_shards
     with_shards.close()
@@ -67,7 +67,7 @@ def test_contract_of_processes():
 
 
 class Broken(Serial):
-    """Wrong on purpose."""
+    """An executor with a deliberate fault."""
 
     def __init__(self, shards=(), fault=""):
         super().__init__(shards)
@@ -109,7 +109,7 @@ def test_contract_refuses(fault, message):
         check_executor(Broken(fault=fault))
 
 
-# ---------------------------------------------------------------- the same bits
+# ---------------------------------------------------------------- bitwise equal results
 def data(sparse=False):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 6))
@@ -119,7 +119,7 @@ def data(sparse=False):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic())], ids=repr)
-def test_whole_fits_agree_to_the_last_bit(solver, loss, intercept):
+def test_fits_are_bitwise_equal(solver, loss, intercept):
     X, y = data(sparse=intercept)
     results = []
     kinds = [Serial, Threads(n_workers=1), Threads(n_workers=3), Processes(n_workers=2)]
@@ -137,7 +137,7 @@ def test_whole_fits_agree_to_the_last_bit(solver, loss, intercept):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [1, 3, 4, 7])
-def test_the_number_of_processes_changes_no_bit(n_workers):
+def test_number_of_processes_does_not_change_results(n_workers):
     X, y = data()
     for n_shards in (1, 4):
         one, two = (
@@ -150,16 +150,16 @@ def test_the_number_of_processes_changes_no_bit(n_workers):
 
 
 @pytest.mark.parametrize("n_workers", [2, 3, 64])
-def test_long_gradients_are_added_side_by_side_to_the_last_bit(n_workers):
+def test_long_gradients_are_summed_in_parallel_bitwise_equal(n_workers):
     rng = np.random.default_rng(0)
     X, y, w = rng.standard_normal((6, 2**16 + 3)), np.array([1.0, -1.0] * 3), np.full(2**16 + 3, 1e-4)
     value, grad = linear_risk(X, y, Hinge(), n_shards=6)(w)
-    found = linear_risk(X, y, Hinge(), n_shards=6, executor=Threads(n_workers=n_workers))(w)
-    assert found[0] == value
-    np.testing.assert_array_equal(found[1], grad)
+    result = linear_risk(X, y, Hinge(), n_shards=6, executor=Threads(n_workers=n_workers))(w)
+    assert result[0] == value
+    np.testing.assert_array_equal(result[1], grad)
 
 
-def test_the_number_of_shards_changes_rounding_only():
+def test_number_of_shards_changes_rounding_only():
     X, y = data()
     w = np.ones(6)
     values = [linear_risk(X, y, Logistic(), n_shards=k)(w)[0] for k in (1, 2, 7, 200)]
@@ -169,20 +169,20 @@ def test_the_number_of_shards_changes_rounding_only():
 # ---------------------------------------------------------------- messages
 @pytest.mark.parametrize("n", [0, 1, 100, 2**13 - 1, 2**13, 2**13 + 1, 10**6])
 def test_messages_of_every_size(workers, n):
-    thing = {"a": np.arange(n, dtype=float), "b": [np.arange(n) % 7, "text"], "c": np.float32(2)}
-    for reply in workers.map(echo, thing):
-        np.testing.assert_array_equal(reply["a"], thing["a"])
-        np.testing.assert_array_equal(reply["b"][0], thing["b"][0])
+    message = {"a": np.arange(n, dtype=float), "b": [np.arange(n) % 7, "text"], "c": np.float32(2)}
+    for reply in workers.map(echo, message):
+        np.testing.assert_array_equal(reply["a"], message["a"])
+        np.testing.assert_array_equal(reply["b"][0], message["b"][0])
         assert reply["b"][1:] == ["text"]
 
 
-def test_replies_are_not_written_over_by_later_ones(workers):
+def test_replies_are_not_overwritten_by_later_ones(workers):
     first = workers.map(echo, np.full(50_000, 1.0))
     workers.map(echo, np.full(50_000, 2.0))
     assert all((x == 1.0).all() for x in first)
 
 
-def test_each_shard_has_its_own_argument_and_its_own_place(workers):
+def test_each_shard_gets_its_argument_on_its_worker(workers):
     assert workers.map(echo, each=list("abcde")) == list("abcde")
     assert workers.map(size) == [1, 2, 3, 4, 5]
     processes = workers.map(pids)
@@ -190,20 +190,20 @@ def test_each_shard_has_its_own_argument_and_its_own_place(workers):
     assert os.getpid() not in processes
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- errors
 @pytest.mark.parametrize("executor", [Serial, Threads])
-def test_an_exception_arrives_as_itself(executor):
-    here = executor(shards())
+def test_exceptions_keep_their_type(executor):
+    with_shards = executor(shards())
     with pytest.raises(ValueError, match="on purpose"):
-        here.map(fail, 3)
-    assert here.map(size) == [1, 2, 3, 4, 5]
+        with_shards.map(fail, 3)
+    assert with_shards.map(size) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("at", [1, 5, -1])
-def test_an_exception_arrives_from_another_process(workers, at):
+@pytest.mark.parametrize("failing_size", [1, 5, -1])
+def test_exceptions_of_worker_processes_keep_their_type(workers, failing_size):
     for _ in range(3):
         with pytest.raises(ValueError, match="on purpose"):
-            workers.map(fail, at)
+            workers.map(fail, failing_size)
         assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
@@ -214,14 +214,14 @@ def test_an_exception_arrives_from_another_process(workers, at):
         (stick, r"a worker process raised helpers.Stuck: in the mud\n"),
     ],
 )
-def test_an_exception_that_cannot_travel_is_told_of(workers, f, message):
+def test_unpicklable_exceptions_are_described(workers, f, message):
     with pytest.raises(RuntimeError, match=message) as caught:
         workers.map(f)
-    assert f"in {f.__name__}\n" in str(caught.value)  # where it happened
+    assert f"in {f.__name__}\n" in str(caught.value)  # the function that raised
     assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
-def test_what_cannot_be_sent_leaves_the_workers_alive(workers):
+def test_workers_survive_unpicklable_messages(workers):
     with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
         workers.map(unsendable)
     assert workers.map(size) == [1, 2, 3, 4, 5]
@@ -230,7 +230,7 @@ def test_what_cannot_be_sent_leaves_the_workers_alive(workers):
     assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
-def test_a_reply_that_cannot_be_read_is_not_waited_for_again(workers):
+def test_unreadable_reply_is_consumed(workers):
     with pytest.raises(ImportError, match="no such module here"):
         workers.map(trapped)
     assert workers.map(size) == [1, 2, 3, 4, 5]
@@ -241,27 +241,27 @@ def trapped(shard):
 
 
 def test_a_killed_worker_is_reported_in_one_sentence():
-    there = Processes(shards(), n_workers=2)
-    for _ in range(2):  # and again, when it is used after that
+    workers_with_shards = Processes(shards(), n_workers=2)
+    for _ in range(2):  # the second use raises as well
         with pytest.raises(RuntimeError, match=r"a worker process ended with exit code -9 .* lost") as caught:
-            there.map(die) if _ == 0 else there.map(size)
+            workers_with_shards.map(die) if _ == 0 else workers_with_shards.map(size)
         assert "\n" not in str(caught.value)
     started = time.perf_counter()
-    there.close()
+    workers_with_shards.close()
     assert time.perf_counter() - started < 5
 
 
-def test_a_worker_killed_from_outside_while_it_works():
-    there = Processes(shards(), n_workers=2)
-    victim = there.map(pids)[-1]
+def test_worker_killed_during_a_call():
+    workers_with_shards = Processes(shards(), n_workers=2)
+    victim = workers_with_shards.map(pids)[-1]
     threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
     with pytest.raises(RuntimeError, match="exit code -9"):
-        there.map(doze, 1.0)
-    there.close()
+        workers_with_shards.map(doze, 1.0)
+    workers_with_shards.close()
 
 
-def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(workers):
-    """The replies to the call that was given up must not be taken for those of the next one."""
+def test_ctrl_c_during_a_call_leaves_workers_usable(workers):
+    """Replies to the interrupted call must not be taken for replies to the next call."""
     for _ in range(2):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
@@ -271,7 +271,7 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(workers):
 
 # ---------------------------------------------------------------- settings
 @pytest.mark.parametrize("kind", [Threads, Processes])
-def test_workers_are_counted_the_same_way(kind):
+def test_n_workers(kind):
     assert kind().n_workers == kind(n_workers=None).n_workers == (os.cpu_count() or 1)
     assert kind(n_workers=np.int64(3)).n_workers == 3
     for wrong in (0, -1, 2.5, True, "2"):
@@ -279,19 +279,19 @@ def test_workers_are_counted_the_same_way(kind):
             kind(n_workers=wrong)
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+@pytest.mark.parametrize("copy_of", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
 @pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=3), Processes(n_workers=3)], ids=type)
-def test_settings_can_be_copied(executor, again):
-    other = again(executor)
+def test_settings_can_be_copied(executor, copy_of):
+    other = copy_of(executor)
     assert type(other) is type(executor)
     assert getattr(other, "n_workers", 0) == getattr(executor, "n_workers", 0)
 
 
 def test_threads_with_shards_can_be_copied():
-    here = Threads(shards(), n_workers=2)
-    assert here.map(size) == [1, 2, 3, 4, 5]
-    other = copy.deepcopy(here)
-    del here
+    with_shards = Threads(shards(), n_workers=2)
+    assert with_shards.map(size) == [1, 2, 3, 4, 5]
+    other = copy.deepcopy(with_shards)
+    del with_shards
     gc.collect()
     assert other.map(size) == [1, 2, 3, 4, 5]
 
@@ -302,8 +302,8 @@ def test_processes_with_shards_cannot_be_copied(workers):
     assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
-# ---------------------------------------------------------------- nothing is left behind
-def test_threads_do_not_pile_up_over_many_fits():
+# ---------------------------------------------------------------- leaks
+def test_fits_leak_no_threads():
     X, y = data()
     before = threading.active_count()
     for _ in range(50):
@@ -311,41 +311,41 @@ def test_threads_do_not_pile_up_over_many_fits():
         minimize(Objective(risk, L2(), 0.1), tol=1e-2)
     del risk
     gc.collect()
-    for _ in range(100):  # they end by themselves, a moment later
+    for _ in range(100):  # threads end a moment after the executor is collected
         if threading.active_count() <= before:
             break
         time.sleep(0.02)
     assert threading.active_count() <= before
 
 
-def test_settings_alone_start_no_thread():
+def test_settings_start_no_thread():
     before = threading.active_count()
-    kept = [Threads(n_workers=4) for _ in range(20)]
+    settings = [Threads(n_workers=4) for _ in range(20)]
     assert threading.active_count() == before
-    del kept
+    del settings
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
-def test_no_shared_memory_is_left():
+def test_shared_memory_is_released():
     def use():
         X = np.ones((20_000, 10))
         big = [Shard(as_matrix(X[:10_000]), np.ones(10_000), np.ones(10_000), {})] * 2
-        there = Processes(big, n_workers=2)
-        there.map(echo, np.ones(100_000))
-        children = there.map(pids)
-        return there, children
+        workers_with_shards = Processes(big, n_workers=2)
+        workers_with_shards.map(echo, np.ones(100_000))
+        children = workers_with_shards.map(pids)
+        return workers_with_shards, children
 
     others = segments(os.getpid())
-    there, children = use()
+    workers_with_shards, children = use()
     used = segments(os.getpid(), *children) - others
-    assert len(used) >= 4  # the data and the replies of each
-    there.close()
-    there.close()  # twice does no harm
+    assert len(used) >= 4  # data and replies of each worker
+    workers_with_shards.close()
+    workers_with_shards.close()  # closing twice is harmless
     assert not any(path.exists() for path in used)
-    there, more = use()
+    workers_with_shards, more = use()
     used = segments(os.getpid(), *more) - others
-    del there
+    del workers_with_shards
     gc.collect()
     assert not any(path.exists() for path in used)
     for pid in children + more:
@@ -354,7 +354,7 @@ def test_no_shared_memory_is_left():
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
-def test_a_script_that_just_ends_leaves_nothing_and_says_nothing(tmp_path):
+def test_script_exit_releases_shared_memory_silently(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np, riskmin\n"
@@ -364,14 +364,16 @@ def test_a_script_that_just_ends_leaves_nothing_and_says_nothing(tmp_path):
         "    assert abs(risk(np.zeros(4))[0] - 1) < 1e-12\n"
         "    print(open('/proc/self/maps').read())\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
-    used = {SHARED / name for name in re.findall(r"/dev/shm/(psm_\S+)", done.stdout)}
+    completed = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, check=True
+    )
+    used = {SHARED / name for name in re.findall(r"/dev/shm/(psm_\S+)", completed.stdout)}
     assert used
     assert not any(path.exists() for path in used)
-    assert done.stderr == ""
+    assert completed.stderr == ""
 
 
 @pytest.mark.parametrize("kind", [Threads, Processes])
-def test_a_number_is_no_shards(kind):
+def test_number_instead_of_shards_raises(kind):
     with pytest.raises(TypeError, match=rf"write {kind.__name__}\(n_workers=2\)"):
         kind(2)

@@ -1,4 +1,4 @@
-"""Shards that forget: rows are read anew elsewhere when a worker dies, and a run goes on."""
+"""Lost shard caches: when a worker dies, its rows are read again by another and the run continues."""
 
 import pickle
 
@@ -34,7 +34,7 @@ N, P = 60, 4
 
 
 class Forgetful(Serial):
-    """Before every fifth call or so, a shard is another one with the same rows; or in the middle of it."""
+    """Before a random share of calls, replaces one shard by a shard with the same rows and an empty cache."""
 
     def __init__(self, shards=(), share=0.3):
         super().__init__(shards)
@@ -58,35 +58,35 @@ CASES = [
     (Logistic(), L1(), OwlQn(), False),
     (Softmax(), L2(), Lbfgs(), True),
     (RocArea(), L2(), Smoothing(), False),
-    (Quantile(0.3), L2(), Smoothing(), True),  # which aims and moves by a look under another loss
+    (Quantile(0.3), L2(), Smoothing(), True),  # its line search evaluates a second, smoothed loss
     (MulticlassHinge(), L2(), Smoothing(), True),
     (ChainCrf(), L2(), Lbfgs(), False),
 ]
 
 
 @pytest.mark.parametrize(("loss", "reg", "solver", "intercept"), CASES, ids=repr)
-def test_a_run_survives_what_shards_forget(loss, reg, solver, intercept):
+def test_runs_survive_lost_caches(loss, reg, solver, intercept):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, P))
     score = X[:, 0] + rng.standard_normal(N)
-    many = isinstance(loss, (Softmax, ChainCrf, MulticlassHinge))
-    y = np.digitize(score, [-0.5, 0.5]).astype(float) if many else np.where(score > 0, 1.0, -1.0)
+    multiclass = isinstance(loss, (Softmax, ChainCrf, MulticlassHinge))
+    y = np.digitize(score, [-0.5, 0.5]).astype(float) if multiclass else np.where(score > 0, 1.0, -1.0)
     more = {"lengths": [3] * (N // 3)} if isinstance(loss, ChainCrf) else {}
     results = []
     for executor in (Serial(), Forgetful()):
         risk = linear_risk(X, y, loss, fit_intercept=intercept, executor=executor, n_shards=4, **more)
         results.append(minimize(Objective(risk, reg, 0.01), solver, tol=1e-5))
-    held = getattr(risk, "risk", risk).executor
-    assert held.losses > 0
-    calm, stormy = results
-    assert calm.status == stormy.status == "converged"
-    assert abs(calm.value - stormy.value) <= 1e-5 * calm.value
-    assert stormy.lower <= calm.value * (1 + 1e-12)
-    assert calm.lower <= stormy.value * (1 + 1e-12)
+    executor_with_shards = getattr(risk, "risk", risk).executor
+    assert executor_with_shards.losses > 0
+    undisturbed, disturbed = results
+    assert undisturbed.status == disturbed.status == "converged"
+    assert abs(undisturbed.value - disturbed.value) <= 1e-5 * undisturbed.value
+    assert disturbed.lower <= undisturbed.value * (1 + 1e-12)
+    assert undisturbed.lower <= disturbed.value * (1 + 1e-12)
 
 
 class Kinds:
-    """Three classes, by either loss."""
+    """A structured model of three classes, for both structured losses."""
 
     dim = 3 * P
 
@@ -107,23 +107,23 @@ class Kinds:
 @pytest.mark.parametrize(
     ("loss", "solver"), [("max_margin", WorkingSet()), ("log", Lbfgs())], ids=["max", "sum"]
 )
-def test_a_shard_that_forgot_its_model_gets_it_again(loss, solver):
+def test_lost_structured_model_is_sent_again(loss, solver):
     rng = np.random.default_rng(0)
     xs = list(rng.standard_normal((N, P)))
     ys = [int(np.argmax(x[:3] + rng.standard_normal(3))) for x in xs]
-    calm, stormy = (
+    undisturbed, disturbed = (
         minimize(Objective(risk, L2(), 0.01), solver, tol=1e-4)
         for risk in (
             Structured(Kinds(), loss).risk(xs, ys, executor=e, n_shards=4) for e in (Serial(), Forgetful())
         )
     )
-    assert calm.status == stormy.status == "converged"
-    assert abs(calm.value - stormy.value) <= 1e-4 * calm.value
-    assert max(calm.lower, stormy.lower) <= min(calm.value, stormy.value) * (1 + 1e-12)
+    assert undisturbed.status == disturbed.status == "converged"
+    assert abs(undisturbed.value - disturbed.value) <= 1e-4 * undisturbed.value
+    assert max(undisturbed.lower, disturbed.lower) <= min(undisturbed.value, disturbed.value) * (1 + 1e-12)
 
 
 class Amnesiac(Serial):
-    """All shards forget, all the time."""
+    """Empties the caches of all shards before every call."""
 
     def __call__(self, shards):
         return Amnesiac(shards)
@@ -133,7 +133,7 @@ class Amnesiac(Serial):
         return super().map(f, *args, each=each)
 
 
-def test_what_is_lost_every_time_is_an_error():
+def test_cache_lost_repeatedly_raises():
     X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
     risk = linear_risk(X, y, Hinge(), executor=Amnesiac(), n_shards=2)
     with pytest.raises(ShardStateLost, match="scores of a point were lost 20 times in a row"):
@@ -143,7 +143,7 @@ def test_what_is_lost_every_time_is_an_error():
         risk(np.zeros(Kinds.dim))
 
 
-def test_copies_of_shards_remember_nothing():
+def test_copies_of_shards_have_empty_caches():
     shard = linear_risk(np.eye(2), [1.0, -1.0], Hinge()).executor.shards[0]
     shard.cache["k"] = 1
     assert pickle.loads(pickle.dumps(shard)).cache == {}
@@ -151,16 +151,16 @@ def test_copies_of_shards_remember_nothing():
 
 
 # ---------------------------------------------------------------- parts
-def test_parts_are_rows():
+def test_partitioned_matrix():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((9, 3)), np.where(np.arange(9) % 2, 1.0, -1.0)
     parts = PartitionedMatrix([InMemoryPartition(X[:4], "one"), InMemoryPartition(X[4:], "two")])
     assert (parts.shape, len(parts), parts.ends) == ((9, 3), 9, [0, 4, 9])
     w = rng.standard_normal(3)
-    here = linear_risk(X, y, Logistic())(w)
-    there = linear_risk(parts, y, Logistic(), executor=Forgetful(share=0.0))
-    assert there.rows is None or len(there.rows.y) == 9
-    np.testing.assert_allclose(there(w)[1], here[1], rtol=1e-12)
+    expected = linear_risk(X, y, Logistic())(w)
+    risk = linear_risk(parts, y, Logistic(), executor=Forgetful(share=0.0))
+    assert risk.rows is None or len(risk.rows.y) == 9
+    np.testing.assert_allclose(risk(w)[1], expected[1], rtol=1e-12)
     with pytest.raises(ValueError, match="cannot be cut again"):
         parts.cut([0, 3, 9])
     with pytest.raises(ValueError, match="two has 2 columns, but one has 3"):

@@ -1,4 +1,4 @@
-"""Ranks of MPI jobs: the same bits as one process, decisions that all of them take, errors that reach all."""
+"""MPI ranks: bitwise equal results, decisions shared by all ranks, errors that reach all ranks."""
 
 import re
 import sys
@@ -17,19 +17,19 @@ from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Mes
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
 
-# ---------------------------------------------------------------- what ranks send
+# ---------------------------------------------------------------- messages
 @pytest.mark.parametrize("n", [0, 1, 20, 300, INLINE_MESSAGE_BYTES, 5000])
-def test_letters_arrive(n):
-    thing = ("x" * n, [np.arange(n), np.ones((n, 2), order="F")[::2], None], {"k": np.float32(n)})
-    letter = Message.encode(thing)
-    room = np.zeros(letter.size(), dtype=np.uint8)
-    letter.write(room)
-    back = (Message.read(room, len(letter.text)) if len(room) else letter).decode()
-    assert back[0] == thing[0]
-    assert back[2] == thing[2]
-    for a, b in zip(back[1][:2], thing[1][:2], strict=True):
+def test_messages_round_trip(n):
+    content = ("x" * n, [np.arange(n), np.ones((n, 2), order="F")[::2], None], {"k": np.float32(n)})
+    message = Message.encode(content)
+    buffer = np.zeros(message.size(), dtype=np.uint8)
+    message.write(buffer)
+    back = (Message.read(buffer, len(message.text)) if len(buffer) else message).decode()
+    assert back[0] == content[0]
+    assert back[2] == content[2]
+    for a, b in zip(back[1][:2], content[1][:2], strict=True):
         np.testing.assert_array_equal(a, b)
-        a += 1  # arrays that arrive are one's own
+        a += 1  # received arrays are writable
 
 
 def test_the_first_exchange_has_the_same_size_in_every_version():
@@ -37,26 +37,26 @@ def test_the_first_exchange_has_the_same_size_in_every_version():
     assert HEADER_LAYOUT.unpack(HEADER_LAYOUT.pack(b"v", 1, 2, 3, 4, 5, b"n"))[0].startswith(b"v\0")
 
 
-def test_memory_is_used_again_but_not_what_is_in_use():
-    room = BufferPool()
-    first = room.acquire(10_000)
+def test_buffer_pool_reuses_free_buffers_only():
+    buffer = BufferPool()
+    first = buffer.acquire(10_000)
     first[:] = 7
     view = first[100:200].reshape(10, 10)
     del first
     for k in range(20):
-        room.acquire(10_000)[:] = k
+        buffer.acquire(10_000)[:] = k
         assert (view == 7).all()
-    address = room.acquire(10_000).ctypes.data
-    assert room.acquire(9_000).ctypes.data == address
+    address = buffer.acquire(10_000).ctypes.data
+    assert buffer.acquire(9_000).ctypes.data == address
     assert address % 64 == 0
-    assert len(room.buffers) <= 3
+    assert len(buffer.buffers) <= 3
 
 
-def test_marks_tell_numbers_apart():
+def test_arguments_checksum_distinguishes_numbers():
     x = np.random.default_rng(0).standard_normal(1000)
     other = x.copy()
     other[500] = np.nextafter(other[500], 9)
-    marks = [
+    checksums = [
         arguments_checksum([x]),
         arguments_checksum([other]),
         arguments_checksum([-x]),
@@ -65,45 +65,45 @@ def test_marks_tell_numbers_apart():
         arguments_checksum([x, 0.25]),
         arguments_checksum([]),
     ]
-    assert len(set(marks)) == len(marks)
+    assert len(set(checksums)) == len(checksums)
     assert arguments_checksum([x.copy(), 3, "word", None]) == arguments_checksum([x, 4])
 
 
-# ---------------------------------------------------------------- who decides
-def test_whose_company_a_risk_is_in():
+# ---------------------------------------------------------------- coordination
+def test_coordination_of_a_risk():
     class Ranks(Serial):
         broadcast_from_root = on_root = synchronized = None
 
     X, y = np.eye(2), np.array([1.0, -1.0])
-    ours = linear_risk(X, y, Hinge())
-    assert isinstance(coordination_of(ours), SingleProcess)
+    local = linear_risk(X, y, Hinge())
+    assert isinstance(coordination_of(local), SingleProcess)
     assert isinstance(coordination_of(lambda w: w), SingleProcess)
-    held = Ranks()
-    risk = type(ours)(ours.loss, ours.linear_map, held, 2)
-    assert coordination_of(risk) is held
-    assert coordination_of(Objective(risk, L2(), 0.1).risk) is held
+    ranks = Ranks()
+    risk = type(local)(local.loss, local.linear_map, ranks, 2)
+    assert coordination_of(risk) is ranks
+    assert coordination_of(Objective(risk, L2(), 0.1).risk) is ranks
 
 
-def test_the_clock_of_another_decides(monkeypatch):
-    """A run asks its company for the time, the callback's answer and the limits, and for nothing else."""
+def test_run_takes_the_decisions_of_the_root(monkeypatch):
+    """A run broadcasts the limits, the time and the callback's return value, and nothing else."""
 
-    said = []
+    broadcast = []
 
     class Ranks(SingleProcess):
         def broadcast_from_root(self, f):
-            found = f()
-            said.append(type(found).__name__)
-            return found
+            value = f()
+            broadcast.append(type(value).__name__)
+            return value
 
     ranks = Ranks()
     monkeypatch.setattr("riskmin.driver.loop.coordination_of", lambda risk: ranks)
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), 0.1)
     result = minimize(obj, "bundle", max_iter=2, tol=0, callback=lambda it, row: None)
-    assert said == ["Limits", "float", "bool", "float", "float", "bool"]
+    assert broadcast == ["Limits", "float", "bool", "float", "float", "bool"]
     assert result.status == "max_iter"
 
 
-def test_without_mpi4py_one_sentence_says_so(monkeypatch):
+def test_missing_mpi4py_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(ImportError, match=r"Spmd needs mpi4py and an MPI.*pip install riskmin\[mpi\]"):
         _ = Spmd().rank
@@ -129,11 +129,11 @@ OF_THREE = [
     "time_limits_agree",
     "other_communicators",
 ]
-"""What may depend on the number of ranks: three of them on two cores take turns."""
+"""Checks that may depend on the number of ranks; only these run on three ranks, which share two cores."""
 
 
 def run(folder, n, names=()):
-    """What one job says of the checks: few launches, as they cost more than the checks."""
+    """Output of one job that runs all checks: a launch costs more than the checks."""
     with job(n, "mpi_checks.py", folder, *names) as process:
         out, err = process.communicate(timeout=90)
     return out, err, process.returncode
@@ -147,12 +147,12 @@ def check(outcome, name):
 
 
 @pytest.fixture(scope="module")
-def of_two(tmp_path_factory):
+def two_ranks(tmp_path_factory):
     return run(tmp_path_factory.mktemp("two"), 2)
 
 
 @pytest.fixture(scope="module")
-def of_three(tmp_path_factory):
+def three_ranks(tmp_path_factory):
     return run(tmp_path_factory.mktemp("three"), 3, OF_THREE)
 
 
@@ -160,15 +160,15 @@ class TestJobs:
     pytestmark = jobs
 
     @pytest.mark.parametrize("name", checks())
-    def test_two_ranks(self, of_two, name):
-        check(of_two, name)
+    def test_two_ranks(self, two_ranks, name):
+        check(two_ranks, name)
 
     @pytest.mark.parametrize("name", OF_THREE)
-    def test_three_ranks(self, of_three, name):
-        check(of_three, name)
+    def test_three_ranks(self, three_ranks, name):
+        check(three_ranks, name)
 
-    def test_where_there_is_no_way_back_all_end(self, tmp_path):
-        """A rank that fails while numbers are under way cannot tell the others: it ends the job."""
+    def test_unrecoverable_error_ends_all_ranks(self, tmp_path):
+        """A rank that fails during a reduction cannot notify the others: it aborts the job."""
         script = tmp_path / "script.py"
         script.write_text(
             textwrap.dedent("""
@@ -186,10 +186,10 @@ class TestJobs:
         with job(2, script) as process:
             out, err = process.communicate(timeout=60)
         for name in set(re.findall(r"/dev/shm/mpich_\w+", out)):
-            Path(name).unlink(missing_ok=True)  # MPICH leaves its own memory behind
+            Path(name).unlink(missing_ok=True)  # MPICH does not remove its shared memory
         assert process.returncode != 0
         assert "MemoryError" in err or "Unable to allocate" in err
 
-    def test_all_were_well_and_one_was_heard(self, of_two):
-        out, err, code = of_two
+    def test_job_succeeds_and_only_the_root_prints(self, two_ranks):
+        out, err, code = two_ranks
         assert (code, out.count("once is enough"), err) == (0, 1, "once is enough\n")

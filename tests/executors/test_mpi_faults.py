@@ -1,4 +1,4 @@
-"""Processes killed with -9 in the middle of fits, at random moments: nothing is lost, and nothing is left."""
+"""Processes killed by SIGKILL at random moments of a fit: no checkpoint is lost and nothing leaks."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def undisturbed():
 
 
 class Progress:
-    """What a checkpoint knows: each one at least as much as the one before."""
+    """The progress saved in a checkpoint, which must never decrease."""
 
     def __init__(self, file):
         self.file, self.rows, self.value, self.lower, self.grew = file, 0, float("inf"), 0.0, 0
@@ -39,10 +39,10 @@ class Progress:
         if not self.file.exists():
             assert self.rows == 0
             return
-        arrays, found = load_arrays(self.file, "checkpoint")
+        arrays, meta = load_arrays(self.file, "checkpoint")
         rows = len(arrays["trace"])
         assert rows >= self.rows
-        value, lower = (arrays["trace"][-1, found["keys"].index(key)] for key in ("value", "lower"))
+        value, lower = (arrays["trace"][-1, meta["keys"].index(key)] for key in ("value", "lower"))
         assert value <= self.value
         assert lower >= self.lower
         self.grew += rows > self.rows
@@ -50,40 +50,40 @@ class Progress:
 
 
 def check_end(result, undisturbed, progress):
-    """The same certified optimum, and more steps than the last checkpoint had."""
+    """Check for the same certified optimum, after more steps than the last checkpoint had."""
     assert result["status"] == undisturbed.status == "converged"
     assert result["n_iter"] > progress.rows > 0
     best, worst = max(result["lower"], undisturbed.lower), min(result["value"], undisturbed.value)
     assert best <= worst * (1 + 1e-12)
-    for found in (result["value"], undisturbed.value):
-        assert found - best <= mpi_fit.TOL * found
+    for value in (result["value"], undisturbed.value):
+        assert value - best <= mpi_fit.TOL * value
     assert progress.grew > KILLS // 2
 
 
 def alive(pid):
-    """Whether a process runs: one that has ended, and that nobody asked for yet, does not."""
+    """Whether a process runs; zombies do not count."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     return False
 
 
-def gone(pids, seconds=10.0):
-    """Whether these processes end."""
+def wait_for_end(pids, seconds=10.0):
+    """Whether all these processes end within the given seconds."""
     end = time.monotonic() + seconds
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.005)
     return not any(map(alive, pids))
 
 
-def seen_by(*pids):
-    """The children of processes, and the shared memory that all of them look into."""
+def children_and_segments(*pids):
+    """The children of the processes, and the shared memory that all of them have mapped."""
     children = [int(c) for pid in pids for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in (*pids, *children))
     return children, {SHARED / name for name in re.findall(r"/dev/shm/((?:psm|mpich)_\S+)", maps)}
 
 
-def begun(process, n):
-    """The processes of a fit, once it takes steps."""
+def wait_for_start(process, n):
+    """The pids of a fit, once it takes steps."""
     pids = []
     for line in process.stdout:
         pids += [int(pid) for pid in re.findall(r"<go (\d+)>", line)]  # mpiexec may join lines of two ranks
@@ -94,20 +94,20 @@ def begun(process, n):
 
 # ---------------------------------------------------------------- a rank
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
-def test_ranks_are_killed(tmp_path, undisturbed):
+def test_fit_resumes_after_killed_ranks(tmp_path, undisturbed):
     moments, progress = random.Random(1), Progress(tmp_path / "run")
     for _ in range(KILLS):
         with job(2, "mpi_fit.py", progress.file) as process:
-            pids = begun(process, 2)
-            _, used = seen_by(*pids)
+            pids = wait_for_start(process, 2)
+            _, used = children_and_segments(*pids)
             time.sleep(moments.uniform(0, 0.1))
             os.kill(moments.choice(pids), signal.SIGKILL)
             out, _ = process.communicate(timeout=20)
             assert "done" not in out
             assert process.returncode != 0
-            assert gone(pids)
+            assert wait_for_end(pids)
         for path in used:
-            path.unlink(missing_ok=True)  # MPICH leaves its own memory behind
+            path.unlink(missing_ok=True)  # MPICH does not remove its shared memory
         progress.check()
     with job(2, "mpi_fit.py", progress.file) as process:
         out, err = process.communicate(timeout=40)
@@ -118,7 +118,7 @@ def test_ranks_are_killed(tmp_path, undisturbed):
 # ---------------------------------------------------------------- the driver
 @pytest.fixture
 def forks():
-    """A process that has imported all, and forks fits."""
+    """A process that has imported everything and forks fits."""
     process = subprocess.Popen(
         [sys.executable, HERE / "mpi_fit.py"],
         stdin=subprocess.PIPE,
@@ -131,26 +131,26 @@ def forks():
     process.communicate(timeout=20)
 
 
-def ask(process, kind, file):
+def request(process, kind, file):
     process.stdin.write(f"{kind} {file}\n")
     process.stdin.flush()
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
-def test_drivers_are_killed(tmp_path, undisturbed, forks):
+def test_fit_resumes_after_killed_drivers(tmp_path, undisturbed, forks):
     moments, progress = random.Random(2), Progress(tmp_path / "run")
     for kind in ["serial", "threads"] * ((KILLS - 2) // 2) + ["processes"] * 2:
-        ask(forks, kind, progress.file)
-        (pid,) = begun(forks, 1)
-        children, used = seen_by(pid)
+        request(forks, kind, progress.file)
+        (pid,) = wait_for_start(forks, 1)
+        children, used = children_and_segments(pid)
         assert (len(children) >= 2) == (kind == "processes")
         time.sleep(moments.uniform(0, 0.1))
         os.kill(pid, signal.SIGKILL)
         assert forks.stdout.readline() == "over -9\n"
-        assert gone(children)
+        assert wait_for_end(children)
         assert not any(path.exists() for path in used)
         progress.check()
-    ask(forks, "serial", progress.file)
-    begun(forks, 1)
+    request(forks, "serial", progress.file)
+    wait_for_start(forks, 1)
     check_end(json.loads(forks.stdout.readline().removeprefix("done ")), undisturbed, progress)
     assert forks.stdout.readline() == "over 0\n"

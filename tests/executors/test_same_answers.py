@@ -1,4 +1,4 @@
-"""The same answers wherever the rows are; losses of all scores together gather these and nothing else."""
+"""Identical results wherever the rows are; non-decomposable losses gather the scores and nothing else."""
 
 import shutil
 import subprocess
@@ -17,48 +17,52 @@ from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
 
-# ---------------------------------------------------------------- 8 bytes a row
-def check_a_call(name, executor):
+# ---------------------------------------------------------------- 8 bytes per row
+def check_traffic_of_a_call(name, executor):
     risk = TWO_ROUNDS[name](Elsewhere(executor)).risk
     n, p = risk.row_metadata.shape
     risk(np.zeros(p))
-    held = risk.executor
-    assert held.mapped == [8 * n]  # the scores
-    assert held.summed == [8 * p]  # the gradient
-    assert held.sent == [0, 8 * n]  # that of the scores goes back
-    assert held.calls == 2
+    executor_with_shards = risk.executor
+    assert executor_with_shards.mapped == [8 * n]  # the scores
+    assert executor_with_shards.summed == [8 * p]  # the gradient
+    assert executor_with_shards.sent == [0, 8 * n]  # the gradient in the scores is sent back
+    assert executor_with_shards.calls == 2
 
 
 @pytest.mark.parametrize("name", TWO_ROUNDS)
 @pytest.mark.parametrize("executor", [Serial, Threads(n_workers=2)], ids=["Serial", "Threads"])
-def test_a_call_gathers_8_bytes_a_row(name, executor):
-    check_a_call(name, executor)
+def test_call_gathers_8_bytes_per_row(name, executor):
+    check_traffic_of_a_call(name, executor)
 
 
 @pytest.mark.parametrize("name", TWO_ROUNDS)
-def test_a_cursor_gathers_8_bytes_a_row_and_looks_for_nothing(name):
+def test_line_search_of_a_cursor_needs_no_round(name):
     risk = TWO_ROUNDS[name](Elsewhere()).risk
     n, p = risk.row_metadata.shape
-    held = risk.executor
-    at = risk.cursor(np.zeros(p))
-    assert held.mapped == [8 * n]
-    at.set_direction(np.ones(p))
-    assert held.mapped == [8 * n, 8 * n]
-    held.clear()
+    executor_with_shards = risk.executor
+    cursor = risk.cursor(np.zeros(p))
+    assert executor_with_shards.mapped == [8 * n]
+    cursor.set_direction(np.ones(p))
+    assert executor_with_shards.mapped == [8 * n, 8 * n]
+    executor_with_shards.clear()
     for t in (0.1, 0.2, 0.3):
-        at.value_slope(t)
-    at.advance(0.3)
-    assert held.calls == 0
-    at.evaluate()
-    assert (held.mapped, held.summed, held.sent) == ([], [8 * p], [8 * n])
-    held.clear()
+        cursor.value_slope(t)
+    cursor.advance(0.3)
+    assert executor_with_shards.calls == 0
+    cursor.evaluate()
+    assert (executor_with_shards.mapped, executor_with_shards.summed, executor_with_shards.sent) == (
+        [],
+        [8 * p],
+        [8 * n],
+    )
+    executor_with_shards.clear()
     for _ in range(RECOMPUTE_SCORES_EVERY - 1):
-        at.advance(0.01)
-    assert held.mapped == [8 * n]  # scores are computed anew now and then
+        cursor.advance(0.01)
+    assert executor_with_shards.mapped == [8 * n]  # scores are recomputed from time to time
 
 
 @pytest.mark.parametrize("name", ["hinge", "logistic", "L1", "chain CRF", "NDCG"])
-def test_losses_of_rows_sequences_and_queries_gather_no_scores(name):
+def test_decomposable_losses_gather_no_scores(name):
     J = PROBLEMS[name](Elsewhere())
     J(np.zeros(J.risk.dim))
     assert sum(J.risk.executor.mapped) == 0
@@ -66,16 +70,16 @@ def test_losses_of_rows_sequences_and_queries_gather_no_scores(name):
     assert sum(J.risk.executor.sent) == 0
 
 
-# ---------------------------------------------------------------- the same bits
+# ---------------------------------------------------------------- bitwise equal results
 @pytest.fixture(scope="module")
 def serial():
-    """What `Serial` finds."""
+    """Results of `Serial`."""
     return {name: solve(name, Serial) for name in PROBLEMS}
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What two ranks find, of one job."""
+    """Results of one MPI job with two ranks."""
     pytest.importorskip("mpi4py")
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -83,10 +87,10 @@ def ranks(tmp_path_factory):
         pytest.skip("no mpiexec on this system")
     file = tmp_path_factory.mktemp("ranks") / "found.npz"
     command = [launcher, "-n", "2", sys.executable, "-W", "error", everywhere.__file__, file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    with np.load(file) as found:
-        return dict(found)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
+    with np.load(file) as arrays:
+        return dict(arrays)
 
 
 @pytest.fixture(scope="module")
@@ -100,43 +104,43 @@ def cluster():
         yield client
 
 
-def same(found, want):
-    assert found.shape == want.shape
-    np.testing.assert_array_equal(found, want)
+def assert_same(result, expected):
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.slow
 @each_problem
-def test_threads_and_rows_elsewhere(name, serial):
-    same(solve(name, Threads(n_workers=2)), serial[name])
-    same(solve(name, Elsewhere()), serial[name])
-    same(solve(name, Elsewhere(), Auto()), serial[name])
+def test_threads_and_remote_rows(name, serial):
+    assert_same(solve(name, Threads(n_workers=2)), serial[name])
+    assert_same(solve(name, Elsewhere()), serial[name])
+    assert_same(solve(name, Elsewhere(), Auto()), serial[name])
 
 
 @pytest.mark.slow
 @each_problem
-def test_auto_itself_where_it_picks_the_same(name, serial):
+def test_auto_where_it_chooses_the_same_solver(name, serial):
     chosen, _ = Auto().choose(PROBLEMS[name](Serial), TOL)
     if chosen == default(name):
-        same(solve(name, Serial, Auto()), serial[name])
+        assert_same(solve(name, Serial, Auto()), serial[name])
 
 
 @pytest.mark.slow
 @each_problem
 def test_processes(name, serial):
-    same(solve(name, Processes(n_workers=2)), serial[name])
+    assert_same(solve(name, Processes(n_workers=2)), serial[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWO_ROUNDS)
-def test_a_call_gathers_8_bytes_a_row_from_a_cluster(name, cluster):
+def test_call_gathers_8_bytes_per_row_from_a_cluster(name, cluster):
     from riskmin.executors.dask.executor import DaskExecutor
 
-    check_a_call(name, DaskExecutor(cluster))
+    check_traffic_of_a_call(name, DaskExecutor(cluster))
 
 
 @pytest.mark.slow
-def test_a_gradient_is_not_changed_by_the_next(ranks):
+def test_gradients_are_not_overwritten(ranks):
     assert keeps(Processes(n_workers=2))
     assert ranks["keeps"]
 
@@ -144,7 +148,7 @@ def test_a_gradient_is_not_changed_by_the_next(ranks):
 @pytest.mark.slow
 @each_problem
 def test_ranks_with_ordered_sums(name, serial, ranks):
-    same(ranks[name], serial[name])
+    assert_same(ranks[name], serial[name])
 
 
 @pytest.mark.slow
@@ -152,19 +156,19 @@ def test_ranks_with_ordered_sums(name, serial, ranks):
 def test_dask(name, serial, cluster):
     from riskmin.executors.dask.executor import DaskExecutor
 
-    found = solve(name, DaskExecutor(cluster))
-    assert found.shape == serial[name].shape
-    np.testing.assert_allclose(found, serial[name], rtol=1e-12, atol=0)
+    result = solve(name, DaskExecutor(cluster))
+    assert result.shape == serial[name].shape
+    np.testing.assert_allclose(result, serial[name], rtol=1e-12, atol=0)
 
 
-# ---------------------------------------------------------------- what scale costs
-def test_the_page_says_what_its_constants_give():
+# ---------------------------------------------------------------- the cost model of benchmarks/scale
+def test_scaling_page_has_the_tables_of_the_model():
     page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
     for table in scale_model.tables().split("\n\n"):
         assert table in page
 
 
-def test_accounts_of_a_run():
+def test_metered_executor_counts_rounds_and_floats():
     risk = PROBLEMS["ROC area"](scale.Metered(Serial)).risk
     n, p = risk.row_metadata.shape
     risk.executor.clear()
@@ -176,6 +180,6 @@ def test_accounts_of_a_run():
     assert risk.executor.own > 0
 
 
-def test_time_is_what_stays_and_what_is_divided():
+def test_fit_separates_constant_and_divided_time():
     ranks = np.array([1, 2, 4, 8])
     assert scale.fit(ranks, 3 + 5 / ranks) == pytest.approx((3, 5, 0))

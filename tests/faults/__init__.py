@@ -1,1 +1,1 @@
-"""Failure by count: the k-th call to the system fails, or the process ends at it, for every k there is."""
+"""Fault injection: the k-th system call fails, or the process is killed at it, for every k."""

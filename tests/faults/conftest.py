@@ -1,4 +1,4 @@
-"""No test here waits for the disk: what a missing sync loses is simulated."""
+"""Disable fsync in these tests: the loss of unsynced data is simulated."""
 
 import os
 

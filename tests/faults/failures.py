@@ -1,4 +1,4 @@
-"""One call to the system that fails, and what must hold after it."""
+"""A failing system call, and the conditions that must hold afterwards."""
 
 import random
 import warnings
@@ -11,43 +11,43 @@ STRIKES = [full, over_quota, broken, out_of_memory]
 
 
 def points(operation):
-    """All ways in which its calls can fail: settings of `Faults`."""
-    found = []
+    """All failures of the calls of an operation, as settings of `Faults`."""
+    failures = []
     for strike in STRIKES:
         allocations = strike is out_of_memory
         with operation.folder() as folder, Faults(allocations=allocations).installed() as faults:
             operation.act(folder)
         for k in range(1, len(faults.calls) + 1):
-            found.append({"at": k, "strike": strike, "allocations": allocations})
-            if strike is full:  # and it stays full, from before that call on or from after it
-                found += [
+            failures.append({"at": k, "strike": strike, "allocations": allocations})
+            if strike is full:  # the disk stays full, starting before or after the call
+                failures += [
                     {"at": k, "strike": strike, "lasting": True, "after": after} for after in (False, True)
                 ]
-    return found
+    return failures
 
 
-def sample(found, n, seed):
-    """Some of them, the same ones each time."""
-    return random.Random(seed).sample(found, min(n, len(found)))
+def sample(points, n, seed):
+    """A reproducible random sample of the points."""
+    return random.Random(seed).sample(points, min(n, len(points)))
 
 
 def fail(operation, settings):
-    """Let it fail, and check; the name of the call that failed."""
+    """Run the operation with a failure and check it; returns the name of the failed call."""
     with operation.folder() as folder:
         error, faults = None, Faults(**settings)
         try:
             with faults.installed():
                 operation.act(folder)
-        except (ValueError, OSError, MemoryError, Refused) as found:
-            error = found
+        except (ValueError, OSError, MemoryError, Refused) as caught:
+            error = caught
         operation.check(folder, done=error is None, tidy=faults.struck not in REMOVING)
         if error is not None and faults.strike is not out_of_memory:
-            said(error, operation)
+            check_message(error, operation)
     return faults.struck
 
 
-def said(error, operation):
-    """One sentence that names the path."""
+def check_message(error, operation):
+    """Check that the error is one sentence that names the path."""
     text = str(error).strip()
     assert "\n" not in text
     assert "cannot be written" in text or isinstance(error, OSError)
@@ -56,28 +56,28 @@ def said(error, operation):
 
 # ---------------------------------------------------------------- checkpoints
 def checkpoint_points(family, folder):
-    """All calls of a run that writes a checkpoint every iteration."""
-    found = []
+    """All calls of a run that writes a checkpoint after every iteration."""
+    failures = []
     for strike in (full, broken, out_of_memory):
         allocations = strike is out_of_memory
         path = folder / f"count {strike.__name__}"
         with Faults(allocations=allocations).installed() as faults:
             family.run(path)
-        found += [
+        failures += [
             {"at": k + 1, "strike": strike, "allocations": allocations} for k in range(len(faults.calls))
         ]
-    return found
+    return failures
 
 
 def fail_checkpoint(family, settings, folder):
-    """A call fails: the run ends as it would have, and the checkpoint is the one before or the new one."""
+    """After a failed call, the run ends normally and the checkpoint is the old or the new one."""
     folder.mkdir()
     path, faults = folder / "run", Faults(**settings)
     with warnings.catch_warnings(record=True) as heard, faults.installed():
         warnings.simplefilter("always")
         family.check(family.run(path))
     assert {p.name for p in folder.iterdir()} <= {"run"}
-    if faults.struck not in ("chmod", "chown"):  # without which a file is written all the same
+    if faults.struck not in ("chmod", "chown"):  # the file is written without them
         assert any("the run goes on without a checkpoint" in str(w.message) for w in heard), faults.struck
     rows = rows_of(path)
     again = family.run(path)

@@ -1,4 +1,4 @@
-"""A small problem for each family of solvers, and how a run of it is saved and taken up again."""
+"""A small problem per family of solvers, and functions to save and resume its runs."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ TOL = 1e-5
 
 @dataclass(frozen=True)
 class Family:
-    """A solver, and a problem for it that takes more than a step."""
+    """A solver, and a problem for which it takes more than one step."""
 
     solver: object
     loss: object
@@ -37,7 +37,7 @@ class Family:
         return rm.Objective(risk, self.reg, self.lam)
 
     def run(self, path=None, **settings):
-        """To its end; with a path, a checkpoint every iteration."""
+        """Run to the end; with a path, write a checkpoint after every iteration."""
         save = None if path is None else rm.Checkpoint(path, every=0.0)
         return rm.minimize(self.objective, self.solver, tol=TOL, max_iter=500, checkpoint=save, **settings)
 
@@ -46,7 +46,7 @@ class Family:
         return self.run()
 
     def check(self, result):
-        """The same certified optimum."""
+        """Check for the same certified optimum."""
         whole = self.undisturbed
         assert result.status == whole.status == "converged", result.status
         assert max(result.lower, whole.lower) <= min(result.value, whole.value) * (1 + 1e-12)
@@ -82,5 +82,5 @@ FAMILIES = {
 
 
 def rows_of(path):
-    """How many iterations a checkpoint has, which is whole whenever the process ended; 0 without one."""
+    """Number of iterations in a checkpoint, which must be complete; 0 if there is none."""
     return len(load_arrays(path, "checkpoint")[0]["trace"]) if path.exists() else 0

@@ -1,7 +1,8 @@
-"""Processes that end at counted points, by SIGKILL, SIGTERM or SIGINT, and what must hold after that.
+"""Processes killed at counted points by SIGKILL, SIGTERM or SIGINT, and the conditions that must hold then.
 
-Each is a fork of this process, which has imported and compiled all: a kill costs some milliseconds. None is
-timed: the signal comes before or after the k-th call that touches files, or in the k-th iteration.
+Each is a fork of this process, which has imported and compiled everything, so that a kill costs some
+milliseconds. No kill is timed: the signal is sent before or after the k-th call that touches files, or in the
+k-th iteration.
 """
 
 import argparse
@@ -37,22 +38,22 @@ LOST = 9
 
 
 def forked(run):
-    """The exit code of a fork of this process that runs a function, and what it and its children told."""
+    """Run a function in a fork; returns its exit code and the messages of it and its children."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         _child(run, theirs)
     os.close(theirs)
-    told = b""
-    while True:  # until it and all its children are gone
+    messages = b""
+    while True:  # until the fork and all its children have ended
         ready, _, _ = select.select([ours], [], [], PATIENCE)
         assert ready, "processes are still there"
-        some = os.read(ours, 4096)
-        if not some:
+        chunk = os.read(ours, 4096)
+        if not chunk:
             break
-        told += some
+        messages += chunk
     os.close(ours)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), messages
 
 
 def _child(run, pipe):
@@ -70,7 +71,7 @@ def _child(run, pipe):
 
 
 def striking(pipe, number):
-    """What sends a signal to its own process, and tells so."""
+    """A function that reports to the pipe and sends a signal to its own process."""
 
     def strike(name=""):
         os.write(pipe, b"x")
@@ -79,43 +80,43 @@ def striking(pipe, number):
     return strike
 
 
-def check_end(code, number, told):
-    """Whether the signal struck; and nothing but it has ended the process."""
+def check_end(code, number, messages):
+    """Whether the signal was sent; checks that nothing else ended the process."""
     assert code != 70, "it ended by an error"
-    if b"x" in told and number == signal.SIGKILL:
+    if b"x" in messages and number == signal.SIGKILL:
         assert code in (-signal.SIGKILL, LOST)
-    return b"x" in told
+    return b"x" in messages
 
 
 # ---------------------------------------------------------------- operations
 @cache
 def calls(name):
-    """How many calls touch files."""
+    """Number of calls that touch files."""
     with OPERATIONS[name].folder() as folder, Faults().installed() as faults:
         OPERATIONS[name].act(folder)
     return len(faults.calls)
 
 
 def kill_operation(name, number, chance):
-    """End an operation at a call; whether that was reached."""
+    """Kill an operation at a random call; returns whether the call was reached."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
-    at, after = chance.randint(1, calls(name)), chance.random() < 0.5
+    call_number, after = chance.randint(1, calls(name)), chance.random() < 0.5
 
     def run(pipe):
-        with Faults(at, striking(pipe, number), after=after).installed():
+        with Faults(call_number, striking(pipe, number), after=after).installed():
             operation.act(folder)
 
     assert operation.known
     with operation.folder() as folder:
-        code, told = forked(run)
+        code, messages = forked(run)
         operation.check(folder, done=code == 0, tidy=number != signal.SIGKILL)
-    return check_end(code, number, told)
+    return check_end(code, number, messages)
 
 
 def cut_power(name, chance):
-    """The machine loses power at a call: what was not synced is lost."""
+    """Simulate a power loss at a random call: unsynced data are lost."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
-    at, names = chance.randint(1, calls(name)), chance.random() < 0.5
+    call_number, names = chance.randint(1, calls(name)), chance.random() < 0.5
 
     def run(pipe):
         def strike(call):
@@ -123,15 +124,15 @@ def cut_power(name, chance):
             disk.lose_power(names=names)
             os._exit(1)
 
-        disk = Disk(at, strike)
+        disk = Disk(call_number, strike)
         with disk.installed():
             operation.act(folder)
 
     with operation.folder() as folder:
-        code, told = forked(run)
+        code, messages = forked(run)
         assert code in (0, 1)
         operation.check(folder, done=False, tidy=False)
-    return b"x" in told
+    return b"x" in messages
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -143,10 +144,10 @@ def checkpoint_calls(name):
 
 
 def kill_family(name, number, chance):
-    """End a run at an iteration or a call that writes its checkpoint; then take it up again."""
+    """Kill a run at an iteration or at a call that writes its checkpoint, then resume it."""
     family = FAMILIES[name]
     by_call = chance.random() < 0.5
-    at = chance.randint(1, checkpoint_calls(name) if by_call else family.undisturbed.n_iter)
+    call_number = chance.randint(1, checkpoint_calls(name) if by_call else family.undisturbed.n_iter)
     after = chance.random() < 0.5
 
     def run(pipe):
@@ -154,25 +155,25 @@ def kill_family(name, number, chance):
 
         def note(it, row):
             os.write(pipe, b".")
-            if not by_call and row["iteration"] == at:
+            if not by_call and row["iteration"] == call_number:
                 strike()
 
-        with Faults(at if by_call else 0, strike, after=after).installed():
+        with Faults(call_number if by_call else 0, strike, after=after).installed():
             return 0 if family.run(path, callback=note).status == "converged" else 3
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run")
-        code, told = forked(run)
-        rows, done = rows_of(path), told.count(b".")
+        code, messages = forked(run)
+        rows, done = rows_of(path), messages.count(b".")
         if number == signal.SIGKILL:
             assert rows >= done - 1, (rows, done)
-        else:  # the last checkpoint has every iteration, and no other file is left
+        else:  # the last checkpoint has every iteration, and no other file remains
             assert rows == done, (rows, done)
             assert [p.name for p in Path(folder).iterdir()] == ["run"]
         again = family.run(path)
         family.check(again)
         assert again.n_iter >= rows
-    return check_end(code, number, told)
+    return check_end(code, number, messages)
 
 
 # ---------------------------------------------------------------- worker processes
@@ -180,7 +181,7 @@ serve = processes._serve
 
 
 def _serve_alone(conn):
-    """A worker that has no other open files: one that is spawned has none, but a fork has its driver's."""
+    """A worker without inherited files: a fork has those of its driver, a spawned process has none."""
     pipe = int(os.environ["FAULTS_PIPE"])
     for handle in range(3, 256):
         if handle not in (conn.fileno(), pipe):
@@ -190,12 +191,12 @@ def _serve_alone(conn):
 
 
 def with_workers(path, pipe, callback=None):
-    """A run in two worker processes, which are forks here: to spawn them would take seconds."""
+    """A run with two worker processes, which are forked, since spawning takes seconds."""
     family = FAMILIES["Bundle"]
     os.environ["FAULTS_PIPE"] = str(pipe)
     processes.get_context, processes._serve = lambda _: get_context("fork"), _serve_alone
-    given = family.objective.risk
-    X, y = (getattr(given.executor.shards[0], name) for name in "Xy")
+    risk = family.objective.risk
+    X, y = (getattr(risk.executor.shards[0], name) for name in "Xy")
     risk = rm.linear_risk(
         X.X if hasattr(X, "X") else X, y, family.loss, executor=rm.Processes(n_workers=2), n_shards=2
     )
@@ -206,16 +207,16 @@ def with_workers(path, pipe, callback=None):
 
 
 def kill_worker(number, chance):
-    """A worker gets a signal in its k-th call: SIGKILL loses it, others are the driver's to handle."""
-    assert FAMILIES["Bundle"].undisturbed  # compiled here, not in every fork
-    at = chance.randint(1, 8)
+    """Send a signal to a worker in its k-th call: SIGKILL ends it, the driver handles the others."""
+    assert FAMILIES["Bundle"].undisturbed  # compile once, not in every fork
+    call_number = chance.randint(1, 8)
 
     def run(pipe):
         on_each, strike, done = processes._on_each, striking(pipe, number), []
 
         def counted(*args):
             done.append(None)
-            if len(done) == at:
+            if len(done) == call_number:
                 strike()
             return on_each(*args)
 
@@ -227,37 +228,37 @@ def kill_worker(number, chance):
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run")
-        code, told = forked(run)
+        code, messages = forked(run)
         assert code == (LOST if number == signal.SIGKILL else 0), code
         _resumed(path)
-    return check_end(code, number, told)
+    return check_end(code, number, messages)
 
 
 def kill_driver(number, chance):
-    """A driver of worker processes gets a signal in its k-th iteration; the workers end with it."""
-    at = chance.randint(1, FAMILIES["Bundle"].undisturbed.n_iter)
+    """Send a signal to a driver of worker processes in its k-th iteration; the workers end with it."""
+    call_number = chance.randint(1, FAMILIES["Bundle"].undisturbed.n_iter)
 
     def run(pipe):
         strike = striking(pipe, number)
 
         def note(it, row):
-            if row["iteration"] == at:
+            if row["iteration"] == call_number:
                 strike()
 
         return 0 if with_workers(path, pipe, note).status == "converged" else 3
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run")
-        code, told = forked(run)  # which waits for the workers, too
+        code, messages = forked(run)  # waits for the workers as well
         if number != signal.SIGKILL:
             assert code == 3
-            assert rows_of(path) == at
+            assert rows_of(path) == call_number
         _resumed(path)
-    return check_end(code, number, told)
+    return check_end(code, number, messages)
 
 
 def _resumed(path):
-    """Take a run in worker processes up again."""
+    """Resume a run with worker processes."""
     rows = rows_of(path)
 
     def run(pipe):
@@ -271,14 +272,16 @@ def _resumed(path):
 
 # ---------------------------------------------------------------- all of them
 def kinds():
-    """What is killed, by name: functions of the signal and of chance."""
-    found = {name: lambda n, c, name=name: kill_operation(name, n, c) for name in OPERATIONS}
-    found |= {f"checkpoint {name}": lambda n, c, name=name: kill_family(name, n, c) for name in FAMILIES}
-    return found | {"worker of Processes": kill_worker, "driver of Processes": kill_driver}
+    """The kinds of kills by name: functions of the signal and a random generator."""
+    kinds_by_name = {name: lambda n, c, name=name: kill_operation(name, n, c) for name in OPERATIONS}
+    kinds_by_name |= {
+        f"checkpoint {name}": lambda n, c, name=name: kill_family(name, n, c) for name in FAMILIES
+    }
+    return kinds_by_name | {"worker of Processes": kill_worker, "driver of Processes": kill_driver}
 
 
 def kill_many(wanted, kills, seed=0, names=None):
-    """Kill until so many signals have struck, for each kind and signal; how many were intact after that."""
+    """Kill until `kills` signals were sent per kind and signal; returns the numbers of intact results."""
     resource_tracker.ensure_running()
     rows = []
     for name, kill in kinds().items():
@@ -301,22 +304,22 @@ def kill_many(wanted, kills, seed=0, names=None):
 
 
 def fail_all(most):
-    """Every call of every operation fails once in each way; of runs that write checkpoints, so many do."""
+    """Let every call of every operation fail once in each way, and at most `most` calls of checkpoints."""
     for name, operation in OPERATIONS.items():
         struck = Counter(fail(operation, settings) for settings in points(operation))
         yield {"kind": name, "failures": sum(struck.values()), "calls": dict(struck)}
     for name, family in FAMILIES.items():
         with tempfile.TemporaryDirectory() as folder:
-            found = sample(checkpoint_points(family, Path(folder)), most, seed=0)
-            places = (Path(folder, f"{name} {k}") for k in range(len(found)))
+            failures = sample(checkpoint_points(family, Path(folder)), most, seed=0)
+            places = (Path(folder, f"{name} {k}") for k in range(len(failures)))
             struck = Counter(
-                fail_checkpoint(family, s, place) for s, place in zip(found, places, strict=True)
+                fail_checkpoint(family, s, place) for s, place in zip(failures, places, strict=True)
             )
         yield {"kind": f"checkpoint {name}", "failures": sum(struck.values()), "calls": dict(struck)}
 
 
 def main(args=None):
-    """Kill and fail, and say how often; an error is the end of it."""
+    """Run all kills and failures and print their numbers; the first error ends the program."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
         "--kills", type=int, default=200, help="signals that strike, for each kind and signal"
@@ -326,15 +329,15 @@ def main(args=None):
     parser.add_argument("--failures", action="store_true", help="every file call fails once, too")
     parser.add_argument("--only-failures", action="store_true", help="and nothing is killed")
     parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
-    given = parser.parse_args(args)
+    options = parser.parse_args(args)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with SIGINT ignored
-    if not given.sync:
+    if not options.sync:
         os.fsync = lambda handle: None
     total = Counter()
-    for row in () if given.only_failures else kill_many(SIGNALS, given.kills, given.seed, given.kind):
+    for row in () if options.only_failures else kill_many(SIGNALS, options.kills, options.seed, options.kind):
         total[row["signal"]] += row["struck"]
         print(json.dumps(row), flush=True)
-    for row in fail_all(given.kills) if given.failures or given.only_failures else ():
+    for row in fail_all(options.kills) if options.failures or options.only_failures else ():
         total["failures"] += row["failures"]
         print(json.dumps(row), flush=True)
     print(json.dumps({"struck, and all intact or resumed": dict(total)}), flush=True)

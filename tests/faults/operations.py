@@ -1,4 +1,4 @@
-"""What writes files: each with what is there before it, and with what a reader finds."""
+"""Operations that write files, each with its initial files and readers of its outputs."""
 
 import contextlib
 import io
@@ -18,11 +18,11 @@ from riskmin.report import write_text
 
 
 class Refused(Exception):
-    """A command that ended with an exit code above 3 or of bad input; what it said."""
+    """A command failed with exit code 2 or above 3; the message is its stderr."""
 
 
 def command(*args):
-    """Run the command in this process, quietly."""
+    """Run the command in this process without output."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(arg) for arg in args])
@@ -30,7 +30,7 @@ def command(*args):
         raise (KeyboardInterrupt if code > 128 else Refused)(err.getvalue())
 
 
-# ---------------------------------------------------------------- what is there from the start
+# ---------------------------------------------------------------- initial files
 def numbers(seed):
     rng = np.random.default_rng(seed)
     X = np.round(rng.standard_normal((30, 4)), 2)
@@ -43,7 +43,7 @@ def model(seed):
 
 
 def inputs(folder):
-    """Files to read: svmlight with a late index 0, a table with words for labels, a .npz, a model."""
+    """Input files: svmlight with a late index 0, a table with string labels, a .npz, a model."""
     X, y = numbers(0)
     rows = [
         f"{int(b)} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True)
@@ -58,18 +58,18 @@ def inputs(folder):
     save_model(model(0), folder / "in.riskmin")
 
 
-# ---------------------------------------------------------------- what readers find
+# ---------------------------------------------------------------- readers
 def bytes_of(path):
     return path.read_bytes() if path.exists() else None
 
 
 def weights_of(path):
-    """A model's weights: a file that is not whole does not load."""
+    """The weights of a model; incomplete files do not load."""
     return load_model(path).coef_.tobytes() if path.exists() else None
 
 
 def page_of(path):
-    """Whether a page is there; its times differ from run to run."""
+    """Whether a page exists; its content has times, which differ between runs."""
     if not path.exists():
         return None
     text = path.read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def page_of(path):
 
 
 def rows_of(path):
-    """Stored data, checksums compared."""
+    """Stored data, with verified checksums."""
     if not path.exists() and not path.with_name(f".{path.name}.old").exists():
         return None
     data = load(path)
@@ -91,16 +91,16 @@ def rows_of(path):
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that writes.
+    """An operation that writes files.
 
     Parameters
     ----------
     act : callable
-        Takes the folder.
+        The operation, a function of the folder.
     reads : dict
-        Output files by name, and how each is read.
+        Output files by name, with the function that reads each.
     old : callable
-        Makes the outputs that are replaced; takes the folder.
+        Creates the outputs that are replaced, a function of the folder.
     """
 
     act: object
@@ -109,7 +109,7 @@ class Operation:
 
     @cached_property
     def template(self):
-        """A folder as it is before; it is removed with the process."""
+        """A folder in its initial state, removed at the end of the process."""
         folder = tempfile.TemporaryDirectory()
         inputs(Path(folder.name))
         self.old(Path(folder.name))
@@ -117,7 +117,7 @@ class Operation:
 
     @contextlib.contextmanager
     def folder(self):
-        """A new folder as it is before."""
+        """A new copy of the initial folder."""
         with tempfile.TemporaryDirectory() as path:
             shutil.copytree(self.template.name, path, dirs_exist_ok=True)
             yield Path(path)
@@ -127,42 +127,42 @@ class Operation:
 
     @cached_property
     def states(self):
-        """What is seen before and after it, when nothing fails."""
+        """The contents before and after the operation, without failures."""
         with self.folder() as folder:
             before = self.seen(folder)
             self.act(folder)
             return before, self.seen(folder)
 
     def names(self, folder):
-        """What is in the folder, as one who looks for files left behind sees it."""
+        """Names of all files in the folder, to find leftover files."""
         return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
     @cached_property
     def known(self):
-        """All names that there may be."""
+        """All permitted names."""
         with self.folder() as folder:
             before = self.names(folder)
             self.act(folder)
             return before | self.names(folder)
 
     def check(self, folder, *, done, tidy):
-        """Old or new, each file whole; new if it was done; and the next run works.
+        """Check that each file is complete, old or new (new after success), and that the next run works.
 
         Parameters
         ----------
         done : bool
-            Whether it ended without an error.
+            Whether the operation ended without an error.
         tidy : bool
-            Whether nothing must be left behind.
+            Whether leftover files are an error.
         """
         before, after = self.states
-        found = self.seen(folder)
-        for name, content in found.items():
+        contents = self.seen(folder)
+        for name, content in contents.items():
             assert content in (before[name], after[name]), (
                 f"{name} is neither old nor new: {str(content)[:99]!r}"
             )
         if done:
-            assert found == after
+            assert contents == after
         if tidy:
             assert self.names(folder) <= self.known
         self.act(folder)
@@ -182,7 +182,7 @@ def converting(source, **settings):
 
 
 def new(source, **settings):
-    """Without anything to replace; where it is there already, that is what was to be made."""
+    """An operation without old outputs; if its output exists, it is the expected one."""
 
     def act(folder):
         if not (folder / "out.rsk").exists():

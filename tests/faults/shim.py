@@ -1,4 +1,4 @@
-"""A shim between riskmin and the system: it counts the calls that touch files, and strikes at one of them."""
+"""A shim between riskmin and the system, which counts calls that touch files and injects a fault at one."""
 
 import errno
 import os
@@ -47,20 +47,20 @@ def out_of_memory(name):
 
 
 class Faults:
-    """Counts calls, and strikes at the one of that number.
+    """Counts calls, and injects a fault at the call of a given number.
 
     Parameters
     ----------
     at : int
-        The number of the call, from 1 on; 0 strikes never.
+        The number of the call, from 1; 0 for no fault.
     strike : callable
-        Called with the name of what is called.
+        The fault, called with the name of the system call.
     after : bool
-        Whether it strikes when the call is done, not before it.
+        Whether the fault comes after the call instead of before it.
     lasting : bool
-        Whether all calls from that one on fail, but for those that remove something: a disk stays full.
+        Whether all later calls fail as well, except removals, as on a full disk.
     allocations : bool
-        Whether the arrays that the persistence layer allocates count too.
+        Whether allocations of arrays in the persistence layer count as calls.
     """
 
     def __init__(self, at=0, strike=full, *, after=False, lasting=False, allocations=False):
@@ -70,27 +70,27 @@ class Faults:
 
     @property
     def struck(self):
-        """The name of the call that it struck at, or None."""
+        """The name of the call with the fault, or None."""
         return self.calls[self.at - 1] if 0 < self.at <= len(self.calls) else None
 
     def call(self, name, f, *args, **settings):
-        """Make a call, unless it is the one."""
+        """Make a call, with the fault if it is the chosen one."""
         self.calls.append(name)
         n = len(self.calls)
         now = n == self.at or (self.lasting and 0 < self.at < n and name not in REMOVING)
         if now and not self.after:
-            taken = f(args[0][: len(args[0]) // 2 + 1]) if name == "write" else 0  # what there is room for
+            taken = f(args[0][: len(args[0]) // 2 + 1]) if name == "write" else 0  # a partial write
             self.strike(name)
             if taken:
                 return taken
-        found = f(*args, **settings)
+        result = f(*args, **settings)
         if now and self.after:
             self.strike(name)
-        return found
+        return result
 
     @contextmanager
     def installed(self):
-        """A block in which calls go through here."""
+        """Context in which system calls go through this object."""
         before = atomic_files.os, atomic_files.FileIO, atomic_files.exchange
         arrays = {name: getattr(np, name) for name in ALLOCATING}
         atomic_files.os, atomic_files.FileIO = _Os(self), _raw(self)
@@ -107,21 +107,21 @@ class Faults:
 
 
 class _Os:
-    """`os`, with calls that count."""
+    """The module `os` with counted calls."""
 
     def __init__(self, faults):
         self.faults = faults
 
     def __getattr__(self, name):
-        found = getattr(os, name)
+        attribute = getattr(os, name)
         if name not in COUNTED:
-            return found
-        return lambda *args, **settings: self.faults.call(name, found, *args, **settings)
+            return attribute
+        return lambda *args, **settings: self.faults.call(name, attribute, *args, **settings)
 
 
 def _raw(faults):
     class Raw(FileIO):
-        """A file whose writes count, as the system sees them: buffers are above."""
+        """A raw (unbuffered) file whose writes are counted."""
 
         def write(self, data):
             return faults.call("write", super().write, data)
@@ -139,10 +139,10 @@ def _counted(faults, name, f):
 
 
 class Disk(Faults):
-    """Knows what is on the disk for sure, and can lose all else, as a machine does that loses power.
+    """Tracks what was synced to the disk, and can discard everything else, as a power loss does.
 
-    What was written to a file and not synced is lost. Names that a folder got, lost or exchanged since it was
-    synced are as they were, or as they are now: both must do.
+    Unsynced content of files is lost. Names that were added, removed or exchanged in a folder since its last
+    sync are either as before or as now: both cases must be handled.
     """
 
     def __init__(self, at=0, strike=lambda name: None, **settings):
@@ -154,9 +154,9 @@ class Disk(Faults):
         if name == "write":
             self.unsynced.add(self.opened[f.__self__.fileno()])
         undo = self._undo(name, *args[:2])
-        found = super().call(name, f, *args, **settings)
+        result = super().call(name, f, *args, **settings)
         if name == "open":
-            self.opened[found] = Path(args[0])
+            self.opened[result] = Path(args[0])
         if name == "fsync":
             path = self.opened[args[0]]
             self.unsynced.discard(path)
@@ -164,21 +164,21 @@ class Disk(Faults):
         if undo is not None:
             self.undo.append((Path(args[0]).parent, undo))
             self._renamed(name, *args[:2])
-        return found
+        return result
 
     def _undo(self, name, one, other=None):
-        """How to take a change of names back; None where there is none."""
+        """A function that undoes a change of names; None if nothing changed."""
         if name == "exchange":
             return lambda: self.exchange(one, other)
         if name in ("rename", "replace"):
             one, other = Path(one), Path(other)
-            kept = self._keep(other) if other.is_file() else None
-            return lambda: (other.rename(one), kept and shutil.move(kept, other))
+            backup = self._keep(other) if other.is_file() else None
+            return lambda: (other.rename(one), backup and shutil.move(backup, other))
         if name == "open" and not Path(one).exists():
             return lambda: Path(one).unlink(missing_ok=True)
         if name == "unlink" and Path(one).is_file():
-            kept = self._keep(Path(one))
-            return lambda: shutil.move(kept, one)
+            backup = self._keep(Path(one))
+            return lambda: shutil.move(backup, one)
         if name == "mkdir":
             return lambda: shutil.rmtree(one)
         return Path(one).mkdir if name == "rmdir" and Path(one).is_dir() else None
@@ -187,7 +187,7 @@ class Disk(Faults):
         return shutil.copy2(path, self.attic / str(len(self.calls)))
 
     def _renamed(self, name, one, other=None):
-        """Files that were not synced have other names now."""
+        """Update the names of unsynced files."""
         if name in ("rename", "replace", "exchange"):
             one, other = Path(one), Path(other)
             swap = {one: other, other: one}
@@ -195,13 +195,13 @@ class Disk(Faults):
             self.opened = {handle: _moved(path, swap) for handle, path in self.opened.items()}
 
     def lose_power(self, *, names):
-        """Lose what was not synced; where names is true, the changes of names too."""
+        """Discard unsynced content, and with `names` also unsynced changes of names."""
         for path in self.unsynced:
             if path.is_file():
                 os.truncate(path, 0)
         if names:
             for folder, undo in reversed(self.undo):
-                if folder.is_dir():  # else it is known to be gone, and what was in it
+                if folder.is_dir():  # otherwise its removal was synced
                     undo()
         shutil.rmtree(self.attic, ignore_errors=True)
 

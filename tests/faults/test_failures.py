@@ -1,6 +1,6 @@
-"""A call to the system fails: then the old content is there or the new, whole, and nothing else.
+"""After a failed system call, the old or the new content is complete, and nothing else remains.
 
-Here it is a sample of all calls; `make kills` has every one of them fail.
+These tests sample the calls; `make kills` runs all of them.
 """
 
 import pytest
@@ -20,30 +20,30 @@ def each(names):
 
 
 @each(OPERATIONS)
-def test_calls_that_fail(name):
+def test_failing_calls(name):
     operation = OPERATIONS[name]
-    found = points(operation)
-    assert len(found) > 20
-    for settings in sample(found, 5, seed=1):
+    failures = points(operation)
+    assert len(failures) > 20
+    for settings in sample(failures, 5, seed=1):
         assert fail(operation, settings) is not None
 
 
 @pytest.mark.slow
-def test_every_call_of_a_replacement_fails():
-    """All of them once, where most is at stake."""
+def test_every_failing_call_of_a_replacement():
+    """All calls of the operation that replaces existing data."""
     operation = OPERATIONS["convert --force npz"]
     struck = [
-        fail(operation, found) for found in points(operation) if found["strike"] is full and len(found) == 3
+        fail(operation, point) for point in points(operation) if point["strike"] is full and len(point) == 3
     ]
     assert {"mkdir", "open", "write", "fsync", "exchange", "unlink", "rmdir"} <= set(struck)
 
 
 @each(FAMILIES)
-def test_checkpoints_that_fail(name, tmp_path):
+def test_failing_calls_of_checkpoints(name, tmp_path):
     family = FAMILIES[name]
-    found = checkpoint_points(family, tmp_path)
-    assert len(found) > 30
-    for k, settings in enumerate(sample(found, 2, seed=2)):
+    failures = checkpoint_points(family, tmp_path)
+    assert len(failures) > 30
+    for k, settings in enumerate(sample(failures, 2, seed=2)):
         fail_checkpoint(family, settings, tmp_path / str(k))
 
 
@@ -55,10 +55,10 @@ def test_no_checkpoint_can_be_written(strike, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------- what is not synced
+# ---------------------------------------------------------------- power loss
 @each(OPERATIONS)
-def test_what_was_done_survives_a_loss_of_power(name):
-    """Whatever has returned is on the disk, and what is on the disk is whole."""
+def test_completed_operations_survive_a_power_loss(name):
+    """After an operation returns, its output is on the disk and complete."""
     operation = OPERATIONS[name]
     for names in (True, False):
         with operation.folder() as folder:
@@ -68,8 +68,8 @@ def test_what_was_done_survives_a_loss_of_power(name):
             operation.check(folder, done=True, tidy=False)
 
 
-def test_what_is_not_synced_is_lost(tmp_path, monkeypatch):
-    """The simulation notices a sync that is left out."""
+def test_missing_sync_is_detected(tmp_path, monkeypatch):
+    """The simulation detects a missing sync."""
     operation = OPERATIONS["text"]
     for name, instead in (("sync", lambda file: file.flush()), ("sync_folder", lambda path: None)):
         with monkeypatch.context() as patch, operation.folder() as folder:

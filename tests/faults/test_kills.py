@@ -1,6 +1,6 @@
-"""Processes that are killed at counted points: what they wrote is old or new, and runs are taken up again.
+"""Processes killed at counted points: files are old or new, and runs are resumed.
 
-Here it is a few kills of each kind; `make kills` takes 200 of each kind and signal.
+These tests run a few kills of each kind; `make kills` runs 200 per kind and signal.
 """
 
 import json
@@ -17,17 +17,17 @@ HERE = Path(__file__).parents[1]
 
 
 def kill(kills, *kinds):
-    """Kills of these kinds, in a process of its own, which has one thread and forks; how many struck."""
+    """Run kills of these kinds in a separate single-threaded process; returns how many signals were sent."""
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     options = [option for kind in kinds for option in ("--kind", kind)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "faults.kills", "--kills", str(kills), "--seed", "3", *options],
         capture_output=True, text=True, check=False, timeout=120,
         env=os.environ | {"PYTHONPATH": modules, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return json.loads(done.stdout.splitlines()[-1])["struck, and all intact or resumed"]
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr == ""
+    return json.loads(completed.stdout.splitlines()[-1])["struck, and all intact or resumed"]
 
 
 def test_kills():
@@ -42,8 +42,8 @@ def test_kills_of_workers_and_their_driver():
 
 
 @pytest.mark.slow
-def test_a_kind_that_loses_something_is_noticed():
-    """A file that is written in place is neither old nor new after a kill."""
+def test_lost_content_is_detected():
+    """A file written in place is neither old nor new after a kill."""
     code = (
         "import contextlib, pathlib, signal, random\n"
         "from faults import kills\n"
@@ -56,9 +56,9 @@ def test_a_kind_that_loses_something_is_noticed():
         "for k in range(40): kills.kill_operation('text', signal.SIGKILL, random.Random(k))\n"
     )
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
         env=os.environ | {"PYTHONPATH": modules},
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "out.txt is neither old nor new" in done.stderr
+    assert completed.returncode == 1
+    assert "out.txt is neither old nor new" in completed.stderr

@@ -1,4 +1,4 @@
-"""Measures of scores: against their definitions, by all orders of rows that tie."""
+"""Metrics of scores, compared with their definitions averaged over all orders of tied rows."""
 
 import inspect
 from itertools import pairwise, permutations
@@ -25,11 +25,11 @@ lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, ma
 
 
 def over_orders(y, z, measure):
-    """The mean of a measure of grades in order, over all orders that the scores leave open."""
-    found = [
+    """The mean of a measure of ordered grades over all orders consistent with the scores."""
+    values = [
         measure(y[list(p)]) for p in permutations(range(len(y))) if all(z[a] >= z[b] for a, b in pairwise(p))
     ]
-    return np.mean(found)
+    return np.mean(values)
 
 
 def dcg(y, k):
@@ -42,7 +42,7 @@ def utility(y, half_life):
 
 # ---------------------------------------------------------------- two classes
 @given(lists, st.integers(1, 6))
-def test_the_first_rows_in_all_orders(rows, k):
+def test_metrics_at_k(rows, k):
     y, z = np.array(rows).T
     y, k = (y > 1).astype(int), min(k, len(y))
     if not y.any():
@@ -57,12 +57,12 @@ def test_precision_and_recall_break_even():
     rng = np.random.default_rng(0)
     y = rng.random(200) < 0.3
     z = rng.standard_normal(200) + y
-    said = z > np.sort(z)[-y.sum() - 1]
-    assert prbep_score(y, z) == precision_score(y, said) == recall_score(y, said)
+    predicted = z > np.sort(z)[-y.sum() - 1]
+    assert prbep_score(y, z) == precision_score(y, predicted) == recall_score(y, predicted)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [-1.0, 1.0], [False, True], ["no", "yes"], [3, 7]])
-def test_the_greater_label_is_the_positive_one(labels):
+def test_larger_label_is_positive(labels):
     y = np.array(labels)[[1, 0, 1, 0]]
     assert prbep_score(y, [4.0, 3.0, 2.0, 1.0]) == 0.5
     assert precision_at_k_score(y, [4.0, 3.0, 2.0, 1.0], k=1) == 1
@@ -72,9 +72,9 @@ def test_the_greater_label_is_the_positive_one(labels):
 # ---------------------------------------------------------------- queries
 @settings(deadline=None)
 @given(st.lists(lists, min_size=1, max_size=3), st.integers(1, 4), st.randoms())
-def test_rankings_in_all_orders(queries, k, random):
+def test_ranking_metrics(queries, k, random):
     rows = [(g, z, q) for q, some in enumerate(queries) for g, z in some]
-    random.shuffle(rows)  # the rows of a query need not be together
+    random.shuffle(rows)  # the rows of a query need not be contiguous
     y, z, qid = np.array(rows).T
     some = [q for q in range(len(queries)) if y[qid == q].any()]
     if not some:
@@ -83,7 +83,7 @@ def test_rankings_in_all_orders(queries, k, random):
         return
 
     def mean(measure):
-        """Over queries, the measure as a share of that of the best order."""
+        """The mean over queries of the measure relative to that of the best order."""
         each = [
             over_orders(y[qid == q], z[qid == q], measure) / measure(np.sort(y[qid == q])[::-1]) for q in some
         ]
@@ -98,7 +98,7 @@ def test_rankings_in_all_orders(queries, k, random):
     np.testing.assert_allclose(np.nanmean(each), mean_ndcg_score(y, z, qid=qid, k=k))
 
 
-def test_ndcg_is_that_of_scikit_learn_for_gains_and_queries_of_one_size():
+def test_ndcg_agrees_with_scikit_learn():
     rng = np.random.default_rng(0)
     y, z = rng.integers(0, 4, (20, 8)), rng.integers(0, 5, (20, 8)).astype(float)
     theirs = ndcg_score(2.0**y - 1, z, k=5)
@@ -107,7 +107,7 @@ def test_ndcg_is_that_of_scikit_learn_for_gains_and_queries_of_one_size():
 
 
 @pytest.mark.parametrize("measure", [mean_ndcg_score, mrr_score, expected_rank_utility_score])
-def test_a_query_weighs_as_its_rows_do(measure):
+def test_weight_of_a_query_is_that_of_its_rows(measure):
     rng = np.random.default_rng(0)
     y, z, qid = rng.integers(0, 3, 60), rng.standard_normal(60), rng.integers(0, 8, 60)
     y[qid == 3] = 0
@@ -121,7 +121,7 @@ def test_a_query_weighs_as_its_rows_do(measure):
         measure(y, z, qid=qid, sample_weight=[1.0])
 
 
-def test_queries_come_in_the_order_of_their_ids():
+def test_queries_are_ordered_by_id():
     y, z, qid = [1, 0, 0, 1, 0], [2.0, 1.0, 2.0, 1.0, 0.0], ["b", "b", "a", "a", "c"]
     np.testing.assert_allclose(ndcg_per_query(y, z, qid), [1 / np.log2(3), 1.0, np.nan])
 
@@ -132,7 +132,7 @@ def test_grades_may_be_objects():
 
 
 def test_grades_may_be_large():
-    """Their powers are no numbers, but ratios of these are."""
+    """The gains overflow, but their ratios do not."""
     y, z, qid = [3000.0, 2999.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1]
     log3 = np.log2(3)
     np.testing.assert_allclose(ndcg_per_query(y, z, qid), [(0.5 + 1 / log3) / (1 + 0.5 / log3), 1 / log3])
@@ -163,7 +163,7 @@ def test_grades_may_be_large():
         (lambda: expected_rank_utility_score([0, 1], [1.0, 2.0], qid=[1, 1], half_life=1), "above 1"),
     ],
 )
-def test_errors_are_one_sentence(call, message):
+def test_errors(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: its reference objectives, its adapters, its clock and its tables."""
+"""The benchmark harness: reference objectives, adapters, timing and tables."""
 
 import json
 
@@ -28,7 +28,7 @@ def problem(task, n=60, p=4, sparse=False, seed=0):
 
 
 def brute_force(task, X, y, lam, w):
-    """J by loops over rows, pairs and labellings, from the definitions."""
+    """J by loops over rows, pairs and labellings, from its definition."""
     z, n = X @ w, len(y)
     pairs = [(z[i], z[j]) for i in range(n) for j in range(n) if y[i] > y[j]]
     lists = {
@@ -42,7 +42,7 @@ def brute_force(task, X, y, lam, w):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_reference_objective_is_that_of_riskmin(name):
+def test_reference_objective_agrees_with_riskmin(name):
     task, rng = TASKS[name], np.random.default_rng(1)
     for sparse in (False, True):
         X, y = problem(task, sparse=sparse)
@@ -53,7 +53,7 @@ def test_the_reference_objective_is_that_of_riskmin(name):
 
 
 @pytest.mark.parametrize("name", ["hinge", "roc_area", "lasso", "quantile"])
-def test_the_reference_objective_is_its_definition(name):
+def test_reference_objective_agrees_with_its_definition(name):
     task = TASKS[name]
     X, y = problem(task, n=25)
     w = np.random.default_rng(2).standard_normal(4)
@@ -61,7 +61,7 @@ def test_the_reference_objective_is_its_definition(name):
 
 
 @pytest.mark.parametrize("name", ["lasso", "l1_logistic"])
-def test_strengths_of_l1_are_fractions_of_the_least_that_leaves_nothing(name):
+def test_l1_strengths_are_fractions_of_lam_max(name):
     task = TASKS[name]
     X, y = problem(task)
     assert task.strength(X, y, 1.0) == pytest.approx(rm.lam_max(rm.linear_risk(X, y, task.loss), rm.L1()))
@@ -73,7 +73,7 @@ def test_every_peer_names_tasks_that_exist():
 
 
 def fake(values, limited=False, shrinks=False):
-    """A peer whose rungs end with given distances from the optimum."""
+    """A peer whose settings end at given distances from the optimum."""
 
     def fit(X, y, task, lam, rung):
         if limited:
@@ -86,76 +86,83 @@ def fake(values, limited=False, shrinks=False):
 
 
 def at_zero(seconds=5.0):
-    """A problem of which the optimum is w = 0, with J = 1/2 there."""
+    """A problem with the optimum w = 0 and J(0) = 1/2."""
     y = np.tile([1.0, -1.0], 10)
     return racers.Problem(TASKS["squared"], np.ones((20, 1)), y, 1.0, seconds)
 
 
-def test_a_ladder_is_climbed_until_the_tightest_level():
+def test_settings_are_run_until_the_tightest_level():
     peer = fake({Rung(1.0): 0.3, Rung(0.1): 0.01, Rung(0.01): 0.0, Rung(0.001): 0.0})
-    theirs, at = racers.Theirs(peer), at_zero()
-    assert theirs.warm_up(at)
-    theirs.race(at, 0.5)
-    told = theirs.told(at, 0.5)
-    assert [rung["tol"] for rung in told["rungs"]] == [1.0, 0.1, 0.01]  # J - 1/2 = w^2
-    assert told["reached"]["1e-01"] is not None
-    assert told["suboptimality"] == 0.0
-    theirs.race(at, 0.5)  # only what was the first to reach a level is fitted again
-    assert [rung["rounds"] for rung in theirs.told(at, 0.5)["rungs"]][2] == 2
+    theirs, problem_at_zero = racers.Theirs(peer), at_zero()
+    assert theirs.warm_up(problem_at_zero)
+    theirs.race(problem_at_zero, 0.5)
+    result = theirs.told(problem_at_zero, 0.5)
+    assert [rung["tol"] for rung in result["rungs"]] == [1.0, 0.1, 0.01]  # J - 1/2 = w^2
+    assert result["reached"]["1e-01"] is not None
+    assert result["suboptimality"] == 0.0
+    theirs.race(problem_at_zero, 0.5)  # only settings that reached a level first are fitted again
+    assert [rung["rounds"] for rung in theirs.told(problem_at_zero, 0.5)["rungs"]][2] == 2
 
 
-def test_a_fit_that_its_limit_ended_is_not_repeated_with_smaller_tolerances():
+def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol():
     values = {Rung(tol, most): 1 / most for most in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
     tried = {}
     for settings in ((True, False), (True, True), (False, False)):
-        theirs, at = racers.Theirs(fake(values, *settings)), at_zero()
-        theirs.warm_up(at)
-        theirs.race(at, 0.5)
+        theirs, problem_at_zero = racers.Theirs(fake(values, *settings)), at_zero()
+        theirs.warm_up(problem_at_zero)
+        theirs.race(problem_at_zero, 0.5)
         tried[settings] = [climb.rung for climb in theirs.climbs]
     assert tried[True, False] == [Rung(1e-1, 1), Rung(1e-1, 10)]
     assert tried[True, True] == [Rung(1e-1, 1), Rung(1e-3, 1), Rung(1e-1, 10), Rung(1e-3, 10)]
     assert tried[False, False] == list(values)
 
 
-def test_a_peer_has_no_more_than_three_times_its_seconds_for_a_rung():
-    theirs, at = racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True)), at_zero()
+def test_time_limit_of_a_setting_of_a_peer():
+    theirs, problem_at_zero = (
+        racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True)),
+        at_zero(),
+    )
     theirs.climbs = [racers.Climb(Rung(0.1, 1), 1.5, [(1.0, 1.0)], limited=True)]
-    assert not theirs.endless(Rung(0.1, 10), at)
-    assert theirs.endless(Rung(0.1, 100), at)
+    assert not theirs.endless(Rung(0.1, 10), problem_at_zero)
+    assert theirs.endless(Rung(0.1, 100), problem_at_zero)
 
 
-def test_times_of_ours_are_those_of_the_proof():
+def test_times_of_riskmin_are_those_of_the_proof():
     points = [(0.1, 0.2, 2.0, 1.5, 1), (0.2, 0.4, 1.0, 5e-4, 2), (0.3, 0.6, 1.0, 5e-7, 3)]
     run = ours.Run(None, points, 0.0, (0.01, 0.02))
-    assert run.certified(1e-3) == pytest.approx((0.21, 0.42))  # and the last look at J, which a run ends with
+    assert run.certified(1e-3) == pytest.approx((0.21, 0.42))  # includes the final reevaluation of J
     assert run.certified(1e-6) == (0.3, 0.6)
     assert run.certified(1e-8) is None
     assert run.reached(1e-6, 1.0) == (0.2, 0.4)
 
 
-def test_a_table_is_made_of_results(tmp_path):
+def test_compact_table(tmp_path):
     both = {"1e-03": {"cpu": 0.1, "wall": 0.2}, "1e-06": {"cpu": 0.2, "wall": 0.3}}
-    mine = {"kind": "ours", "certified": both}
+    our_result = {"kind": "ours", "certified": both}
     slow = {"kind": "peer", "reached": both | {"1e-06": None}, "suboptimality": 2e-5, "longest": {"cpu": 4.0}}
     quick = {"kind": "peer", "reached": {"1e-03": {"cpu": 0.05}, "1e-06": None}, "suboptimality": 1e-4}
-    solvers = {"auto": mine, "A": slow | {"rungs": [1]}, "B": quick | {"rungs": [1], "longest": {"cpu": 1.0}}}
+    solvers = {
+        "auto": our_result,
+        "A": slow | {"rungs": [1]},
+        "B": quick | {"rungs": [1], "longest": {"cpu": 1.0}},
+    }
     cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers}
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"cells": [cell]}))
-    said = CliRunner().invoke(main, ["table", str(file)])
-    assert said.exit_code == 0
+    invoked = CliRunner().invoke(main, ["table", str(file)])
+    assert invoked.exit_code == 0
     assert (
-        said.output.splitlines()[2]
+        invoked.output.splitlines()[2]
         == "| a9a | hinge | 0.0001 | 0.1 / 0.2 | B 0.05 | 0.5 | A - (2e-05) | > 20 |"
     )
     assert "known to 1e-02" in report.compact([cell | {"known": 0.01}])
 
 
-def test_names_are_told_and_wrong_ones_refused():
-    said = CliRunner().invoke(main, ["list"])
-    assert said.exit_code == 0
-    assert "task hinge" in said.output
-    assert "peer LinearSVC: hinge, squared_hinge" in said.output
+def test_names_are_listed_and_wrong_names_refused():
+    invoked = CliRunner().invoke(main, ["list"])
+    assert invoked.exit_code == 0
+    assert "task hinge" in invoked.output
+    assert "peer LinearSVC: hinge, squared_hinge" in invoked.output
     wrong = CliRunner().invoke(main, ["run", "--task", "hinges"])
     assert wrong.exit_code != 0
     assert "there is no task named 'hinges'" in wrong.output
@@ -167,23 +174,23 @@ SLOW_TO_COMPILE = ("skglm", "celer")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_all_solvers_minimize_the_same_objective(name):
-    """The tightest rung of each peer that is installed comes near our proved minimum: its scale is right."""
+    """The tightest setting of each installed peer approaches the proved minimum: its scaling is correct."""
     task = TASKS[name]
     X, y = problem(task, n=150, sparse=name in ("logistic", "lasso"))
     lam = task.strength(X, y, 0.1)
     least = ours.reference(X, y, task, lam, 5.0)
     assert least.best - least.lower <= 1e-7 * least.best
-    at = racers.Problem(task, X, y, lam, 5.0)
+    race_problem = racers.Problem(task, X, y, lam, 5.0)
     for peer in PEERS.values():
         if peer.takes(task, X, lam) and peer.installed() and peer.package not in SLOW_TO_COMPILE:
             theirs = racers.Theirs(peer)
             theirs.held = peer.hold(X, y)
-            found = theirs.climb(at, peer.ladder[-1]).J
-            assert found == pytest.approx(least.best, rel=1e-4), peer.name
+            value = theirs.climb(race_problem, peer.ladder[-1]).J
+            assert value == pytest.approx(least.best, rel=1e-4), peer.name
 
 
 @pytest.mark.slow
-def test_a_cell_is_measured(tmp_path, monkeypatch):
+def test_measurement_of_a_cell(tmp_path, monkeypatch):
     monkeypatch.setitem(data.SETS, "tiny", data.Set(lambda folder: problem(TASKS["hinge"], n=400), "signs"))
     file = tmp_path / "results.json"
     options = [
@@ -198,26 +205,26 @@ def test_a_cell_is_measured(tmp_path, monkeypatch):
         "--peer",
         "LinearSVC",
     ]
-    said = CliRunner().invoke(main, ["run", *options, "--seconds", "2", "--json", str(file)])
-    assert said.exit_code == 0, said.output
-    found = json.loads(file.read_text())
-    (cell,) = found["cells"]
+    invoked = CliRunner().invoke(main, ["run", *options, "--seconds", "2", "--json", str(file)])
+    assert invoked.exit_code == 0, invoked.output
+    saved = json.loads(file.read_text())
+    (cell,) = saved["cells"]
     assert set(cell["solvers"]) == {"auto", "bundle", "LinearSVC"}
     assert cell["known"] <= 1e-7
     for name in ("auto", "bundle"):
-        told = cell["solvers"][name]
-        assert told["gap"] <= 1e-6
-        assert told["J"] == pytest.approx(cell["best"], rel=2e-6)
-        times = [told["certified"][racers.key(level)]["wall"] for level in racers.LEVELS]
+        result = cell["solvers"][name]
+        assert result["gap"] <= 1e-6
+        assert result["J"] == pytest.approx(cell["best"], rel=2e-6)
+        times = [result["certified"][racers.key(level)]["wall"] for level in racers.LEVELS]
         assert times == sorted(times)
-        assert told["reached"]["1e-06"]["wall"] <= told["certified"]["1e-06"]["wall"]
+        assert result["reached"]["1e-06"]["wall"] <= result["certified"]["1e-06"]["wall"]
     assert cell["solvers"]["LinearSVC"]["reached"]["1e-03"]["cpu"] > 0
-    assert "| tiny | hinge | 0.01 | bundle, proved |" in said.output
-    assert found["versions"]["numpy"] == np.__version__
+    assert "| tiny | hinge | 0.01 | bundle, proved |" in invoked.output
+    assert saved["versions"]["numpy"] == np.__version__
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_a_process_of_its_own():
+def test_memory_is_measured_in_a_separate_process():
     from benchmarks.harness import memory
 
     X, y = data.dense(n=4_000, p=50)
@@ -225,5 +232,5 @@ def test_memory_is_that_of_a_process_of_its_own():
     solvers = {"auto": {"kind": "ours"}, "LinearSVC": {"kind": "peer", "rungs": rungs}}
     cell = {"task": "hinge", "strength": 0.1, "solvers": solvers}
     memory.add(cell, X, y, 0.5)
-    for told in solvers.values():
-        assert 0 <= told["memory"]["more"] < 20 * X.nbytes < told["memory"]["before"]
+    for result in solvers.values():
+        assert 0 <= result["memory"]["more"] < 20 * X.nbytes < result["memory"]["before"]

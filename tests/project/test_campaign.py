@@ -1,4 +1,4 @@
-"""The campaign: exact arithmetic against riskmin's own, and bounds against exact arithmetic."""
+"""The campaign: exact arithmetic compared with riskmin, and bounds compared with exact arithmetic."""
 
 import json
 import re
@@ -35,7 +35,7 @@ from riskmin import (
 
 ROOT = Path(__file__).parents[2]
 
-# Seeds of problems with bounds that were above the minimum, or values that were not J.
+# Seeds of problems that once had bounds above the minimum or wrong values.
 FOUND = [26, 64, 85, 100256, 2001241, 2003737]
 FOUND_SLOWLY = [
     100014,
@@ -56,61 +56,61 @@ FOUND_SLOWLY = [
 @cache
 def drawn():
     """The first problems of each loss."""
-    found = {}
+    by_loss = {}
     for seed in range(800):
         problem = draw(seed)
         if not problem.kernel:
-            found.setdefault(repr(problem.loss), []).append(problem)
-    return found
+            by_loss.setdefault(repr(problem.loss), []).append(problem)
+    return by_loss
 
 
 @pytest.mark.parametrize("loss", [*ONE_SCORE, *LISTS, *MANY], ids=repr)
-def test_exact_values_are_those_of_the_library(loss):
-    """Two implementations that share no line agree on J, of every loss and most regularizers."""
+def test_exact_values_agree_with_the_library(loss):
+    """Two independent implementations agree on J for every loss and most regularizers."""
     checked = 0
     for problem in drawn()[repr(loss)][:3]:
         try:
             J = problem.objective
-        except ValueError:  # labels that are refused
+        except ValueError:  # the labels are refused
             continue
         w = np.random.default_rng(1).standard_normal(J.risk.dim) / (1 + abs(problem.X).max())
         w = J.reg.prox(w, 0.0)
-        found = float(problem.value(*parts(problem, J, w)))
-        assert J.value(w) == pytest.approx(found, rel=1e-6, abs=1e-9 * (1 + abs(found)))
+        exact = float(problem.value(*parts(problem, J, w)))
+        assert J.value(w) == pytest.approx(exact, rel=1e-6, abs=1e-9 * (1 + abs(exact)))
         checked += 1
     assert checked
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Squared(), Absolute()], ids=repr)
-def test_the_exact_minimum_is_that_of_the_library(loss):
+def test_exact_minimum_agrees_with_the_library(loss):
     checked = 0
     for problem in drawn()[repr(loss)]:
-        one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # which is refused
-        found = least(problem) if checked < 2 and not one_class else None
-        if found is not None:
+        one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # refused
+        minimum = least(problem) if checked < 2 and not one_class else None
+        if minimum is not None:
             result = minimize(problem.objective, tol=1e-9)
-            assert Fraction(result.lower) <= found <= result.value * (1 + 1e-9) + 1e-12
+            assert Fraction(result.lower) <= minimum <= result.value * (1 + 1e-9) + 1e-12
             checked += 1
     assert checked
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_the_campaign_found_stays_mended(seed):
+def test_problems_of_fixed_bugs(seed):
     assert check(seed).failures == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*FOUND_SLOWLY, *range(30)])
-def test_a_sample_of_the_campaign(seed):
+def test_sample_of_the_campaign(seed):
     assert check(seed).failures == []
 
 
-def test_a_bound_far_below_the_first_value_is_no_higher_than_the_minimum():
-    """J falls to 1e-12 of its first value: what rounding leaves of that is not part of the bound."""
+def test_bound_is_valid_after_a_large_decrease_of_the_objective():
+    """J decreases to 1e-12 of its first value: the bound must not contain rounding errors of the latter."""
     X = np.array([[1.053728699684143], [-1.6771436929702759], [0.15706393122673035]])
     y, lam = np.array([-1.0, 1.0, -1.0]), 1.899855866468156e-12
     J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
-    # at the minimum, the closest two of different classes are at their margins
+    # at the minimum, the two closest rows of different classes are at their margins
     w = 2 / (Fraction(X[1, 0]) - Fraction(X[2, 0]))
     minimum = Fraction(lam) * w * w / 2
     for solver in ("dual_accelerated", "semismooth_newton", "smoothing", "bundle", "auto"):
@@ -119,8 +119,8 @@ def test_a_bound_far_below_the_first_value_is_no_higher_than_the_minimum():
         assert J.lower(result.cut) == pytest.approx(result.lower, rel=1e-12, abs=0)
 
 
-def test_tight_bounds_are_still_proved():
-    """What is allowed for rounding is small: it hides no gap that matters."""
+def test_tight_bounds_are_proved():
+    """The rounding allowance is small compared with relevant gaps."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 10))
     y = np.where(X[:, 0] + rng.standard_normal(200) > 0, 1.0, -1.0)
@@ -132,22 +132,24 @@ def test_tight_bounds_are_still_proved():
 
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), KernelDual()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_functions_of_a_kernel_are_computed_from_their_coefficients(solver, intercept):
-    """Solvers update scores and coefficients side by side: what is said is of the coefficients alone."""
+def test_kernel_scores_follow_from_the_coefficients(solver, intercept):
+    """Solvers update scores and coefficients separately: results refer to the coefficients alone."""
     rng = np.random.default_rng(0)
     X = np.round(rng.standard_normal((30, 2)) * 30)
     y = X[:, 0] * 1e-3 + rng.standard_normal(30)
     risk, reg = kernel_risk(X, y, Absolute(), DotProduct(), fit_intercept=intercept)
     result = minimize(Objective(risk, reg, 1e-9), solver, tol=1e-9, max_iter=200)
     K = X @ X.T
-    (z, beta), (gamma, at) = (np.split(half, 2) for half in (result.w, result.cut.a))
-    for products, coefficients in ((z, beta), (at, gamma)):
-        rounding = 2e-16 * np.abs(K) @ np.abs(coefficients)  # of one product, not of hundreds of updates
+    (z, beta), (gamma, cut_coefficients) = (np.split(half, 2) for half in (result.w, result.cut.a))
+    for products, coefficients in ((z, beta), (cut_coefficients, gamma)):
+        rounding = (
+            2e-16 * np.abs(K) @ np.abs(coefficients)
+        )  # rounding of one product, not of hundreds of updates
         assert np.all(np.abs(products - K @ coefficients) <= rounding)
 
 
-def test_steps_in_feature_space_go_along_functions():
-    """Long steps along what rounding has left of a direction would change scores, and no coefficients."""
+def test_steps_in_feature_space_change_the_coefficients():
+    """Long steps along a direction that is only rounding would change the scores but no coefficients."""
     problem = draw(2003737)
     J, K = problem.objective, problem.X @ problem.X.T
     for it in islice(Bundle().iterates(J, np.zeros(2 * len(K))), 25):
@@ -155,7 +157,7 @@ def test_steps_in_feature_space_go_along_functions():
         assert np.abs(z - K @ beta).max() <= 1e-8 * (1 + np.abs(z).max())
 
 
-def test_runs_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
+def test_stopped_campaign_is_resumed(tmp_path, monkeypatch, capsys):
     def run(n):
         out = str(tmp_path / "found.json")
         monkeypatch.setattr("sys.argv", ["campaign", "--n", str(n), "--seed", "5", "--out", out])
@@ -163,23 +165,23 @@ def test_runs_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
 
     assert run(1) == run(2) == 0
     assert "1 problems are done" in capsys.readouterr().out
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["next"] == 7
-    assert found["counts"]["problems"] == 2
-    assert found["failures"] == []
+    state = json.loads((tmp_path / "found.json").read_text())
+    assert state["next"] == 7
+    assert state["counts"]["problems"] == 2
+    assert state["failures"] == []
 
 
 def test_exact_arithmetic_is_exact():
-    """Numbers that doubles cancel to nothing are all there."""
+    """Numbers that cancel in float64 are kept exactly."""
     with exact.precise():
         z = exact.number(1e-30, Fraction) + 1 - 1
         assert exact.of_row(Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
 
 
-def test_a_leak_has_a_slope():
-    done = list(range(0, 10_000, 50))
-    assert soak.slope(done, [100 + min(k, 1000) / 10 for k in done]) == pytest.approx(0.0, abs=1e-9)
-    assert soak.slope(done, [100 + k / 1000 for k in done]) == pytest.approx(1.0)
+def test_slope_of_a_leak():
+    steps = list(range(0, 10_000, 50))
+    assert soak.slope(steps, [100 + min(k, 1000) / 10 for k in steps]) == pytest.approx(0.0, abs=1e-9)
+    assert soak.slope(steps, [100 + k / 1000 for k in steps]) == pytest.approx(1.0)
 
 
 def test_every_promise_names_a_test_that_is_there():

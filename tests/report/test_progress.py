@@ -1,4 +1,4 @@
-"""Progress: what is said, to whom, and how often."""
+"""Progress output: its content, its destination and its frequency."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def fast(monkeypatch):
     monkeypatch.setattr(module, "LOG_LINE_SECONDS", 0.0)
 
 
-def test_json_has_a_line_for_every_iteration():
+def test_json_has_one_line_per_iteration():
     out = io.StringIO()
     run(Progress(json=True, file=out), [row(k, 0.1 * k, cuts=np.float64(k)) for k in range(1, 6)])
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -50,20 +50,20 @@ def test_json_has_a_line_for_every_iteration():
     assert lines[2]["cuts"] == 3
 
 
-def test_json_is_json_where_numbers_are_not_finite():
+def test_json_is_valid_with_nonfinite_numbers():
     out = io.StringIO()
     run(Progress(json=True, file=out), [row(1, 0.0, value=float("inf"), lower=0.0)])
     assert json.loads(out.getvalue(), parse_constant=pytest.fail)["value"] is None
 
 
-def test_quiet_says_nothing(fast):
+def test_quiet_prints_nothing(fast):
     for json_lines in (False, True):
         out = Terminal()
         run(Progress(quiet=True, json=json_lines, file=out), [row(k, k) for k in range(1, 9)])
         assert out.getvalue() == ""
 
 
-def test_short_fit_says_nothing():
+def test_short_fit_prints_nothing():
     for out in (io.StringIO(), Terminal()):
         run(Progress(file=out), [row(1, 0.01), row(2, 0.02)])
         assert out.getvalue() == ""
@@ -77,7 +77,7 @@ def test_log_gets_plain_lines(fast):
     )
 
 
-def test_terminal_gets_one_line_that_goes_away(fast):
+def test_terminal_gets_one_line_that_is_erased(fast):
     out = Terminal()
     run(Progress(tol=1e-3, file=out), [row(k, k, lower=1 - 2.0**-k) for k in range(1, 9)])
     assert "8 · 0.996094 ≤ min J ≤ 1 · gap 3.9e-03 → 1e-03" in out.getvalue()
@@ -94,7 +94,7 @@ def test_updates_are_rare():
     assert out.getvalue().count("min J") <= 6
 
 
-def test_a_call_costs_next_to_nothing():
+def test_call_is_cheap():
     with Progress(file=io.StringIO()) as progress:
         start = time.perf_counter()
         for k in range(10_000):
@@ -102,7 +102,7 @@ def test_a_call_costs_next_to_nothing():
     assert time.perf_counter() - start < 0.5
 
 
-def test_it_is_a_callback_of_minimize():
+def test_progress_as_callback_of_minimize():
     out = io.StringIO()
     J = Objective(linear_risk(np.eye(3), np.array([1.0, -1.0, 1.0]), Hinge()), L2(), lam=0.1)
     with Progress(json=True, file=out) as progress:
@@ -132,7 +132,7 @@ def test_time_left_is_unknown(gaps, tol):
     assert time_left(range(len(gaps)), gaps, tol) is None
 
 
-def test_nothing_is_left_when_done():
+def test_time_left_is_zero_at_the_end():
     assert time_left([0.0, 1.0], [1.0, 1e-5], 1e-3) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing else, for every shape of a run."""
+"""The report: one self-contained page, for every kind of run."""
 
 import re
 from html.parser import HTMLParser
@@ -45,7 +45,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
-def test_pictures_are_sound(name, tol):
+def test_plots_are_valid(name, tol):
     result = RUNS[name]()
     drawn = convergence_charts(result, tol)
     root = ET.fromstring(f"<div>{drawn}</div>")
@@ -56,7 +56,7 @@ def test_pictures_are_sound(name, tol):
     assert drawn.count("L") < 6 * MAX_CHART_POINTS
 
 
-def test_page_needs_nothing_else(tmp_path):
+def test_page_is_self_contained(tmp_path):
     path = tmp_path / "report.html"
     facts = {"loss": "hinge: max(0, margin - y z)", "rows": 50, "columns": 4, "lam": 1e-2, "tol": 1e-3}
     write_report(path, [(name, make(), facts) for name, make in RUNS.items()], title="All of them")
@@ -75,7 +75,7 @@ def test_page_needs_nothing_else(tmp_path):
 
 
 class Balanced(HTMLParser):
-    """Every element that is opened is closed, in order."""
+    """Checks that every opened element is closed, in order."""
 
     def check(self, page):
         self.open = []
@@ -102,7 +102,7 @@ def test_names_are_escaped(tmp_path):
     assert "<title>&lt;u&gt;</title>" in page
 
 
-def test_nothing_is_left_of_a_failure(tmp_path):
+def test_failed_write_leaves_no_files(tmp_path):
     with pytest.raises(FileError, match="cannot be written"):
         write_text(tmp_path / "no" / "report.html", "text")
     (tmp_path / "folder").mkdir()
@@ -111,7 +111,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_text_replaces_what_a_link_points_to(tmp_path):
+def test_target_of_a_link_is_replaced(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     write_text(tmp_path / "link", "new")

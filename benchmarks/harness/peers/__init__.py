@@ -1,4 +1,4 @@
-"""The peers: one small adapter each, left out where its package is missing."""
+"""Solvers of other packages: one small adapter each, skipped if its package is not installed."""
 
 from benchmarks.harness.peers import glms, liblinear, others, rehline, scikit, sparse
 from benchmarks.harness.peers.base import Peer as Peer

@@ -1,4 +1,4 @@
-"""What an adapter of a peer is."""
+"""The adapter of a peer, and the formats of X that peers prefer."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ class Rung(NamedTuple):
 
     tol: float
     steps: int = 0
-    """0 where the peer has no limit to set."""
+    """Iteration limit; 0 if the peer has none."""
 
 
 def ladder(tols, steps=(0,)):
-    """From loose to tight: the tolerances for few iterations, then again for more."""
+    """Settings from loose to tight: all tolerances with few iterations, then again with more."""
     return tuple(Rung(tol, most) for most in steps for tol in tols)
 
 
 TOLS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)
 FIT = Callable[[Any, Any, Any, float, Rung], Any]
-"""fit(held, y, task, lam, rung) -> w, for the mean of the losses and lam as the task has them."""
+"""fit(data, y, task, lam, rung) -> w, where lam weighs the regularizer against the mean loss."""
 
 
-# ---------------------------------------------------------------- X as a peer likes it best
+# ---------------------------------------------------------------- the peer's preferred format of X
 def rows(X, y):
-    """CSR of the old kind, with 32-bit indices, or dense rows."""
+    """CSR matrix (not array) with 32-bit indices, or a C-ordered dense array."""
     if not sp.issparse(X):
         return X, y
-    held = sp.csr_matrix(X)
-    held.indices, held.indptr = held.indices.astype(np.int32), held.indptr.astype(np.int32)
-    return held, y
+    csr = sp.csr_matrix(X)
+    csr.indices, csr.indptr = csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
+    return csr, y
 
 
 def columns(X, y):
-    """CSC, or dense columns."""
+    """CSC matrix, or a Fortran-ordered dense array."""
     return (sp.csc_matrix(rows(X, y)[0]) if sp.issparse(X) else np.asfortranarray(X)), y
 
 
 def all_numbers(X, y):
-    """Dense rows, zeros too."""
+    """C-ordered dense array."""
     return (X.toarray() if sp.issparse(X) else X), y
 
 
 def zeros_and_ones(X, y):
-    """Rows, with labels 0 and 1 for the two signs."""
+    """Like `rows`, with labels 0 and 1 instead of -1 and 1."""
     signs = set(np.unique(y)) == {-1.0, 1.0}
     return rows(X, y)[0], (y > 0).astype(float) if signs else y
 
 
 def threads():
-    """How many each solver may have, as the command set it."""
+    """Number of threads per solver, as set by the command."""
     return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
@@ -67,31 +67,31 @@ class Peer:
 
     name: str
     package: str
-    """What is imported for it."""
+    """Module that must be importable."""
     tasks: tuple[str, ...]
     fit: FIT = field(repr=False)
     ladder: tuple[Rung, ...] = ladder(TOLS)
     hold: Callable[[Any, Any], tuple[Any, Any]] = field(default=rows, repr=False)
-    """X and y in the format that suits it best: made before its clock starts."""
+    """Converts X and y to the preferred format, before the clock starts."""
     shrinks: bool = False
-    """Whether its tolerance also says when rows come back that it left out: a smaller one is another fit."""
+    """Whether the tolerance also controls shrinking, so that a smaller one takes another path."""
     most_numbers: float = np.inf
-    """Larger X (rows times columns, zeros too) are not for it: it would take hours, or all memory."""
+    """Largest number of entries of X (rows times columns): beyond it, time or memory is prohibitive."""
     most_columns: float = np.inf
     most_lam: float = np.inf
-    """1e-8 for those that cannot penalize: J differs by next to nothing then."""
+    """Largest lam: 1e-8 for peers without a penalty, for which the difference of J is negligible."""
 
     def installed(self):
         return find_spec(self.package) is not None
 
     def takes(self, task, X, lam):
-        """Whether it can do this."""
+        """Whether the peer applies to this problem."""
         n, p = X.shape
         fits = n * p <= self.most_numbers and p <= self.most_columns
         return task.name in self.tasks and fits and lam <= self.most_lam
 
 
 def weights(model, task=None):
-    """W of a model of scikit-learn's kind; for classes, a column each."""
+    """Weights of a fitted scikit-learn-like model; for classes, one column per class."""
     coef = np.asarray(model.coef_, dtype=float)
     return coef.T if task is not None and task.labels == "classes" else coef.ravel()

@@ -13,7 +13,7 @@ SILENT = (
     *ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6), (1_000,)),
     Rung(1e-8, 10_000),
 )
-"""For snapml, which does not say that its limit ended a fit: few steps first, then tolerances."""
+"""For snapml, which does not report that the limit ended a fit: few steps first, then tolerances."""
 FAMILIES = {"poisson": "poisson", "logistic": "binomial", "l1_logistic": "binomial"}
 
 
@@ -51,7 +51,7 @@ def snapml(dual):
 
 
 def quantreg(X, y, task, lam, rung):
-    """Reweighted least squares, without a penalty."""
+    """Iteratively reweighted least squares, without a penalty."""
     from statsmodels.regression.quantile_regression import QuantReg
 
     level = QUANTILE if task.name == "quantile" else 0.5

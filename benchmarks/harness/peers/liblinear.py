@@ -1,4 +1,4 @@
-"""LIBLINEAR by its own Python package; the iteration limit is its own, fixed one."""
+"""LIBLINEAR by its authors' Python package; its iteration limit is fixed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ TOLS = ladder((1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8))
 
 
 def hold(X, y):
-    """Its problem: rows as lists of index and value."""
+    """LIBLINEAR's problem object: rows as lists of index and value."""
     from liblinear.liblinearutil import problem
 
     return problem(y, sp.csr_matrix(rows(X, y)[0])), y
 
 
 def solver(kind):
-    """The fit by -s kind."""
+    """The fit with option -s kind."""
 
-    def fit(held, y, task, lam, rung):
+    def fit(data, y, task, lam, rung):
         from liblinear.liblinearutil import parameter, train
 
-        C = (0.5 if kind in (1, 2, 11, 12) else 1.0) / (lam * len(y))  # squares come without our half
+        C = (0.5 if kind in (1, 2, 11, 12) else 1.0) / (lam * len(y))  # LIBLINEAR squares without 1/2
         epsilon = EPSILON if task.name == "epsilon_insensitive" else 0.0
-        model = train(held, parameter(f"-s {kind} -c {C:.17g} -e {rung.tol:g} -p {epsilon:g} -q"))
+        model = train(data, parameter(f"-s {kind} -c {C:.17g} -e {rung.tol:g} -p {epsilon:g} -q"))
         if task.labels == "classes":
             W = np.zeros((model.nr_feature, model.nr_class))
             for at, label in enumerate(model.get_labels()):

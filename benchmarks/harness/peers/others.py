@@ -1,4 +1,4 @@
-"""dlib's ranking machine, and CVXPY with Clarabel: whatever can be written down."""
+"""dlib's ranking SVM, and CVXPY with Clarabel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.harness.tasks import DELTA, EPSILON, QUANTILE
 
 
 def pairs(X, y):
-    """The lists of rows that dlib takes, those to be above and those to be below."""
+    """The ranking pair of dlib: lists of relevant and of nonrelevant rows."""
     import dlib
 
     X, ranks = sp.csr_array(X), dlib.sparse_ranking_pair()
@@ -21,10 +21,10 @@ def pairs(X, y):
     return (ranks, X.shape[1]), y
 
 
-def svm_rank(held, y, task, lam, rung):
+def svm_rank(data, y, task, lam, rung):
     import dlib
 
-    ranks, p = held
+    ranks, p = data
     trainer = dlib.svm_rank_trainer_sparse()
     trainer.c, trainer.epsilon = 1 / lam, rung.tol
     w = np.zeros(p)

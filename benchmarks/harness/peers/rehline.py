@@ -1,4 +1,4 @@
-"""ReHLine: sums of ReLU and of ReHU, parabolas that go on in straight lines, by dual coordinate descent."""
+"""ReHLine: sums of ReLU and ReHU (quadratic, then linear) terms, by dual coordinate descent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def relus(task, y, C):
 
 
 def rehus(task, y, C):
-    """Tau, S and T: the loss of a row is the sum of parabolas (s z + t)^2 / 2, straight beyond tau."""
+    """Tau, S and T: the loss of a row is a sum of terms (s z + t)^2 / 2, linear beyond tau."""
     root, one = np.sqrt(C), np.ones_like(y)
     if task.name == "squared_hinge":
         return np.full((1, len(y)), np.inf), -root * y[None, :], root * one[None, :]
@@ -40,10 +40,10 @@ def fit(X, y, task, lam, rung):
         U, V = relus(task, y, C)
     else:
         Tau, S, T = rehus(task, y, C)
-    found = ReHLine_solver(X, U, V, Tau, S, T, max_iter=rung.steps, tol=rung.tol, verbose=0)
-    if not found.converged:
+    result = ReHLine_solver(X, U, V, Tau, S, T, max_iter=rung.steps, tol=rung.tol, verbose=0)
+    if not result.converged:
         warnings.warn("did not converge", stacklevel=1)  # as its estimators do
-    return np.asarray(found.beta)
+    return np.asarray(result.beta)
 
 
 PEERS = (

@@ -10,11 +10,11 @@ TIGHTER = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 STEPS = ladder(TIGHTER, (10, 30, 100, 1_000, 10_000))
 NEWTON = ladder(TIGHTER, (3, 6, 12, 100, 1_000))
 HALVES = ("squared_hinge",)
-"""LIBLINEAR has the whole square, ours half of it."""
+"""LIBLINEAR has the square, riskmin half of it."""
 
 
 def cost(task, lam, n):
-    """C, for sums of losses."""
+    """C, which multiplies the sum of the losses."""
     return (0.5 if task.name in HALVES else 1.0) / (lam * n)
 
 
@@ -95,7 +95,7 @@ def lasso(X, y, task, lam, rung):
 
 
 SQUARE = 5_000
-"""Beyond so many columns, p x p matrices are not for one machine."""
+"""Largest number of columns p for solvers with p x p matrices."""
 
 PEERS = (
     Peer(

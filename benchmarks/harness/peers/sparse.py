@@ -1,4 +1,4 @@
-"""celer and skglm: working sets of columns, and what else skglm can do."""
+"""celer and skglm: working sets of columns, and other solvers of skglm."""
 
 from __future__ import annotations
 

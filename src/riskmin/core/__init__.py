@@ -25,11 +25,8 @@ from riskmin.core.protocols import LinearMap as LinearMap
 from riskmin.core.protocols import Loss as Loss
 from riskmin.core.protocols import Matrix as Matrix
 from riskmin.core.protocols import Regularizer as Regularizer
-from riskmin.core.protocols import Resumable as Resumable
 from riskmin.core.protocols import Smooth as Smooth
 from riskmin.core.protocols import Smoothable as Smoothable
-from riskmin.core.protocols import Solver as Solver
-from riskmin.core.protocols import WarmStartable as WarmStartable
 from riskmin.core.records import Array as Array
 from riskmin.core.records import Criterion as Criterion
 from riskmin.core.records import Cut as Cut
@@ -45,3 +42,5 @@ from riskmin.core.records import ShardCache as ShardCache
 from riskmin.core.records import ShardStateLost as ShardStateLost
 from riskmin.core.records import Status as Status
 from riskmin.core.records import UnsupportedProblem as UnsupportedProblem
+from riskmin.core.solver import Solver as Solver
+from riskmin.core.solver import as_solver as as_solver

@@ -1,19 +1,16 @@
-"""The protocols: the interfaces of losses, regularizers, linear maps, executors and solvers.
+"""The protocols: the interfaces of losses, regularizers, linear maps and executors.
 
-Every implementation provides one of the base protocols (`Loss`, `Regularizer`, `LinearMap`, `Executor`,
-`Solver`); risks derive from `problem.oracle.Oracle`. The others are optional capabilities, detected by
-``isinstance``: an object has one if it has its methods.
+Every implementation provides one of the base protocols (`Loss`, `Regularizer`, `LinearMap`, `Executor`).
+The others are optional capabilities, detected by ``isinstance``: an object has one if it has its methods.
+Risks derive from `problem.oracle.Oracle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from riskmin.core.records import Array, Cut, Hessian, IntervalConjugate, Iterate
-
-if TYPE_CHECKING:
-    from riskmin.problem.objective import Objective
+from riskmin.core.records import Array, Cut, Hessian, IntervalConjugate
 
 
 # ---------------------------------------------------------------- losses
@@ -226,32 +223,4 @@ class Executor(Protocol):
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
-        ...
-
-
-# ---------------------------------------------------------------- solvers
-class Solver(Protocol):
-    """An algorithm with its settings. It does not test for convergence; it ends only if it cannot proceed."""
-
-    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield iterates without end; the driver decides when to stop."""
-        ...
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A solver that can continue from the saved state of one of its iterates."""
-
-    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]: ...
-
-
-@runtime_checkable
-class WarmStartable(Protocol):
-    """A solver that can reuse a run on the same risk with another lam or regularizer."""
-
-    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Yield iterates as `iterates` does, from the state of an iterate of the objective `before`.
-
-        Cuts bound R, which is the same, so they stay valid.
-        """
         ...

@@ -21,7 +21,6 @@ from riskmin.core import (
     Regularizer,
     Result,
     Solver,
-    WarmStartable,
 )
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
@@ -146,7 +145,7 @@ def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
 
 # ---------------------------------------------------------------- the path
 @dataclass(frozen=True)
-class _WarmStartedSolver:
+class _WarmStartedSolver(Solver):
     """A solver that starts from the final state of another run."""
 
     solver: Any
@@ -154,8 +153,8 @@ class _WarmStartedSolver:
     before: Objective
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        steps: Iterator[Iterate] = self.solver.warm_start(obj, self.state, self.before)
-        return steps
+        steps: Iterator[Iterate] | None = self.solver.warm_start(obj, self.state, self.before)
+        return self.solver.iterates(obj, w0) if steps is None else steps
 
 
 @dataclass(frozen=True)
@@ -282,7 +281,7 @@ def _run(
     if previous is not None:
         w0 = _project_to_domain(obj.reg, previous.result.w)
         # a state is valid only for the same solver with the same settings
-        if isinstance(solver, WarmStartable) and previous.state is not None and solver == previous.solver:
+        if previous.state is not None and solver == previous.solver:
             start = _WarmStartedSolver(solver, previous.state, previous.problem.obj)
     result = minimize_preconditioned(problem, start, w0, limits, record)
     state = final.state() if final is not None and final.state is not None else None

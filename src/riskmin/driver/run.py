@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Criterion, Cut, Iterate, Resumable, Solver, Status
+from riskmin.core import Array, Criterion, Cut, Iterate, Solver, Status
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.persist import FileError
 from riskmin.driver.checkpoint import Checkpoint
@@ -398,7 +398,9 @@ class RunState:
         self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
         # max_seconds limits the total of all processes that worked on the run
         self.limit.deadline -= self.seconds_before_resume
-        if saved.state and isinstance(solver, Resumable):
+        if saved.state:
             with file.trusted():
-                return self.limit.call(problem.resumed, solver, saved.state)
+                steps = self.limit.call(problem.resumed, solver, saved.state)
+            if steps is not None:
+                return steps
         return self.limit.call(problem.iterates, solver, self.w)

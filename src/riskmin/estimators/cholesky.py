@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.fit import check_number
 from riskmin.estimators._common.input import validate_local_rows
 from riskmin.estimators.kernel_names import (
@@ -24,6 +26,7 @@ from riskmin.problem.kernel.incomplete_cholesky import incomplete_cholesky
 from riskmin.problem.kernel.mercer import KernelMatrix, kernel_diagonal
 
 
+@estimator
 class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Features :math:`L` whose inner products approximate a kernel, :math:`L L^\top \approx K`.
 
@@ -78,24 +81,13 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "rbf",
-        *,
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        rank: int | None = None,
-        tol: float = 1e-3,
-        dtype: str = "float64",
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.rank = rank
-        self.tol = tol
-        self.dtype = dtype
+    kernel: Any = field(default="rbf", kw_only=False)
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    rank: int | None = None
+    tol: float = 1e-3
+    dtype: str = "float64"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
-from sklearn.base import BaseEstimator
-
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import MulticlassMixin
 from riskmin.estimators._common.fit import (
     decision_scores,
@@ -19,7 +19,8 @@ from riskmin.estimators._common.input import linear_scores, select_rows, validat
 from riskmin.estimators._common.multi_output import is_multi_output
 
 
-class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class LinearClassifier(MulticlassMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::
@@ -56,47 +57,11 @@ class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # 
         LogisticRegression, of any number of classes, and of LinearSVC but for its penalized intercept, is
         ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has no factor 1/2, so there it is
         ``1 / (2 * alpha * n)``.
-    regularizer : str or Regularizer
-        :math:`\Omega`: a name of `riskmin.REGULARIZERS`, optionally with parameters
-        (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
-        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`. With more than two classes, settings with one
-        number per feature apply to every class.
-    positive : bool
-        Whether the weights must be >= 0, for "l1", "l2" and "elastic".
-    standardize : bool
-        Whether to divide columns by their standard deviations :math:`s_j` (weighted by `sample_weight`)
-        internally, as a ``StandardScaler`` before the model does. Then alpha penalizes the weights of the
-        standardized columns, :math:`\Omega(s \circ w)`, and J and its bound refer to the standardized
-        problem; `coef_` and `intercept_` are in the units of X. Centering columns would only change the
-        intercept, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b and the threshold are 0.
     class_weight : dict, "balanced" or None
         Factors for the row weights of each class; "balanced" gives all classes the same total weight. They
         have no effect on "roc_area"; the other non-decomposable losses count rows and reject them.
-    solver : None, str or solver
-        None and "auto" choose by the problem; or a name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or an
-        object such as ``riskmin.Bundle(keep=50)``.
-    tol : float
-        The certified gap to reach, relative to the objective.
-    atol : float or None
-        The certified gap to reach in absolute terms; None for 1e-6 tol times the risk at w = 0 with its best
-        intercept. A fit has converged once either tolerance is met: ``result_.criterion`` is the name of the
-        one that was, "tol" or "atol".
-    max_iter, max_seconds : int, float or None
-        Limits of the run; reaching one issues a ConvergenceWarning. The time limit also interrupts
-        an iteration.
-    warm_start : bool
-        Whether `fit` starts from the weights of the previous fit.
-    n_jobs : int or None
-        The number of threads for local rows, -1 for one per core. It also limits the threads of NumPy and
-        SciPy during the fit. The result does not depend on it, bit for bit.
-    callback : callable or None
-        ``callback(iterate, row)``, called after every iteration; a true return value stops the fit.
-    checkpoint : path, `riskmin.Checkpoint` or None
-        A file to which the run is saved periodically; if it exists, the fit resumes from it.
-    verbose : bool
-        Whether to print the certified gap to stderr during the fit.
 
     Attributes
     ----------
@@ -110,23 +75,9 @@ class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # 
         a score above zero are of ``classes_[1]``.
     threshold_ : float
         Threshold on the scores x^T w + b; nonzero only with non-decomposable losses.
-    scale_ : (p,) array or None
-        Standard deviations of the columns, 1 for constant ones; None unless `standardize` is set.
     objective_ : float
         J at `coef_` and the best b, which is ``intercept_ + threshold_``. With `standardize`, J and its
         bound are those of the standardized problem.
-    lower_bound_ : float
-        A proven lower bound on min J.
-    gap_ : float
-        ``objective_ - lower_bound_``.
-    n_iter_ : int
-        The number of iterations.
-    result_ : `riskmin.Result`
-        The status, the trace, and the cut that proves the bound.
-    n_samples_fit_, weighted_ : int, bool
-        Number of rows fitted, and whether `sample_weight` was given.
-    n_features_in_, feature_names_in_ : int, array
-        As in every scikit-learn estimator.
 
     References
     ----------
@@ -160,44 +111,9 @@ class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # 
     task = "classification"
     extra_loss_tasks = ("multiclass",)
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    loss: Any = field(default="hinge", kw_only=False)
+    fit_intercept: bool = True
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
         """Fit the model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
 from riskmin.estimators._common.fit import check_number, normalize_weights, resolve_loss
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
@@ -98,16 +100,16 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
         warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
 
+@estimator
 class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     r"""A `LinearClassifier` whose alpha is chosen by cross-validation.
 
     Each fold is a path: one certified fit per alpha, warm-started from its neighbor (`riskmin.path`). The
-    alpha with the best mean score is fitted to all rows.
+    alpha with the best mean score is fitted to all rows. With `standardize`, the standard deviations of a
+    fold are computed from its training rows.
 
     Parameters
     ----------
-    loss : str or Loss
-        As in `LinearClassifier`.
     alphas : sequence of floats or None
         The values of alpha to try; None for a grid from `riskmin.lam_max` to a thousandth of it for
         sparsity-inducing regularizers, else from 1 to 1e-6.
@@ -118,8 +120,6 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     scoring : str, callable or None
         As in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy; for losses that
         bound a metric, that metric: the ROC area for "roc_area", F1 for "f1", and so on.
-    regularizer, positive, standardize, fit_intercept, class_weight, solver, tol, atol, max_iter, max_seconds
-        As in `LinearClassifier`; standard deviations of a fold are computed from its training rows.
     n_jobs : int or None
         Number of folds that run at a time, in threads; the final fit uses as many threads.
 
@@ -137,8 +137,6 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         The fit to all rows, which `riskmin.save_model` can save.
     n_not_converged_ : int
         Number of fits in the folds that stopped before their gap was within tol.
-    classes_, coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
-        The attributes of `best_estimator_`.
 
     Examples
     --------
@@ -153,42 +151,17 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
 
     _estimator_class = LinearClassifier
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        alphas: Any = None,
-        n_alphas: int = 13,
-        cv: Any = None,
-        scoring: Any = None,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.loss = loss
-        self.alphas = alphas
-        self.n_alphas = n_alphas
-        self.cv = cv
-        self.scoring = scoring
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.n_jobs = n_jobs
+    loss: Any = field(default="hinge", kw_only=False)
+    alphas: Any = None
+    n_alphas: int = 13
+    cv: Any = None
+    scoring: Any = None
+    # parameters of a single fit
+    alpha: float = field(default=1e-4, init=False)
+    warm_start: bool = field(default=False, init=False)
+    callback: Any = field(default=None, init=False)
+    checkpoint: Any = field(default=None, init=False)
+    verbose: bool = field(default=False, init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
         """Choose alpha and fit all rows.
@@ -214,6 +187,7 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         return self
 
 
+@estimator
 class LinearRegressorCV(_AlphaSearch, LinearRegressor):
     r"""A `LinearRegressor` whose alpha is chosen by cross-validation.
 
@@ -222,19 +196,15 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     Parameters
     ----------
-    loss : str or Loss
-        As in `LinearRegressor`.
     alphas, n_alphas, cv, scoring
         As in `LinearClassifierCV`; the score is R^2 by default.
-    regularizer, positive, standardize, fit_intercept, solver, tol, atol, max_iter, max_seconds, n_jobs
-        As in `LinearClassifierCV`.
+    n_jobs : int or None
+        Number of folds that run at a time, in threads; the final fit uses as many threads.
 
     Attributes
     ----------
     alpha_, alphas_, scores_, best_score_, best_estimator_
         As in `LinearClassifierCV`.
-    coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
-        The attributes of `best_estimator_`.
 
     Examples
     --------
@@ -248,40 +218,17 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     _estimator_class = LinearRegressor
 
-    def __init__(
-        self,
-        loss: Any = "squared",
-        *,
-        alphas: Any = None,
-        n_alphas: int = 13,
-        cv: Any = None,
-        scoring: Any = None,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.loss = loss
-        self.alphas = alphas
-        self.n_alphas = n_alphas
-        self.cv = cv
-        self.scoring = scoring
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.n_jobs = n_jobs
+    loss: Any = field(default="squared", kw_only=False)
+    alphas: Any = None
+    n_alphas: int = 13
+    cv: Any = None
+    scoring: Any = None
+    # parameters of a single fit
+    alpha: float = field(default=1e-4, init=False)
+    warm_start: bool = field(default=False, init=False)
+    callback: Any = field(default=None, init=False)
+    checkpoint: Any = field(default=None, init=False)
+    verbose: bool = field(default=False, init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
+from riskmin.estimators._common.classes import apply_class_weight, unique_classes
 from riskmin.estimators._common.fit import (
     build_objective,
     check_parameters,
@@ -29,7 +32,6 @@ from riskmin.estimators._common.input import (
     validate_rows,
 )
 from riskmin.estimators._common.standardize import column_scaling
-from riskmin.estimators._common.two_classes import apply_class_weight, unique_classes
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
@@ -60,7 +62,8 @@ def has_probabilities(model: Any) -> bool:
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
 
 
-class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of labels in a hierarchy, with a certified objective.
 
     .. math::
@@ -86,18 +89,10 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
     cost : "tree distance", "zero one" or (k, k) array
         :math:`\Delta` of the hinge: the number of edges between two labels, 1 for any mistake, or a matrix in
         the order of `classes_`.
-    alpha : float
-        Regularization strength.
-    regularizer, positive, standardize
-        As in `LinearClassifier`, for the weights of all nodes.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     class_weight : dict, "balanced" or None
         Factors for the row weights of each label; "balanced" gives all labels the same total weight.
-    solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
-        As in `LinearClassifier`.
-    warm_start : bool
-        Whether `fit` starts from the weights of the previous fit.
 
     Attributes
     ----------
@@ -109,12 +104,6 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
         The weights, in the order of ``tree_.nodes``.
     intercept_ : (k,) array
         b, in the order of `classes_`.
-    scale_ : (p,) array or None
-        Standard deviations of the columns; None unless `standardize` is set.
-    objective_, lower_bound_, gap_ : float
-        J, a proven lower bound on min J, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     References
     ----------
@@ -141,55 +130,12 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  
     extra_loss_tasks = ("multiclass",)
     loss_aliases: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        hierarchy: Any = None,
-        separator: str = "/",
-        cost: Any = "tree distance",
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.hierarchy = hierarchy
-        self.separator = separator
-        self.cost = cost
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    loss: Any = field(default="hinge", kw_only=False)
+    hierarchy: Any = None
+    separator: str = "/"
+    cost: Any = "tree distance"
+    fit_intercept: bool = True
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
         """Fit the model.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import CertifiedEstimator, estimator
+from riskmin.estimators._common.classes import BinaryMixin
 from riskmin.estimators._common.fit import normalize_weights, resolve_loss, warn_unless_converged
-from riskmin.estimators._common.two_classes import BinaryMixin
 from riskmin.estimators.kernel_names import (
     fit_kernel_machine,
     kernel_scores,
@@ -20,7 +22,60 @@ from riskmin.estimators.regressor import is_poisson
 from riskmin.problem.kernel.rkhs import SQRT2
 
 
-class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class KernelMachine(CertifiedEstimator):
+    r"""A function in the reproducing kernel Hilbert space of a Mercer kernel.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
+        "precomputed", or ``kernel(A, B)``, which returns a matrix with one row per row of A and one column
+        per row of B. With a callable, X may hold arbitrary objects, such as strings.
+    gamma : "scale", "auto" or float
+        Kernel coefficient; "scale" is 1 / (p times the variance of X, with the row weights of the risk),
+        "auto" is 1 / p.
+    degree : int
+        Degree of the polynomial kernel.
+    coef0 : float
+        Constant of the polynomial kernel.
+    solver : None, str or solver
+        None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
+    fit_intercept : bool
+        Whether to fit the intercept b; if False, b = 0.
+    cache_size : float
+        Size of the cache of kernel matrix rows, in MB (2**20 bytes).
+    warm_start : bool
+        Whether `fit` starts from the function of the previous fit, which must have had as many rows.
+
+    Attributes
+    ----------
+    support_ : (m,) array
+        Indices of the rows whose coefficient is not zero.
+    support_vectors_ : (m, p) array or sparse matrix
+        The support rows of X; empty if the kernel is precomputed.
+    kernel_ : callable or "precomputed"
+        The kernel with its parameters resolved.
+    result_ : `riskmin.Result`
+        The status, the trace, and the cut that proves the bound; its w is the pair that `kernel_risk`
+        describes.
+    """
+
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    fit_intercept: bool = True
+    cache_size: float = 256.0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+
+@estimator
+class KernelClassifier(BinaryMixin, KernelMachine):
     r"""A kernel machine for two classes and any convex loss, with a certified objective.
 
     .. math::
@@ -37,54 +92,19 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
         A name of `riskmin.LOSSES` for classification, optionally with parameters, or a loss object. Losses
         with a conjugate, which all decomposable losses of riskmin have, are solved by `KernelDual`, others
         by `Bundle`.
-    kernel : str or callable
-        A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
-        "precomputed", or ``kernel(A, B)``, which returns a matrix with one row per row of A and one column
-        per row of B. With a callable, X may hold arbitrary objects, such as strings.
-    gamma : "scale", "auto" or float
-        Kernel coefficient; "scale" is 1 / (p times the variance of X, with the row weights of the risk),
-        "auto" is 1 / p.
-    degree, coef0 : int, float
-        Parameters of the polynomial kernel.
     alpha : float
         Regularization strength. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
-    fit_intercept : bool
-        Whether to fit the intercept b; if False, b = 0.
     class_weight : dict, "balanced" or None
         Factors for the row weights of each class; "balanced" gives both classes the same total weight.
-    solver : None, str or solver
-        None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
-    tol, atol : float, float or None
-        The certified gap to reach, relative to the objective, or in absolute terms: see `LinearClassifier`.
-    cache_size : float
-        Size of the cache of kernel matrix rows, in MB (2**20 bytes).
-    max_iter, max_seconds : int, float or None
-        Limits of the run; reaching one issues a ConvergenceWarning.
-    warm_start : bool
-        Whether `fit` starts from the function of the previous fit, which must have had as many rows.
-    callback : callable or None
-        ``callback(iterate, row)``, called after every iteration; a true return value stops the fit.
-    verbose : bool
-        Whether to print the certified gap to stderr during the fit.
 
     Attributes
     ----------
     classes_ : (2,) array
         The labels, sorted.
-    support_ : (m,) array
-        Indices of the rows whose coefficient is not zero.
-    support_vectors_ : (m, p) array or sparse matrix
-        The support rows of X; empty if the kernel is precomputed.
     dual_coef_ : (1, m) array
         The coefficients of the support vectors.
     intercept_, threshold_ : (1,) array, float
         As in `LinearClassifier`.
-    kernel_ : callable or "precomputed"
-        The kernel with its parameters resolved.
-    objective_, lower_bound_, gap_ : float
-        J, a proven lower bound on min J, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`; ``result_.w`` is the pair that `kernel_risk` describes.
 
     References
     ----------
@@ -102,51 +122,9 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
     """
 
     task = "classification"
-    support_: NDArray
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        alpha: float = 1e-4,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        cache_size: float = 256.0,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        callback: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.cache_size = cache_size
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.callback = callback
-        self.verbose = verbose
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        return tags
+    loss: Any = field(default="hinge", kw_only=False)
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelClassifier:
         """Fit the model.
@@ -177,7 +155,7 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
         signs, weight, classes = self._encode_labels(y, weight)
         beta, b = fit_kernel_machine(self, kernel, X, signs, weight)
         # indices into X as given, before rows of weight zero were dropped
-        self.support_ = rows[self.support_]
+        self.support_: NDArray = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
         # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores of the training rows
         self.intercept_ = self._decision_intercept(
@@ -192,7 +170,8 @@ class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scik
         return kernel_scores(self, X)
 
 
-class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # scikit-learn has no types
     r"""Kernel regression for any convex loss, with a certified objective.
 
     .. math::
@@ -209,10 +188,6 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     alpha : float
         Regularization strength. For n rows, scikit-learn's SVR calls ``1 / (alpha * n)`` its C, and
         KernelRidge ``alpha * n`` its alpha.
-    kernel, gamma, degree, coef0, fit_intercept, solver, tol, atol, cache_size, max_iter, max_seconds
-        As in `KernelClassifier`.
-    warm_start, callback, verbose
-        As in `KernelClassifier`.
 
     Attributes
     ----------
@@ -220,10 +195,6 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         The coefficients of the rows `support_`.
     intercept_ : float
         b.
-    support_, support_vectors_, kernel_, objective_, lower_bound_, gap_, n_iter_, result_
-        As in `KernelClassifier`.
-    n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     Examples
     --------
@@ -237,47 +208,10 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     task = "regression"
 
-    def __init__(
-        self,
-        loss: Any = "squared",
-        *,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        alpha: float = 1e-4,
-        fit_intercept: bool = True,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        cache_size: float = 256.0,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        callback: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.cache_size = cache_size
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.callback = callback
-        self.verbose = verbose
+    loss: Any = field(default="squared", kw_only=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         tags.target_tags.positive_only = is_poisson(self.loss)
         return tags
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.base import OutlierMixin
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     check_number,
     decision_scores,
@@ -19,7 +20,8 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import validate_rows
 
 
-class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear one-class support vector machine, with a certified objective.
 
     .. math::
@@ -34,18 +36,14 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
 
     Parameters
     ----------
-    alpha : float
-        Regularization strength.
     contamination : float
         The fraction of the training rows, in (0, 0.5], that `predict` labels novel.
-    regularizer, positive, standardize
-        As in `LinearClassifier`; columns are divided by their standard deviations but not centered, so
-        that they stay on their side of the origin.
+    standardize : bool
+        Whether to divide columns by their standard deviations internally. They are not centered, so that
+        they stay on their side of the origin; `coef_` is in the units of X.
     atol : float or None
         0 by default: J is nearly zero if some hyperplane separates all rows from the origin, but the one of
         largest margin is sought.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
-        As in `LinearClassifier`.
 
     Attributes
     ----------
@@ -53,12 +51,6 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         w.
     offset_ : float
         The quantile of the training scores at `contamination`, weighted by `sample_weight`.
-    scale_ : (p,) array or None
-        Standard deviations of the columns; None unless `standardize` is set.
-    objective_, lower_bound_, gap_ : float
-        J at `coef_`, a proven lower bound on min J, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     References
     ----------
@@ -77,45 +69,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
 
     task = "novelty"
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        contamination: float = 0.1,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = 0.0,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.contamination = contamination
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    contamination: float = 0.1
+    atol: float | None = 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoveltyDetector:
         """Fit the model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import estimator
+from riskmin.estimators._common.classes import unique_two_classes
 from riskmin.estimators._common.fit import check_number, decision_scores
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
-from riskmin.estimators._common.two_classes import unique_two_classes
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.reference.online import online
 
 sp: Any = scipy.sparse  # untyped: arrays are sparse or dense
 
 
+@estimator
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""An online classifier of two classes: the Perceptron, Winnow or a p-norm algorithm.
 
@@ -73,22 +76,12 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
 
     task = "classification"
 
-    def __init__(
-        self,
-        regularizer: Any = "l2",
-        *,
-        rate: float = 0.01,
-        epochs: int = 200,
-        fit_intercept: bool = True,
-        shuffle: bool = False,
-        random_state: int = 0,
-    ) -> None:
-        self.regularizer = regularizer
-        self.rate = rate
-        self.epochs = epochs
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
+    regularizer: Any = field(default="l2", kw_only=False)
+    rate: float = 0.01
+    epochs: int = 200
+    fit_intercept: bool = True
+    shuffle: bool = False
+    random_state: int = 0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     decision_scores_of_validated,
@@ -25,7 +27,8 @@ from riskmin.numerics.sorting import prefix_sums, stable_argsort
 THRESHOLD_METRICS = ("absolute", "zero_one")
 
 
-class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of ordered grades, with a certified objective.
 
     .. math::
@@ -43,8 +46,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     loss : str or Loss
         "ordinal", ``riskmin.Ordinal(costs=...)``, or a loss for regression, such as "absolute" or
         "squared", whose labels are the ranks 0, 1, ... of the grades.
-    alpha : float
-        Regularization strength.
     metric : "absolute" or "zero_one"
         The error that the thresholds minimize: the distance in grades, or the number of wrong predictions.
     order : sequence of labels or None
@@ -52,10 +53,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         a pandas ordered categorical or a polars Enum, and for the sorted order of other labels.
     fit_intercept : bool
         Whether to fit an intercept with losses for regression. It has no effect on the default loss.
-    regularizer, positive, standardize
-        As in `LinearClassifier`.
-    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
-        As in `LinearClassifier`.
 
     Attributes
     ----------
@@ -68,12 +65,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     thresholds_ : (g - 1,) array
         A row is above grade ``classes_[k]`` if its score is above ``thresholds_[k]``. They do not decrease;
         if two are equal, the grade between them is never predicted.
-    scale_ : (p,) array or None
-        Standard deviations of the columns; None unless `standardize` is set.
-    objective_, lower_bound_, gap_ : float
-        J at `coef_`, a proven lower bound on min J, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     References
     ----------
@@ -96,50 +87,13 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     task = "ordinal"
     extra_loss_tasks = ("regression",)
 
-    def __init__(
-        self,
-        loss: Any = "ordinal",
-        *,
-        alpha: float = 1e-4,
-        metric: str = "absolute",
-        order: Any = None,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.metric = metric
-        self.order = order
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    loss: Any = field(default="ordinal", kw_only=False)
+    metric: str = "absolute"
+    order: Any = None
+    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True  # scikit-learn checks scores on unordered classes
         return tags
 

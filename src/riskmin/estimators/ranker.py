@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
-from sklearn.base import BaseEstimator
-
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
@@ -19,7 +19,8 @@ from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
 
 
-class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class LinearRanker(RowEstimator):
     r"""A linear score that ranks the rows of each query, with a certified objective.
 
     .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + R(w), \qquad z_i = x_i^\top w,
@@ -33,14 +34,8 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         A name of `riskmin.LOSSES` for ranking ("pairwise_hinge", "ndcg", "mrr", "expected_rank_utility"),
         optionally with parameters (``"ndcg:k=5"``), a loss object, or a loss for regression such as
         "squared", which fits the grades row by row and ignores queries.
-    alpha : float
-        Regularization strength.
     fit_intercept : bool
         Whether to fit an intercept with losses for regression. It has no effect on losses for ranking.
-    regularizer, positive, standardize
-        As in `LinearClassifier`.
-    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
-        As in `LinearClassifier`.
 
     Attributes
     ----------
@@ -50,12 +45,6 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         Zero with losses for ranking, which do not depend on it.
     n_queries_ : int
         Number of queries fitted; 0 without `qid`.
-    scale_ : (p,) array or None
-        Standard deviations of the columns; None unless `standardize` is set.
-    objective_, lower_bound_, gap_ : float
-        J at `coef_` and `intercept_`, a proven lower bound on min J, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     References
     ----------
@@ -87,46 +76,11 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     task = "ranking"
     extra_loss_tasks = ("regression",)
 
-    def __init__(
-        self,
-        loss: Any = "pairwise_hinge",
-        *,
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    loss: Any = field(default="pairwise_hinge", kw_only=False)
+    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
 

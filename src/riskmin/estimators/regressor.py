@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     normalize_weights,
@@ -37,7 +39,8 @@ def is_poisson(loss: Any) -> bool:
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 
-class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -66,12 +69,9 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: 
         Lasso's with "l1".
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
-    regularizer, positive, standardize
-        As in `LinearClassifier`.
-    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, verbose
-        As in `LinearClassifier`.
     checkpoint : path, `riskmin.Checkpoint` or None
-        As in `LinearClassifier`; separate problems write one file per output, with its index after the name.
+        A file to which the run is saved periodically, and from which it resumes; separate problems write
+        one file per output, with its index after the name.
 
     Attributes
     ----------
@@ -79,17 +79,11 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: 
         w; one row per output if y is two-dimensional.
     intercept_ : float or (k,) array
         b.
-    scale_ : (p,) array or None
-        Standard deviations of the columns; None unless `standardize` is set.
-    objective_, lower_bound_, gap_ : float
-        J at `coef_` and `intercept_`, a proven lower bound on min J, and their difference.
     n_iter_ : int
         The number of iterations; the largest one for separate problems.
     result_ : `riskmin.Result`
         The status, the trace, and the cut that proves the bound. For separate problems it is that of their
         sum: ``w`` is ``coef_.T`` in row-major order; the trace has the last row of each, and a total.
-    n_samples_fit_, weighted_, n_features_in_, feature_names_in_
-        As in `LinearClassifier`.
 
     References
     ----------
@@ -111,46 +105,11 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: 
     task = "regression"
     multi_output_targets = True
 
-    def __init__(
-        self,
-        loss: Any = "squared",
-        *,
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        positive: bool = False,
-        standardize: bool = False,
-        fit_intercept: bool = True,
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.positive = positive
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+    loss: Any = field(default="squared", kw_only=False)
+    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.target_tags.positive_only = is_poisson(self.loss)
         tags.target_tags.multi_output = True
         return tags

@@ -46,6 +46,20 @@ class Oracle(ABC):
     """A risk R(w) >= 0 as solvers evaluate it: `dim` and `evaluate` suffice, all else has defaults.
 
     `Objective` also accepts any object with `dim` whose call returns a value and a subgradient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Cut, Evaluation, Objective, Oracle, minimize
+    >>> class Largest(Oracle):
+    ...     "The largest of a few affine functions, which are cuts themselves."
+    ...     dim, A, b = 1, np.array([[1.0], [-2.0]]), np.array([0.0, 3.0])
+    ...     def evaluate(self, w):
+    ...         heights = self.A @ w + self.b
+    ...         k = int(heights.argmax())
+    ...         return Evaluation(float(heights[k]), self.A[k], Cut(self.A[k], float(self.b[k])))
+    >>> minimize(Objective(Largest(), L2(), lam=1e-3), tol=1e-6).w.round(4).tolist()
+    [1.0]
     """
 
     dim: int

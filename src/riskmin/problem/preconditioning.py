@@ -38,7 +38,6 @@ from riskmin.core import (
     Executor,
     Iterate,
     NDArray,
-    Resumable,
     Shard,
     ShardCache,
     Solver,
@@ -277,11 +276,12 @@ class PreconditionedProblem:
             return solver.iterates(_opened(self.original), w0)
         return self.change.iterates(chain(first, steps), self.original.n_intercepts)
 
-    def resumed(self, solver: Resumable, state: dict[str, Array]) -> Iterator[Iterate]:
-        """The iterates of a run that continues from a state."""
-        if self.change is None:
-            return solver.resume(self.obj, state)
-        return self.change.iterates(solver.resume(self.obj, state), self.original.n_intercepts)
+    def resumed(self, solver: Solver, state: dict[str, Array]) -> Iterator[Iterate] | None:
+        """The iterates of a run that continues from a state; None if the solver cannot use it."""
+        steps = solver.resume(self.obj, state)
+        if self.change is None or steps is None:
+            return steps
+        return self.change.iterates(steps, self.original.n_intercepts)
 
 
 # ---------------------------------------------------------------- choosing the change of variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin.core import Solver
+from riskmin.core import Solver, as_solver
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle.bundle import Bundle as Bundle
@@ -48,6 +48,8 @@ SOLVERS: dict[str, Any] = {
 def get_solver(solver: str | Solver | None) -> Any:
     """The solver of a name; a solver object is returned as it is, and None gives `Auto`.
 
+    A user's own class with the method `iterates` is adapted to the interface `Solver`.
+
     Parameters
     ----------
     solver : str, Solver or None
@@ -78,4 +80,4 @@ def get_solver(solver: str | Solver | None) -> Any:
             f"solver={name} is neither a name ({', '.join(SOLVERS)}) nor a solver object; "
             f"give an instance: {name if hasattr(solver, 'iterates') else 'Bundle'}()"
         )
-    return solver
+    return as_solver(solver)

@@ -82,7 +82,7 @@ BUNDLE_MAX_ENTRIES = 2**14
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(Solver):
     """Selects a solver for the problem; the reason is in ``result.solver``.
 
     A smooth loss (one with ``smooth = True``) is solved by

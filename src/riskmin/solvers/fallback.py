@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Resumable, Solver, UnsupportedProblem, WarmStartable
+from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -25,7 +25,7 @@ LINE_EVALUATION_WORK = 0.05
 
 
 @dataclass(frozen=True)
-class Fallback:
+class Fallback(Solver):
     r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
 
     Progress is measured by counted work (oracle calls, epochs, evaluations along lines; no time is measured,
@@ -64,6 +64,7 @@ class Fallback:
     def __post_init__(self) -> None:
         if not self.solvers:
             raise ValueError(f"{type(self).__name__} needs at least one solver")
+        object.__setattr__(self, "solvers", tuple(as_solver(solver) for solver in self.solvers))
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if not self.trial > 0:
@@ -81,17 +82,13 @@ class Fallback:
         best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
         if not 0 <= k < len(self.solvers):
             raise ValueError(f"it belongs to solver {k + 1}, but there are {len(self.solvers)} solvers")
-        solver: Any = self.solvers[k]
-        steps = solver.resume(obj, inner) if inner and isinstance(solver, Resumable) else None
-        return self._run(obj, best, k, steps)
+        return self._run(obj, best, k, self.solvers[k].resume(obj, inner) if inner else None)
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
         best, k = _BestSoFar(state["best"], state["best"]), int(state["turn"][0])
         inner = _inner_state(state)
-        solver: Any = self.solvers[k]
-        steps = solver.warm_start(obj, inner, before) if inner and isinstance(solver, WarmStartable) else None
-        return self._run(obj, best, k, steps)
+        return self._run(obj, best, k, self.solvers[k].warm_start(obj, inner, before) if inner else None)
 
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each turn, as a sentence; empty if the first solver made all of them."""
@@ -100,9 +97,7 @@ class Fallback:
             turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
-        listed = ", then ".join(
-            f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:MAX_LISTED_TURNS]
-        )
+        listed = ", then ".join(f"{self.solvers[k].name} for {n} steps" for k, n in turns[:MAX_LISTED_TURNS])
         return listed if len(turns) <= MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
 
     def _run(
@@ -138,7 +133,7 @@ class Fallback:
 
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
-        single, resumable = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
+        single = len(self.solvers) == 1
         # work is counted from the beginning of the turn
         calls, previous_work, n_evaluations, monitor = obj.count.calls, best.work, 0.0, _TurnMonitor()
         while True:
@@ -156,16 +151,16 @@ class Fallback:
             work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
             monitor.update(work, best.gap, improved)
             best.work = previous_work + monitor.work[-1]
-            yield _with_turn_info(it, k, best, resumable)
+            yield _with_turn_info(it, k, best)
             if not single and monitor.is_too_slow(self.tol, budget, best.work):
                 return False
 
 
-def _with_turn_info(it: Iterate, k: int, best: _BestSoFar, resumable: bool) -> Iterate:
+def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
     """The iterate with the best cut, the number of its solver, and a state that includes both."""
     assert best.cut is not None
     # a copy: the best point changes while the state may be saved later
-    inner, snapshot = it.state if resumable else None, replace(best)
+    inner, snapshot = it.state, replace(best)
 
     def state() -> dict[str, Array]:
         inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Evaluation, Iterate, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -41,7 +41,7 @@ def check_smooth(solver: object, obj: Objective) -> None:
 
 
 @dataclass(frozen=True)
-class ProximalGradient:
+class ProximalGradient(Solver):
     r"""The accelerated proximal gradient method (FISTA), for smooth losses with any regularizer.
 
     A step leads from an extrapolated point v to

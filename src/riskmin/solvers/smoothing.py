@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
+from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
 from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.problem.objective import Objective
@@ -16,6 +16,7 @@ from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.regularizers import penalized_part
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
+from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.state_checks import check_state
 
 STAGE_MU_DECREASE = 0.3
@@ -27,7 +28,7 @@ SMOOTHING_MU_FLOOR = 1e-25
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class Smoothing(Solver):
     r"""Smoothing (SMS): a smooth solver on a smoothed J, and a certificate for J itself.
 
     A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta|^2` is subtracted
@@ -73,6 +74,7 @@ class Smoothing:
             raise ValueError(f"Smoothing needs c_mu > 0, not {self.c_mu!r}")
         if not callable(getattr(self.inner, "iterates", None)):
             raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
+        object.__setattr__(self, "inner", as_solver(self.inner))
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
@@ -92,8 +94,9 @@ class Smoothing:
         mu, min_mu = (float(mu) for mu in saved.pop("mu"))
         smoothed = smoothed_risk(self, obj, w).with_mu(mu)
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
-        if isinstance(self.inner, Resumable):
-            return self._run(smoothed, smooth, min_mu, self.inner.resume(smooth, saved), w, lambda: saved)
+        steps = self.inner.resume(smooth, saved)
+        if steps is not None:
+            return self._run(smoothed, smooth, min_mu, steps, w, lambda: saved)
         return self._run(smoothed, smooth, min_mu, self.inner.iterates(smooth, w))
 
     def _run(
@@ -115,9 +118,11 @@ class Smoothing:
                 value = risk + smooth.lam * smooth.reg.value(w)
                 saved = _saved((smoothed.mu, min_mu), w, state)
                 yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
-                # a stage begins where the last one ended: there the last cut decides whether mu decreases on
-                cut = smoothed.cut(w)
-                judged = last[1] if last is not None and last[0] is w else cut
+                cut = judged = smoothed.cut(w)
+                # quasi-Newton steps take a smaller mu well: where a stage begins, the cut of the last one
+                # decides, so that mu decreases twice
+                if last is not None and last[0] is w and isinstance(self.inner, (Lbfgs, OwlQn)):
+                    judged = last[1]
                 last = w, cut
                 if smoothing_converged(smooth, w, risk, judged):
                     break
@@ -126,10 +131,8 @@ class Smoothing:
             smoothed = smoothed.with_mu(STAGE_MU_DECREASE * smoothed.mu)
             smooth = replace(smooth, risk=smoothed)
             # the next stage starts from the end of this one
-            if isinstance(self.inner, WarmStartable) and state is not None:
-                steps = self.inner.warm_start(smooth, state(), smooth)
-            else:
-                steps = self.inner.iterates(smooth, w)
+            warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)
+            steps = warm or self.inner.iterates(smooth, w)
 
 
 def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:

@@ -6,11 +6,10 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Resumable, Solver, WarmStartable
+from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -27,7 +26,7 @@ USEFUL_GAP = 0.3
 
 
 @dataclass(frozen=True)
-class Switching:
+class Switching(Solver):
     r"""Two solvers: the second continues from the result of the first, once that one is too slow.
 
     The first solver runs as long as the certified gap decreases fast enough. Its rate is the number of
@@ -81,6 +80,8 @@ class Switching:
         return f"{type(self).__name__}({self.fast!r}, {self.accurate!r}, tol={self.tol!r}{optional})"
 
     def __post_init__(self) -> None:
+        for name in ("fast", "accurate"):
+            object.__setattr__(self, name, as_solver(getattr(self, name)))
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if self.passes_per_digit is not None and not self.passes_per_digit > 0:
@@ -97,19 +98,19 @@ class Switching:
         check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
         # the state is that of the solver that was running
-        solver: Any = self.accurate if progress.switched else self.fast
+        solver = self.accurate if progress.switched else self.fast
+        steps = solver.resume(obj, inner) or solver.iterates(obj, state["best"])
         if progress.switched:
-            return self._run_second(obj, solver.resume(obj, inner), progress)
+            return self._run_second(obj, steps, progress)
         if progress.should_switch(self.tol, self._passes_per_digit(obj)):
             return self._switch(obj, state["start"], inner, progress)
-        return self._run_first(obj, state["start"], solver.resume(obj, inner), progress)
+        return self._run_first(obj, state["start"], steps, progress)
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
         switched, inner = _SwitchingProgress.from_state(state).switched, _inner_state(state)
-        solver: Any = self.accurate if switched else self.fast
-        w, warm_startable = state["best"], isinstance(solver, WarmStartable)
-        steps = solver.warm_start(obj, inner, before) if warm_startable else solver.iterates(obj, w)
+        solver, w = self.accurate if switched else self.fast, state["best"]
+        steps = solver.warm_start(obj, inner, before) or solver.iterates(obj, w)
         progress = _SwitchingProgress(switched=switched)
         if switched:
             return self._run_second(obj, steps, progress)
@@ -118,7 +119,7 @@ class Switching:
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each solver, as a sentence."""
         n_second = sum(row.get("solver") == 2 for row in trace)
-        first, second = type(self.fast).__name__, type(self.accurate).__name__
+        first, second = self.fast.name, self.accurate.name
         if not n_second:
             return f"{first} to the end"
         return f"{first} for {len(trace) - n_second} steps, then {second} for {n_second}"
@@ -136,7 +137,7 @@ class Switching:
         for it in steps:
             progress.calls = previous_calls + obj.count.calls - calls
             progress.update(obj, it)
-            yield progress.with_progress_info(it, self.fast, {"start": w0})
+            yield progress.with_progress_info(it, {"start": w0})
             if progress.should_switch(self.tol, passes_per_digit):
                 break
         last_state = it.state() if it is not None and it.state is not None else {}
@@ -150,10 +151,11 @@ class Switching:
         # no point, or one whose gap is no better than that of the initial point
         if progress.w is None or progress.gap > USEFUL_GAP:
             return self._run_second(obj, self.accurate.iterates(obj, w0), progress)
-        if last_state and isinstance(self.accurate, WarmStartable):
+        steps: Iterator[Iterate] | None = None
+        if last_state:
             with contextlib.suppress(KeyError):  # the state has no array that the second solver supports
-                return self._run_second(obj, self.accurate.warm_start(obj, last_state, obj), progress)
-        return self._run_second(obj, self.accurate.iterates(obj, progress.w), progress)
+                steps = self.accurate.warm_start(obj, last_state, obj)
+        return self._run_second(obj, steps or self.accurate.iterates(obj, progress.w), progress)
 
     def _run_second(
         self, obj: Objective, steps: Iterator[Iterate], progress: _SwitchingProgress
@@ -163,7 +165,7 @@ class Switching:
             progress.update(obj, it)
             assert progress.cut is not None
             # the cut of the first solver may still be the better one
-            yield progress.with_progress_info(it._replace(cut=progress.cut), self.accurate, {})
+            yield progress.with_progress_info(it._replace(cut=progress.cut), {})
 
     def _passes_per_digit(self, obj: Objective) -> float:
         return _newton_passes_per_digit(obj) if self.passes_per_digit is None else self.passes_per_digit
@@ -240,10 +242,10 @@ class _SwitchingProgress:
         # missing / rate > SWITCH_PASSES + passes_per_digit missing, multiplied by the digits gained
         return missing * (work - self.work[half]) > gained * (SWITCH_PASSES + passes_per_digit * missing)
 
-    def with_progress_info(self, it: Iterate, solver: Solver, arrays: dict[str, Array]) -> Iterate:
+    def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:
         """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
         info = dict(it.info) | {"solver": 2.0 if self.switched else 1.0}
-        if it.state is None or not isinstance(solver, Resumable):
+        if it.state is None:
             return it._replace(info=info, state=None)
         inner, numbers = it.state, [self.value, self.lower, float(self.switched), float(self.calls)]
         # copies: the lists grow while the state may be saved later

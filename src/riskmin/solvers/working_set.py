@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle, tangent
 from riskmin.solvers.bundle.bundle import Bundle
@@ -34,7 +34,7 @@ class RestrictedOracle(Protocol):
 
 
 @dataclass(frozen=True)
-class WorkingSet:
+class WorkingSet(Solver):
     r"""A working-set method that makes few calls of an expensive risk, such as that of a `Structured` model.
 
     The outputs found so far give a lower bound of the risk, :math:`\tilde R \le R`, whose evaluation needs no

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, Loss, Resumable, Solver
+from riskmin.core import Array, Iterate, Loss, Solver, as_solver
 from riskmin.driver.loop import minimize
 from riskmin.losses import Absolute, Hinge, Logistic, Novelty, Poisson, Squared, SquaredHinge
 from riskmin.problem.linear_risk import linear_risk
@@ -75,7 +75,7 @@ def check_solver(
         w0 = rng.standard_normal(case.obj.risk.dim)
         _check_iterates(solver, case, w0, rng)
         _check_run(solver, case, w0, tol, max_iter)
-        if isinstance(solver, Resumable):
+        if as_solver(solver).resumable:
             _check_resumption(solver, case, w0)
 
 
@@ -166,14 +166,13 @@ def _check_run(solver: Solver, case: _SolvedProblem, w0: Array, tol: float, max_
 
 def _check_resumption(solver: Solver, case: _SolvedProblem, w0: Array) -> None:
     """Check that a resumed run continues with the next iterate, or with one no worse than the saved one."""
-    assert isinstance(solver, Resumable)
     steps = list(islice(solver.iterates(case.obj, w0), 6))
     for k, (it, after) in enumerate(pairwise(steps)):
         require(it.state is not None, solver, "it has a resume method, but its iterates have no state")
         assert it.state is not None
         # arrays read from a file have at least one axis
         saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
-        first = next(solver.resume(case.obj, saved))
+        first = next(as_solver(solver).resume(case.obj, saved))  # type: ignore[arg-type]
         wrong = f"resumed at iterate {k} of {case.name}, it continues differently from the first run"
         no_worse = first.value <= it.value or _equal_within_rounding(first.value, it.value)
         require(no_worse or _same_point(first, after), solver, wrong)

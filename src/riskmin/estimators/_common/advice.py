@@ -172,25 +172,20 @@ def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
         return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
     limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}
     text = f"raise {limits.get(result.status, '')}{phrases.tol} or {phrases.alpha}"
-    solver = _hints(model).solver
+    solver = model._hints.solver
     return text if solver is None else f"{text}, or try {phrases.solver.format(solver)}"
 
 
 def describe_ill_scaled_columns(model: Any, phrases: ParameterPhrases) -> str:
     """Describe columns that make the problem ill-conditioned; return an empty string if there are none."""
-    off_center, badly_scaled, ratio, _ = _hints(model)
-    if badly_scaled and not getattr(model, "standardize", True):
+    off_center, badly_scaled, ratio, _ = model._hints
+    if badly_scaled and model.can_standardize and not model.standardize:
         text = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
         return f"{text} ({_describe_columns(model, badly_scaled)}): {phrases.standardize}"
     if off_center:
         columns = _describe_columns(model, off_center)
         return f"Columns have means far larger than their standard deviations ({columns}): {phrases.center}"
     return ""
-
-
-def _hints(model: Any) -> ConvergenceHints:
-    stored: ConvergenceHints = getattr(model, "_hints", ConvergenceHints())
-    return stored
 
 
 def _describe_columns(model: Any, columns: tuple[FlaggedColumn, ...]) -> str:

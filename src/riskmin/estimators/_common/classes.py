@@ -1,25 +1,84 @@
-"""Code shared by multiclass classifiers: labels encoded for the loss, predictions from scores."""
+"""Code shared by classifiers: labels encoded for the loss, class weights, predictions from scores."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.fit import resolve_loss
 from riskmin.estimators._common.input import DaskLabelsMixin
 from riskmin.estimators._common.multi_output import is_multi_output, supports_multiclass, unpack_weights
-from riskmin.estimators._common.two_classes import (
-    BinaryMixin,
-    apply_class_weight,
-    has_probabilities,
-    unique_classes,
-)
-from riskmin.losses import get_loss
+from riskmin.losses import Logistic, Softmax, get_loss
+
+
+def has_probabilities(model: Any) -> bool:
+    """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
+    if isinstance(get_loss(model.loss), (Logistic, Softmax)):
+        return True
+    raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
+
+
+class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types
+    """A classifier whose `decision_function` is above zero for ``classes_[1]``."""
+
+    classes_: NDArray
+    class_weight: Any
+    decision_function: Any
+    fit_intercept: bool
+    loss: Any
+    threshold_: float
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
+        """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
+        classes = unique_two_classes(y, weight)
+        positive = y == classes[1]
+        if self.class_weight is not None:
+            weight = apply_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
+        return np.where(positive, 1.0, -1.0), weight, classes
+
+    def _decision_intercept(
+        self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None
+    ) -> NDArray:
+        """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
+        loss, self.threshold_ = get_loss(self.loss), 0.0
+        # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
+        if self.fit_intercept and hasattr(loss, "cutoff"):
+            c = np.full(len(y), 1 / len(y)) if weight is None else weight
+            self.threshold_ = loss.cutoff(scores() + b, y, c)
+        return np.array([b - self.threshold_])
+
+    def predict(self, X: Any) -> NDArray:
+        """Predict the class of every row."""
+        positive = self.decision_function(X) > 0
+        labels: NDArray = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray:
+        """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
+        z = self.decision_function(X)
+        return np.stack([expit(-z), expit(z)], axis=1)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
+        z = self.decision_function(X)
+        return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
 class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
@@ -77,3 +136,58 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
             return pair
         p: NDArray = log_softmax(self.decision_function(X), axis=1)
         return p
+
+
+def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+    """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
+    # np.unique of labels that cannot be compared raises a TypeError without the cause
+    if y.dtype == object:
+        _check_sortable(y)
+    check_classification_targets(y)
+    if weight is not None:
+        y = y[weight > 0]
+    classes: NDArray = np.unique(y)
+    if len(classes) < 2:
+        content = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        among = "" if weight is None else ", in the rows whose weight is not zero"
+        raise ValueError(f"y holds {content}{among}, but two are needed: add rows of another")
+    return classes
+
+
+def _check_sortable(y: NDArray) -> None:
+    """Raise if the labels cannot be sorted, such as a mixture of strings and None."""
+    try:
+        np.unique(y)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise ValueError(
+            f"y holds labels of several kinds ({kinds}): make all of them strings, or all numbers, "
+            "and drop the rows that have none"
+        ) from None
+
+
+def unique_two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+    """Return the two classes of the rows of positive weight; raise if there are more."""
+    classes = unique_classes(y, weight)
+    if len(classes) > 2:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(classes)}: "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    return classes
+
+
+def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
+    """Return the row weights times the weights of their classes, where ``classes[codes]`` are the labels."""
+    weight, k = np.ones(len(codes)) if weight is None else weight, len(classes)
+    if isinstance(given, str) and given == "balanced":
+        # factor = total weight / (k * weight of the class): all classes get the same sum
+        factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
+    else:
+        # a dict needs no counts: each class occurs once in `y=classes`
+        factors = compute_class_weight(given, classes=classes, y=classes)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        which = "both" if k == 2 else "all"
+        raise ValueError(f"class_weight={given!r} must give {which} classes a finite weight > 0")
+    product: NDArray = weight * factors[codes]
+    return product

@@ -63,14 +63,14 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
         return Novelty()
     loss = loss_by_name(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
-    if kind not in (model.task, *getattr(model, "extra_loss_tasks", ())):
+    if kind not in (model.task, *model.extra_loss_tasks):
         use = _ESTIMATOR_FOR.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
     # only estimators with several targets can fit a multi-output regression loss
-    if is_multi_output(loss) and kind == "regression" and not getattr(model, "multi_output_targets", False):
+    if is_multi_output(loss) and kind == "regression" and not model.multi_output_targets:
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
@@ -86,7 +86,7 @@ def fitted_loss(model: Any) -> Any:
 
 def loss_by_name(model: Any, given: Any) -> Any:
     """Return the loss of a name, which may be an alias defined by this class of models."""
-    return get_loss(getattr(model, "loss_aliases", {}).get(given, given) if isinstance(given, str) else given)
+    return get_loss(model.loss_aliases.get(given, given) if isinstance(given, str) else given)
 
 
 def resolve_regularizer(model: Any, risk: Any = None) -> Any:
@@ -217,7 +217,7 @@ def fit_objective(
             max_iter=int(model.max_iter),
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
             callback=callback,
-            checkpoint=getattr(model, "checkpoint", None),
+            checkpoint=model.checkpoint,
         )
     risk: Any = objective.risk
     if scaling is not None:
@@ -230,8 +230,7 @@ def fit_objective(
         result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
     )
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
-    # kernel machines and taggers do not standardize
-    if hasattr(model, "standardize"):
+    if model.can_standardize:
         model.scale_ = None if scaling is None else scaling.scale
     model._hints = diagnose_run(objective, result, model.solver)
     return np.asarray(result.w), b

@@ -88,7 +88,7 @@ def _single_output(model: Any, j: int, k: int) -> Any:
                 "set warm_start=False or make a new estimator"
             )
         single.coef_ = model.coef_[j]
-    file = getattr(model, "checkpoint", None)
+    file = model.checkpoint
     if file is not None:
         file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
         single.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")

@@ -186,10 +186,10 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     if not within and model.tol > MIN_TRIVIAL_TOL:
         return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
     # the effect of alpha depends on the units of X unless columns are standardized or a kernel is used
-    scaled = hasattr(model, "kernel") or getattr(model, "standardize", False)
+    scaled = hasattr(model, "kernel") or model.standardize
     units = "" if scaled else " for the units of X (it must shrink with them)"
     too_large = f"alpha={model.alpha:g} is too large{units}"
-    if getattr(model, "positive", False):
+    if model.positive:
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
     if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
         # the last class is the positive one
@@ -205,10 +205,10 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     )
     rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
     if rarest >= RARE_CLASS_WEIGHT:
-        remedy = ("set standardize=True" if hasattr(model, "standardize") else "standardize X") + ", or use"
+        remedy = ("set standardize=True" if model.can_standardize else "standardize X") + ", or use"
         remedy = remedy if units else "use"
         return f"{too_large}, or X carries no information on y; {remedy} a smaller alpha"
-    weights = "class_weight='balanced', " if getattr(model, "class_weight", "") is None else ""
+    weights = "class_weight='balanced', " if model.class_weight is None else ""
     area = "" if hasattr(loss, "linear_map") else "loss='roc_area', a tuned threshold, "
     return (
         f"a class of {rarest:.2%} of the weight is too rare for this loss, or {too_large}; "

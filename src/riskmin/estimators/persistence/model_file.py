@@ -264,7 +264,7 @@ def _read_model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
         n_rows=n_rows,
         weighted=read_flag(claim, "weighted"),
     )
-    if hasattr(model, "standardize"):
+    if model.can_standardize:
         model.scale_ = _read_scale(arrays, p)
     _restore(model, w, fitted, arrays)
     model.n_features_in_ = p

@@ -68,8 +68,7 @@ def check_loaded_model(model: Any) -> None:
     """Raise unless the parameters of a model read from a file are valid."""
     check_parameters(model)
     get_solver(model.solver)
-    if hasattr(model, "regularizer"):
-        resolve_regularizer(model)
+    resolve_regularizer(model)
     for name, needs, fits in (
         ("cache_size", "a finite number > 0", lambda v: 0 < v < math.inf),
         ("min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v)),
@@ -77,7 +76,7 @@ def check_loaded_model(model: Any) -> None:
     ):
         if getattr(model, name, None) is not None:
             check_number(model, name, needs, fits)
-    _check_class_weight(getattr(model, "class_weight", None))
+    _check_class_weight(model.class_weight)
 
 
 def _check_class_weight(given: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
+from riskmin.estimators._common.base import LinearEstimator, estimator
 from riskmin.estimators._common.fit import (
     check_number,
     check_parameters,
@@ -35,7 +36,8 @@ from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
 
 
-class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+@estimator
+class ChainTagger(LinearEstimator):
     r"""A linear chain that labels the tokens of sequences, with a certified objective.
 
     .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + \frac1n \sum_{i=1}^n l(s_w(x_i, \cdot), y_i), \qquad
@@ -56,9 +58,8 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         Regularization strength. CRFsuite's objective is a sum over sequences:
         its c2 is :math:`\alpha\, n / 2`, and its c1, with ``regularizer="l1"``, is :math:`\alpha\, n`.
     regularizer : str or Regularizer
-        As in `LinearClassifier`. It applies to all weights, including transitions, starts and ends.
-    solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
-        As in `LinearClassifier`.
+        :math:`\Omega` of all weights, including transitions, starts and ends: a name of
+        `riskmin.REGULARIZERS`, optionally with parameters, or an object such as ``Elastic(0.5)``.
     warm_start : bool
         Start from the weights of the last fit, for the features and labels that both fits have.
     constraints : {"bio", "iob1", "bioes", "bilou"}, list of pairs or None
@@ -84,10 +85,6 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         Scores of the first and the last label.
     features_ : dict of str to int, or None
         The column of each feature name; None after a fit to a matrix.
-    objective_, lower_bound_, gap_ : float
-        J at the weights, a proven lower bound on min J, and their difference.
-    n_iter_, result_, weighted_, n_features_in_
-        As in `LinearClassifier`.
     n_samples_fit_ : int
         Number of sequences fitted.
 
@@ -118,7 +115,6 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
     """
 
     task = "tagging"
-    positive = False
     loss_aliases: ClassVar[dict[str, Any]] = {
         "crf": ChainCrf(),
         "max_margin": ChainMaxMargin(),
@@ -126,47 +122,14 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
     }
     """Short names of chain losses, unambiguous for this class."""
 
-    def __init__(
-        self,
-        loss: Any = "crf",
-        *,
-        alpha: float = 1e-4,
-        regularizer: Any = "l2",
-        solver: Any = None,
-        tol: float = 1e-3,
-        atol: float | None = None,
-        max_iter: int = 10_000,
-        max_seconds: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        callback: Any = None,
-        checkpoint: Any = None,
-        verbose: bool = False,
-        constraints: Any = None,
-        template: Any = None,
-        min_count: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.regularizer = regularizer
-        self.solver = solver
-        self.tol = tol
-        self.atol = atol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-        self.constraints = constraints
-        self.template = template
-        self.min_count = min_count
+    loss: Any = field(default="crf", kw_only=False)
+    constraints: Any = None
+    template: Any = None
+    min_count: int = 1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
-        tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
 

@@ -44,7 +44,16 @@ class Intercept:
 
 @dataclass(frozen=True)
 class NoIntercept(Intercept):
-    """No intercept."""
+    """No intercept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import NoIntercept, Squared, linear_risk
+    >>> risk = linear_risk(np.eye(2), np.ones(2), Squared())
+    >>> risk.intercept, risk.best_intercept(np.zeros(2))
+    (NoIntercept(), 0.0)
+    """
 
     fitted = False
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Iterate, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import UnpenalizedTail
@@ -37,7 +37,7 @@ def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
 
 
 @dataclass(frozen=True)
-class Bmrm:
+class Bmrm(Solver):
     r"""The bundle method of the papers: each cut is taken at the minimizer of the model of all earlier cuts.
 
     Parameters
@@ -92,7 +92,7 @@ class Bmrm:
 
 
 @dataclass(frozen=True)
-class LineSearchBmrm:
+class LineSearchBmrm(Solver):
     r"""The line search variant of the bundle method: it stores no gradients and solves no quadratic program.
 
     The model is the best mixture of the last model and the new cut, so its minimizer is
@@ -139,7 +139,7 @@ class LineSearchBmrm:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(Solver):
     r"""The accelerated bundle method, and the default for losses that are not smooth.
 
     Like `Bmrm`, but each step searches the *exact* objective from the best point so far towards the

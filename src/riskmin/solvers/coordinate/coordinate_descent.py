@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, NDArray
+from riskmin.core import Array, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.coordinate.subproblem import NO_COLUMNS, CoordinateProblem, InexactSchedule
@@ -26,7 +26,7 @@ SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
 
 
 @dataclass(frozen=True)
-class CoordinateDescent:
+class CoordinateDescent(Solver):
     r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
 
     Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and an

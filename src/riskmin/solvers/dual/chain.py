@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from riskmin.arrays.matrix import Dense, as_matrix, as_row_matrix
 from riskmin.arrays.sequences import Sequences
-from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
@@ -52,7 +52,7 @@ def _atom_kernels() -> Any:
 
 
 @dataclass(frozen=True)
-class ChainAscent:
+class ChainAscent(Solver):
     """Dual ascent for `ChainMaxMargin` with `L2`: exact steps, one sequence at a time.
 
     Block-coordinate Frank-Wolfe with memory: a visit to a sequence finds the labels of the largest margin

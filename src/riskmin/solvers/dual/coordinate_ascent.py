@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, HasConjugate, Iterate, UnsupportedProblem
+from riskmin.core import Array, HasConjugate, Iterate, Solver, UnsupportedProblem
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses import Logistic
 from riskmin.losses.conjugate import interval_conjugate_of
@@ -26,7 +26,7 @@ from riskmin.regularizers import L2, penalized_part
 
 
 @dataclass(frozen=True)
-class DualGaussSeidel:
+class DualGaussSeidel(Solver):
     r"""Dual coordinate ascent for sparse data: the method of LIBLINEAR, for more losses, with a certificate.
 
     With L2 the step of a row is exact: the best :math:`u_i` with all others fixed is

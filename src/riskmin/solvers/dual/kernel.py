@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING
@@ -55,7 +55,7 @@ class DualPoint:
 
 
 @dataclass(frozen=True)
-class KernelDual:
+class KernelDual(Solver):
     r"""Dual Gauss-Seidel for kernels: exact steps on blocks of rows, for every loss with a conjugate.
 
     For losses whose conjugate is quadratic on an interval the steps are exact; for the others, such as

@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from riskmin.core import Array, Cut, HasCurvature, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, HasCurvature, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.losses import Squared
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
@@ -37,7 +37,7 @@ N_STATE_NUMBERS = 9
 
 
 @dataclass(frozen=True)
-class Newton:
+class Newton(Solver):
     r"""Newton's method for smooth losses with second derivatives, such as `Logistic` and `SquaredHinge`.
 
     A step solves

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.base import check_positive_int, mix_two
@@ -39,7 +39,7 @@ EARLY_COMPLEMENTARITY = 0.005
 
 
 @dataclass(frozen=True)
-class SemismoothNewton:
+class SemismoothNewton(Solver):
     r"""Newton's method on the smoothed objective, with a certificate for the unsmoothed one.
 
     A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is

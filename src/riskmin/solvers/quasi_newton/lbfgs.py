@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Regularizer, Smooth, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, Regularizer, Smooth, Solver, UnsupportedProblem
 from riskmin.core.deadline import check_each
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import penalized_part
@@ -18,7 +18,7 @@ from riskmin.solvers.state_checks import check_state
 
 
 @dataclass(frozen=True)
-class Lbfgs:
+class Lbfgs(Solver):
     r"""L-BFGS, the default for smooth losses.
 
     The gradient at each point gives a cut, hence a certified gap of at most

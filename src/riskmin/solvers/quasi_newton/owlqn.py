@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace, zeros_for
-from riskmin.core import Array, Cut, Evaluation, Iterate, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L1, Elastic, penalized_part
 from riskmin.solvers.base import check_positive_int, mix_two
@@ -22,7 +22,7 @@ MAX_BACKTRACKS = 40
 
 
 @dataclass(frozen=True)
-class OwlQn:
+class OwlQn(Solver):
     r"""Orthant-wise L-BFGS, for smooth losses with `L1` or `Elastic`.
 
     Within an orthant the absolute values are linear, so J is smooth there. The signs of the orthant are those

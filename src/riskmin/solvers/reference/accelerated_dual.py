@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.matrix import as_row_matrix
-from riskmin.core import Array, Cut, IntervalConjugate, Iterate, NDArray, Shard, UnsupportedProblem
+from riskmin.core import Array, Cut, IntervalConjugate, Iterate, NDArray, Shard, Solver, UnsupportedProblem
 from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
 from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
@@ -33,7 +33,7 @@ MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
 
 
 @dataclass(frozen=True)
-class DualAccelerated:
+class DualAccelerated(Solver):
     r"""Nesterov's accelerated method on the dual, for support vector machines with an intercept.
 
     The dual of :math:`\tfrac\lambda2 |w|^2 + \min_\beta \sum_i c_i\, l(x_i^\top w + \beta, y_i)` is smooth,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Evaluation, Iterate, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import Quadratic, Separable, UnpenalizedTail
 from riskmin.solvers.base import mix_two, mixture
@@ -30,7 +30,7 @@ MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
 
 
 @dataclass(frozen=True)
-class AcceleratedGradient:
+class AcceleratedGradient(Solver):
     r"""Nesterov's accelerated gradient method, for smooth losses with any regularizer that has a prox.
 
     The method maintains the mixture of the cuts at all its points, with weights :math:`a_i` and

@@ -1,0 +1,221 @@
+r"""Base classes of the estimators: what they share is declared and documented once.
+
+An estimator is a dataclass of its parameters, which satisfies scikit-learn's rules: the constructor stores
+its arguments unchanged, and `get_params`, `clone` and `repr` read its signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from sklearn.base import BaseEstimator
+
+from riskmin.estimators._common.advice import ConvergenceHints
+
+Kind = TypeVar("Kind")
+
+# fmt: off
+_ORDER = (
+    "loss", "hierarchy", "separator", "cost", "kernel", "gamma", "degree", "coef0", "alphas", "n_alphas",
+    "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive", "standardize", "contamination",
+    "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size", "max_iter", "max_seconds",
+    "warm_start", "n_jobs", "callback", "checkpoint", "verbose",
+)
+# fmt: on
+"""Order of the keywords in signatures, from the problem to the run; other keywords follow."""
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def estimator(kind: type[Kind]) -> type[Kind]:
+    """Make the annotated attributes of a class its parameters, and document the inherited ones.
+
+    Examples
+    --------
+    >>> @estimator
+    ... class Centered(CertifiedEstimator):
+    ...     loss: Any = field(default="hinge", kw_only=False)
+    ...     shift: float = 0.0
+    >>> Centered("logistic", shift=2.0, tol=1e-4)
+    Centered(loss='logistic', shift=2.0, tol=0.0001)
+    """
+    made = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+    init: Any = made.__init__
+    signature = inspect.signature(init)
+    given = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    keywords = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if BaseEstimator not in made.__bases__:  # some keywords are inherited
+        keywords.sort(key=lambda p: _ORDER.index(p.name) if p.name in _ORDER else len(_ORDER))
+    init.__signature__ = signature.replace(parameters=[*given, *keywords])
+    if made.__doc__ is not None:  # python -OO removes docstrings
+        made.__doc__ = _with_inherited_docs(made, [p.name for p in (*given[1:], *keywords)])
+    return made
+
+
+def _with_inherited_docs(kind: type, parameters: list[str]) -> str:
+    """Return the docstring with the entries of inherited parameters and attributes from the base classes."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    bases = [base for base in kind.__mro__[1:] if issubclass(base, BaseEstimator) and base.__doc__]
+    for title in ("Parameters", "Attributes"):
+        own = _entries(text, title)
+        if own is None:
+            continue
+        entries = dict(own)
+        for base in bases:
+            entries = (_entries(inspect.cleandoc(base.__doc__ or ""), title) or {}) | entries
+        # own entries first; parameters in the order of the signature
+        names = [*own, *(name for name in entries if name not in own)]
+        if title == "Parameters":
+            names = [name for name in parameters if name in entries]
+        body = "\n".join(dict.fromkeys(entries[name] for name in names))
+        text = re.sub(rf"({title}\n-+\n).*?(?=\n\n|$)", lambda m: m[1] + body, text, count=1, flags=re.S)  # noqa: B023
+    return text
+
+
+def _entries(text: str, title: str) -> dict[str, str] | None:
+    """Return the entries of a numpydoc section by the names that they describe; None without the section."""
+    section = re.search(rf"^{title}\n-+\n(.*?)(?=\n\n|$(?!\n))", text, flags=re.S | re.M)
+    if section is None:
+        return None
+    blocks = re.split(r"\n(?=\S)", section[1])
+    return {name: block for block in blocks for name in block.partition(" :")[0].split("\n")[0].split(", ")}
+
+
+@estimator
+class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""An estimator that minimizes J and stores the certificate.
+
+    Parameters
+    ----------
+    alpha : float
+        Regularization strength.
+    solver : None, str or solver
+        None and "auto" choose by the problem; or a name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or an
+        object such as ``riskmin.Bundle(keep=50)``.
+    tol : float
+        The certified gap to reach, relative to the objective.
+    atol : float or None
+        The certified gap to reach in absolute terms; None for 1e-6 tol times the risk at w = 0 with its best
+        intercept. A fit has converged once either tolerance is met: ``result_.criterion`` is the name of the
+        one that was, "tol" or "atol".
+    max_iter : int
+        The largest number of iterations; reaching a limit issues a ConvergenceWarning.
+    max_seconds : float or None
+        The time limit, which also interrupts an iteration.
+    warm_start : bool
+        Whether `fit` starts from the weights of the previous fit.
+    callback : callable or None
+        ``callback(iterate, row)``, called after every iteration; a true return value stops the fit.
+    verbose : bool
+        Whether to print the certified gap to stderr during the fit.
+
+    Attributes
+    ----------
+    objective_ : float
+        J at the fitted weights and intercepts. With `standardize`, J and its bound are those of the
+        standardized problem.
+    lower_bound_ : float
+        A proven lower bound on min J.
+    gap_ : float
+        ``objective_ - lower_bound_``.
+    n_iter_ : int
+        The number of iterations.
+    result_ : `riskmin.Result`
+        The status, the trace, and the cut that proves the bound.
+    n_samples_fit_ : int
+        The number of rows fitted.
+    weighted_ : bool
+        Whether `sample_weight` was given.
+    n_features_in_ : int
+        The number of columns of X.
+    feature_names_in_ : (p,) array
+        The names of the columns, if X has names.
+    """
+
+    task: ClassVar[str]
+    """The task of the losses that the estimator takes."""
+    extra_loss_tasks: ClassVar[tuple[str, ...]] = ()
+    """Other tasks whose losses it takes."""
+    loss_aliases: ClassVar[dict[str, Any]] = {}
+    """Names of losses that have this meaning for the estimator only."""
+    multi_output_targets: ClassVar[bool] = False
+    """Whether y may have several columns."""
+    can_standardize: ClassVar[bool] = False
+    """Whether it has the parameter `standardize`."""
+
+    alpha: float = 1e-4
+    solver: Any = None
+    tol: float = 1e-3
+    atol: float | None = None
+    max_iter: int = 10_000
+    max_seconds: float | None = None
+    warm_start: bool = False
+    callback: Any = None
+    verbose: bool = False
+
+    # the values of parameters that an estimator does not have
+    regularizer = "l2"
+    positive = False
+    standardize = False
+    fit_intercept = False
+    class_weight = None
+    checkpoint = None
+
+    _hints = ConvergenceHints()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@estimator
+class LinearEstimator(CertifiedEstimator):
+    r"""A certified estimator with weights of the columns of X.
+
+    Parameters
+    ----------
+    regularizer : str or Regularizer
+        :math:`\Omega`: a name of `riskmin.REGULARIZERS`, optionally with parameters
+        (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
+        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`. With several classes or outputs, settings with
+        one number per feature apply to each of them.
+    n_jobs : int or None
+        The number of threads for local rows, -1 for one per core. It also limits the threads of NumPy and
+        SciPy during the fit. The result does not depend on it, bit for bit.
+    checkpoint : path, `riskmin.Checkpoint` or None
+        A file to which the run is saved periodically; if it exists, the fit resumes from it.
+    """
+
+    regularizer: Any = "l2"
+    n_jobs: int | None = None
+    checkpoint: Any = None
+
+
+@estimator
+class RowEstimator(LinearEstimator):
+    r"""A linear estimator of single rows, whose columns may be standardized.
+
+    Parameters
+    ----------
+    positive : bool
+        Whether the weights must be >= 0, for "l1", "l2" and "elastic".
+    standardize : bool
+        Whether to divide columns by their standard deviations :math:`s_j` (weighted by `sample_weight`)
+        internally, as a ``StandardScaler`` before the model does. Then alpha penalizes the weights of the
+        standardized columns, :math:`\Omega(s \circ w)`, and J and its bound refer to the standardized
+        problem; `coef_` and `intercept_` are in the units of X. Centering columns would only change the
+        intercept, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
+
+    Attributes
+    ----------
+    scale_ : (p,) array or None
+        Standard deviations of the columns, 1 for constant ones; None unless `standardize` is set.
+    """
+
+    can_standardize = True
+
+    positive: bool = False
+    standardize: bool = False
