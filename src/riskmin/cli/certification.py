@@ -24,7 +24,7 @@ from riskmin.cli.tasks.measures import loss_scores, raw_scores
 from riskmin.cli.tasks.ordinal_ranking import require_queries
 from riskmin.core import Array, Cut, Iterate, Result, Shard, ShardCache
 from riskmin.driver.run import DEFAULT_ATOL_RATIO
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.problem.column_moments import column_moments
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 from riskmin.problem.linear_risk import check_labels
@@ -227,7 +227,7 @@ def _scale_error(model: Any, X: Any) -> str | None:
     if scale is None:
         return None
     ones = np.ones(X.shape[0])
-    expected = column_moments(Serial([Shard(as_matrix(X), ones, ones, ShardCache())])).scale
+    expected = column_moments(SerialExecutor([Shard(as_matrix(X), ones, ones, ShardCache())])).scale
     j = int(np.argmax(np.abs(scale / expected - 1)))
     if abs(scale[j] / expected[j] - 1) > OBJECTIVE_RTOL:
         return f"column {j} has a standard deviation of {expected[j]:.9g}, not {scale[j]:.9g} as claimed"

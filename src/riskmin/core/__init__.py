@@ -12,7 +12,6 @@ shard, and a solver sees only an objective.
 from __future__ import annotations
 
 from riskmin.core.protocols import ChecksLabels as ChecksLabels
-from riskmin.core.protocols import Executor as Executor
 from riskmin.core.protocols import HasConjugate as HasConjugate
 from riskmin.core.protocols import HasConjugateHessian as HasConjugateHessian
 from riskmin.core.protocols import HasCurvature as HasCurvature

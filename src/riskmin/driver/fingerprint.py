@@ -25,6 +25,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
+from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
 from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.kernel.mercer import KernelMatrix
@@ -76,7 +77,7 @@ def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, b
     if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
         yield path, _bytes(obj)
     # an executor; its rows may be in other processes
-    elif hasattr(obj, "map") and hasattr(obj, "sum"):
+    elif isinstance(obj, Executor):
         yield path, _rows_digest(obj)
     else:
         for key, member in _members(obj):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
-_MODULE_OF = {
+MODULE_OF = {
     "ChainTagger": "tagger.tagger",
     "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "cholesky",
@@ -48,6 +48,6 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in MODULE_OF:
         raise AttributeError(f"module 'riskmin.estimators' has no attribute {name!r}")
-    return getattr(import_module(f"riskmin.estimators.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"riskmin.estimators.{MODULE_OF[name]}"), name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import field
 from typing import Any
 
@@ -11,15 +13,27 @@ from sklearn.base import RegressorMixin
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
 from riskmin.estimators._common.classes import BinaryMixin
-from riskmin.estimators._common.fit import normalize_weights, resolve_loss, warn_unless_converged
+from riskmin.estimators._common.fit import (
+    check_number,
+    normalize_weights,
+    resolve_loss,
+    warn_unless_converged,
+)
 from riskmin.estimators.kernel_names import (
     fit_kernel_machine,
     kernel_scores,
     resolve_kernel,
     validate_kernel_rows,
 )
+from riskmin.estimators.persistence.records import (
+    classes_to_json,
+    read_binary,
+    read_finite,
+    rows_from_arrays,
+    rows_to_arrays,
+)
 from riskmin.estimators.regressor import is_poisson
-from riskmin.problem.kernel.rkhs import SQRT2
+from riskmin.problem.kernel.rkhs import SQRT2, coefficients
 
 
 @estimator
@@ -72,6 +86,41 @@ class KernelMachine(CertifiedEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number(self, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+
+    def _scores(self, X: Any) -> NDArray:
+        return kernel_scores(self, X)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, _ = super()._state()
+        kernel = self.kernel_
+        # gamma as a number; kernels of riskmin have an attribute, `partial` of scikit-learn's a keyword
+        gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
+        fitted = {"intercept": float(np.ravel(self.intercept_)[0])}
+        if not isinstance(kernel, str):
+            arrays |= rows_to_arrays(self.support_vectors_)
+        return arrays, fitted | {"gamma": None if gamma is None else float(gamma)}
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        return 2 * n_rows  # the pair (K beta, beta)
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        p, beta = int(fitted["n_features"]), coefficients(w)
+        resolved = copy.copy(self)  # `gamma` of the model itself may be a string such as "scale"
+        if fitted["gamma"] is not None:
+            resolved.gamma = read_finite(fitted, "gamma")
+        self.kernel_, self.support_ = resolve_kernel(resolved, np.empty((0, p))), np.flatnonzero(beta)
+        if not isinstance(self.kernel_, str):
+            self.support_vectors_ = rows_from_arrays(arrays, (len(self.support_), p))
+        elif p == len(beta):
+            self.support_vectors_ = np.empty((0, 0))
+        else:
+            raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
+        self.dual_coef_ = beta[self.support_]
+        self.intercept_: Any = read_finite(fitted, "intercept")
 
 
 @estimator
@@ -164,6 +213,18 @@ class KernelClassifier(BinaryMixin, KernelMachine):
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         warn_unless_converged(self)
         return self
+
+    def _loss_scores(self, X: Any) -> NDArray:
+        return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        return arrays, fitted | {"classes": classes_to_json(self.classes_), "threshold": self.threshold_}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.classes_, self.threshold_ = read_binary(fitted)
+        self.dual_coef_, self.intercept_ = self.dual_coef_[None, :], np.array([self.intercept_])
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores f(x) + b: above zero for ``classes_[1]``."""

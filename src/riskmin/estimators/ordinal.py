@@ -21,6 +21,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
 from riskmin.numerics.sorting import prefix_sums, stable_argsort
 
@@ -146,6 +147,20 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
         self.thresholds_ = thresholds(
             decision_scores_of_validated(self, X), grade.astype(np.intp), weight, self.metric
         )
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        classes = classes_to_json(self.classes_)
+        return arrays, fitted | {"classes": classes, "thresholds": self.thresholds_.tolist()}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.thresholds_ = np.array(
+            [read_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]]
+        )
+        self.classes_ = read_n_classes(fitted, len(self.thresholds_) + 1, in_order=False)
+        if np.any(np.diff(self.thresholds_) < 0):
+            raise ValueError("its thresholds decrease")
 
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the higher, the higher the grade."""

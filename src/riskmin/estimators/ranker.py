@@ -15,6 +15,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators.persistence.records import read_count
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
 
@@ -126,6 +127,14 @@ class LinearRanker(RowEstimator):
 
     def _set_fitted(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        return arrays, fitted | {"n_queries": self.n_queries_}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.n_queries_ = read_count(fitted, "n_queries")
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w: within a query, rows of higher score are ranked higher."""

@@ -20,6 +20,7 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import DaskLabelsMixin, validate_rows
 from riskmin.estimators._common.multi_output import unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs
+from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.losses import LOSSES, Nu, Poisson
 
 
@@ -152,6 +153,26 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
             # b is a scalar if there is no intercept
             self.intercept_ = b + np.zeros(y.shape[1])
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        if np.ndim(self.coef_) == 1:
+            return super()._state()
+        # w holds the outputs side by side
+        fitted = {"outputs": len(self.coef_), "intercept": self.intercept_.tolist()}
+        return {"coef": np.asarray(self.result_.w)}, fitted
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        return n_output_weights(fitted)
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        if "outputs" not in fitted:
+            super()._restore(w, fitted, arrays)
+            return
+        k = read_count(fitted, "outputs")
+        self.coef_, _ = unpack_weights(w, k, intercepts=False)
+        self.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
+        if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
+            raise ValueError(f"its intercepts are not {k} finite numbers")
 
     def predict(self, X: Any) -> NDArray:
         """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""

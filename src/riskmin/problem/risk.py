@@ -22,7 +22,6 @@ from riskmin.core import (
     Array,
     Cut,
     Evaluation,
-    Executor,
     LinearMap,
     Loss,
     NDArray,
@@ -32,6 +31,7 @@ from riskmin.core import (
     UnsupportedProblem,
 )
 from riskmin.core.deadline import check
+from riskmin.executors import Executor
 from riskmin.problem import shard_ops
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
@@ -102,7 +102,7 @@ class Risk(Oracle):
     >>> from riskmin import Hinge, SingleOutput, Risk, Serial, Shard
     >>> from riskmin.arrays.matrix import as_matrix
     >>> shard = Shard(as_matrix(np.eye(2)), np.array([1.0, -1.0]), np.array([0.5, 0.5]), {})
-    >>> Risk(Hinge(), SingleOutput(), Serial([shard]), dim=2)(np.zeros(2))
+    >>> Risk(Hinge(), SingleOutput(), Serial().place([shard]), dim=2)(np.zeros(2))
     (1.0, array([-0.5,  0.5]))
     """
 

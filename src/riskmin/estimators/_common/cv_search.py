@@ -16,7 +16,6 @@ from riskmin.driver.path import lam_grid, path
 from riskmin.estimators._common.fit import (
     build_objective,
     build_risk,
-    check_parameters,
     resolve_loss,
     resolve_regularizer,
 )
@@ -91,7 +90,7 @@ def search_alphas(
     -------
     SearchResult
     """
-    check_parameters(template)
+    template._check_parameters()
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
     used = data if data.weight is None or data.weight.all() else data.subset(slice(None))

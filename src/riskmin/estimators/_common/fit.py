@@ -31,11 +31,11 @@ from riskmin.estimators._common.input import (
     executor_for,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes, unpack_weights
+from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.executors.coordination import coordination_of
-from riskmin.losses import Novelty, get_loss
+from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -59,8 +59,6 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 
     With `n_classes`, return the form of the loss for that number of classes.
     """
-    if model.task == "novelty":
-        return Novelty()
     loss = loss_by_name(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
@@ -79,9 +77,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 
 def fitted_loss(model: Any) -> Any:
     """Return the loss that a fitted model minimized."""
-    if model.task == "hierarchy":
-        return model.loss_for_tree(model.tree_)
-    return resolve_loss(model, len(model.classes_) if model.task == "classification" else None)
+    return model._fitted_loss()
 
 
 def loss_by_name(model: Any, given: Any) -> Any:
@@ -111,8 +107,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
-    # w of a tagger also has transitions, starts and ends, which belong to no feature
-    if model.task != "tagging":
+    if model.repeats_settings:
         reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
         return reg
@@ -121,11 +116,7 @@ def fitted_regularizer(model: Any) -> Any:
 
 def n_unpenalized(model: Any) -> int:
     """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
-    if model.task == "hierarchy":
-        return len(model.result_.w) - int(model.coef_.size)
-    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
-        return 0
-    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
+    return int(model._n_unpenalized())
 
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
@@ -133,17 +124,6 @@ def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool])
     value = getattr(model, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
-
-
-def check_parameters(model: Any) -> None:
-    """Raise unless the numeric parameters are valid."""
-    check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
-    check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
-    if model.atol is not None:
-        check_number(model, "atol", "None or a number >= 0", lambda v: v >= 0)
-    check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
-    if model.max_seconds is not None:
-        check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
 
 def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
@@ -168,7 +148,7 @@ def fit_linear(
     `row_weight` holds the weights without class weights and is used for standard deviations. Further
     keywords are passed to `build_risk`.
     """
-    check_parameters(model)
+    model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
@@ -323,9 +303,7 @@ def _best_intercept(risk: Risk, objective: Objective, result: Result) -> tuple[A
 @contextlib.contextmanager
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
-    coordination: Any = coordination_of(risk)
-    # `rank` exists for MPI only
-    if not model.verbose or getattr(coordination, "rank", 0) > 0:
+    if not model.verbose or not coordination_of(risk).is_root:
         yield model.callback
         return
     from riskmin.report.progress import Progress
@@ -363,18 +341,7 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    # the offset is subtracted in `decision_function`
-    if model.task == "novelty":
-        return affine_scores(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
         return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order
     return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
-
-
-def multi_output_scores(model: Any, X: Any) -> NDArray:
-    """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
-    # `coef_` of two classes is a difference: unpack the weights of both classes from w
-    w, k = np.asarray(model.result_.w), len(model.classes_)
-    coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
-    return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Evaluation, Executor, NDArray, Shard, ShardStateLost
+from riskmin.core import Array, Evaluation, NDArray, Shard, ShardStateLost
+from riskmin.executors import Executor
 from riskmin.problem.oracle import Oracle, tangent
 from riskmin.problem.risk import MAX_CACHE_REBUILDS, check_point
 from riskmin.problem.structured.joint_features import mixture
