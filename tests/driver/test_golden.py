@@ -1,8 +1,9 @@
-"""Golden runs: results are bitwise equal to the recorded ones, and public names are unchanged.
+"""Golden runs: fits give the same results as before, and public names have the same signatures.
 
-`python tests/driver/test_golden.py` rewrites the files after an intended change. Last bits differ
-between processors and builds of NumPy: on another machine, values and bounds are compared to 1e-8, and only
-the statuses, since the number of steps may differ.
+On the machine that wrote the files, statuses and solvers are equal, values and bounds agree to 1e-12, and the
+iterations to two: only the order of operations may change. Last bits differ between processors and builds of
+NumPy, and with them the iterations: on another machine, converged values agree to the tolerance of the runs.
+`python tests/driver/test_golden.py` rewrites the files after an intended change.
 """
 
 import inspect
@@ -151,15 +152,18 @@ def test_all_cases_are_recorded(golden):
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=name_of)
-def test_runs_match_the_recorded_results(case, golden):
+def test_runs_are_what_they_were(case, golden):
     then, now = golden["runs"][name_of(case)], outcome(case)
-    if machine() == json.loads(json.dumps(golden["machine"])):
-        assert now == then
-        return
     assert now.get("error") == then.get("error")
-    if then.get("status") == now.get("status") == "converged":
-        values = [float.fromhex(run["value"]) for run in (then, now)]
-        lowers = [float.fromhex(run["lower"]) for run in (then, now)]
+    if "error" in then:
+        return
+    values, lowers = ([float.fromhex(run[key]) for run in (then, now)] for key in ("value", "lower"))
+    if machine() == json.loads(json.dumps(golden["machine"])):
+        assert (now["status"], now["solver"]) == (then["status"], then["solver"])
+        assert abs(now["steps"] - then["steps"]) <= 2
+        assert values[1] == pytest.approx(values[0], rel=1e-12, abs=0.0)
+        assert lowers[1] == pytest.approx(lowers[0], rel=1e-12, abs=1e-12 * abs(values[0]))
+    elif then["status"] == now["status"] == "converged":
         assert values[0] == pytest.approx(values[1], rel=2e-4)
         assert max(lowers) <= min(values) * (1 + 1e-12)
 
