@@ -176,7 +176,7 @@ SOLVERS = {
     "ascent": rm.DualGaussSeidel(),
     "smoothing": rm.Smoothing(),
     "lbfgs": rm.Lbfgs(),
-    "newton": rm.SemismoothNewton(),
+    "newton": rm.Newton(),
 }
 
 

@@ -28,6 +28,8 @@ from riskmin.driver.path import lam_grid as lam_grid
 from riskmin.driver.path import lam_max as lam_max
 from riskmin.driver.path import path as path
 from riskmin.estimators import MODULE_OF as _MODULE_OF
+from riskmin.executors import Backend as Backend
+from riskmin.executors import Executor as Executor
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
@@ -105,7 +107,6 @@ from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
-from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet

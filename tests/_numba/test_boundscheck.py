@@ -73,7 +73,7 @@ def classes():
         for loss in ("multiclass_hinge", "softmax"):
             solve(linear_risk(A, GRADES, loss))
         solve(linear_risk(A, GRADES, "multiclass_hinge"), solver="dual")
-        solve(linear_risk(A, GRADES, "multiclass_hinge", fit_intercept=True), solver="semismooth_newton")
+        solve(linear_risk(A, GRADES, "multiclass_hinge", fit_intercept=True), solver="newton")
 
 
 def nondecomposable():

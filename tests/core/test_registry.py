@@ -18,7 +18,6 @@ from riskmin import (
     Newton,
     OwlQn,
     ProximalGradient,
-    SemismoothNewton,
     Smoothing,
 )
 from riskmin.solvers import SOLVERS, get_solver
@@ -40,11 +39,11 @@ def test_every_solver_has_a_name():
         "newton": Newton(),
         "owlqn": OwlQn(),
         "proximal_gradient": ProximalGradient(),
-        "semismooth_newton": SemismoothNewton(),
         "smoothing": Smoothing(),
     }
     assert {name: get_solver(name) for name in SOLVERS} == named
     assert list(SOLVERS) == list(named)
+    assert get_solver("semismooth_newton") == Newton()  # a former name
 
 
 def test_a_solver_instance_is_returned_as_it_is():

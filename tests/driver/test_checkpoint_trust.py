@@ -26,7 +26,6 @@ from riskmin import (
     Objective,
     OwlQn,
     ProximalGradient,
-    SemismoothNewton,
     Smoothing,
     Softmax,
     Squared,
@@ -64,8 +63,8 @@ def remote_problem(y, loss, **settings):
 CASES = {
     "newton": lambda: (problem(SIGN, Logistic(), fit_intercept=True), Newton()),
     "newton, classes": lambda: (problem(CLASS, Softmax(), fit_intercept=True), Newton()),
-    "semismooth": lambda: (problem(SIGN, Hinge(), fit_intercept=True), SemismoothNewton()),
-    "semismooth, classes": lambda: (problem(CLASS, MulticlassHinge()), SemismoothNewton()),
+    "newton, smoothed": lambda: (problem(SIGN, Hinge(), fit_intercept=True), Newton()),
+    "newton, smoothed classes": lambda: (problem(CLASS, MulticlassHinge()), Newton()),
     "lbfgs": lambda: (problem(SIGN, Logistic()), Lbfgs()),
     "owlqn": lambda: (problem(SIGN, Logistic(), L1()), OwlQn()),
     "proximal": lambda: (problem(SIGN, Logistic(), L1()), ProximalGradient()),

@@ -59,7 +59,7 @@ FAMILIES = {
     "Lbfgs": Family(rm.Lbfgs(), rm.Logistic()),
     "OwlQn": Family(rm.OwlQn(), rm.Logistic(), rm.L1()),
     "Newton": Family(rm.Newton(), rm.Logistic()),
-    "SemismoothNewton": Family(rm.SemismoothNewton(), rm.SquaredHinge()),
+    "Newton, smoothed": Family(rm.Newton(), rm.Hinge()),
     "CoordinateDescent": Family(rm.CoordinateDescent(), rm.Squared(), rm.L1()),
     "DualGaussSeidel": Family(rm.DualGaussSeidel(), rm.Hinge()),
     "DualAccelerated": Family(rm.DualAccelerated(), rm.Hinge()),

@@ -22,6 +22,7 @@ from riskmin import (
     Iterate,
     Lbfgs,
     Logistic,
+    Newton,
     Novelty,
     Objective,
     Ordinal,
@@ -34,7 +35,6 @@ from riskmin import (
     Quantile,
     RecallAtK,
     RocArea,
-    SemismoothNewton,
     Smoothing,
     Threads,
     linear_risk,
@@ -335,7 +335,7 @@ def test_smoothing_ends_before_mu_underflows(loss):
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal()], ids=repr)
-@pytest.mark.parametrize("solver", [Smoothing(), SemismoothNewton()], ids=repr)
+@pytest.mark.parametrize("solver", [Smoothing(), Newton()], ids=repr)
 def test_bounds_are_valid_for_tiny_mu(loss, solver):
     """Sums of multipliers are differences of scores divided by mu: their digits must not be lost."""
     X, y = data(60, loss=loss)

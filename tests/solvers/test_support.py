@@ -29,12 +29,12 @@ from riskmin import (
     Hinge,
     Lbfgs,
     Logistic,
+    Newton,
     Objective,
     Poisson,
     ProximalGradient,
     QNorm,
     Quadratic,
-    SemismoothNewton,
     Smoothing,
     Switching,
     linear_risk,
@@ -234,7 +234,7 @@ def test_auto_states_its_reason():
         "wide": linear_risk(np.hstack([X] * 20), y, Hinge()),
     }
     choices = {name: Auto().choose(Objective(risk, L2(), 0.1)) for name, risk in risks.items()}
-    newton, hinge = SemismoothNewton(), "Hinge is not smooth, and X is"
+    newton, hinge = Newton(), "Hinge is not smooth, and X is"
     assert choices == {
         "dense": (newton, f"{hinge} dense"),
         "sparse": (Switching(DualGaussSeidel(), newton), f"{hinge} sparse"),

@@ -62,7 +62,7 @@ class Shard(NamedTuple):
     >>> import numpy as np
     >>> from riskmin import Serial, Shard, as_matrix
     >>> rows = [Shard(as_matrix(np.ones((n, 2))), np.ones(n), np.full(n, 0.2), {}) for n in (2, 3)]
-    >>> Serial(rows).map(lambda shard: shard.X.shape)
+    >>> Serial().place(rows).map(lambda shard: shard.X.shape)
     [(2, 2), (3, 2)]
     """
 
@@ -154,7 +154,7 @@ class Result:
     >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
     >>> result = minimize(J, tol=1e-6)
     >>> result.status, result.solver
-    ('converged', 'SemismoothNewton(direct=2500): Hinge is not smooth, and X is dense')
+    ('converged', 'Newton(direct=2500): Hinge is not smooth, and X is dense')
     >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
     (True, True)
     """

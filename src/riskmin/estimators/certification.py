@@ -25,7 +25,7 @@ from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
 from riskmin.estimators._common.multi_output import is_multi_output
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import L2, UnpenalizedTail
 from riskmin.report.progress import Progress
@@ -264,7 +264,7 @@ def _scale_error(case: _Case) -> str | None:
         case.fit_arguments.get("sample_weight"),
     )
     c = np.ones(rows.shape[0]) if weight is None else weight
-    scale, expected = model.scale_, column_moments(Serial([Shard(rows, c, c, ShardCache())])).scale
+    scale, expected = model.scale_, column_moments(SerialExecutor([Shard(rows, c, c, ShardCache())])).scale
     j = int(np.argmax(np.abs(scale / expected - 1)))
     if abs(scale[j] / expected[j] - 1) > OBJECTIVE_RTOL:
         return f"column {j} has a standard deviation of {expected[j]:.9g}, not {scale[j]:.9g} as claimed"

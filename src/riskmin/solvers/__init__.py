@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin.core import Solver, as_solver
+from riskmin.core.former_names import FORMER_SOLVER_NAMES
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle.bundle import Bundle as Bundle
@@ -15,7 +16,6 @@ from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel as DualGaussS
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
 from riskmin.solvers.fallback import Fallback as Fallback
 from riskmin.solvers.newton.newton import Newton as Newton
-from riskmin.solvers.newton.semismooth import SemismoothNewton as SemismoothNewton
 from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
@@ -39,7 +39,6 @@ SOLVERS: dict[str, Any] = {
     "newton": Newton(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
-    "semismooth_newton": SemismoothNewton(),
     "smoothing": Smoothing(),
 }
 """The names that the command and the estimators accept, and the solver of each."""
@@ -70,6 +69,7 @@ def get_solver(solver: str | Solver | None) -> Any:
     if solver is None:
         return Auto()
     if isinstance(solver, str):
+        solver = FORMER_SOLVER_NAMES.get(solver, solver)
         if solver not in SOLVERS:
             raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
         return SOLVERS[solver]

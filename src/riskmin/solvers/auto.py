@@ -46,9 +46,7 @@ from riskmin.solvers.dual.kernel_conjugates import has_conjugate
 from riskmin.solvers.dual.multiclass import unsupported_reason
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.fallback import Fallback
-from riskmin.solvers.newton.multi_output.score_problems import unsupported_reason as newton_unsupported_reason
 from riskmin.solvers.newton.newton import Newton
-from riskmin.solvers.newton.semismooth import SemismoothNewton
 from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
@@ -104,26 +102,26 @@ class Auto(Solver):
     - `ChainMaxMargin` with `L2` and local rows: `ChainAscent`.
     - A `Structured` model: `WorkingSet`.
     - A piecewise quadratic conjugate (`Hinge`, `Quantile`, ...), with `L2` or `Quadratic`:
-      `SemismoothNewton`, if the rows are local, or remote as above, with these exceptions:
+      `Newton`, if the rows are local, or remote as above, with these exceptions:
 
       - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualGaussSeidel`;
       - local sparse rows, fewer than 800 per column, with `L2` and without an intercept: `Switching` from
-        `DualGaussSeidel` to `SemismoothNewton`;
+        `DualGaussSeidel` to `Newton`;
       - other local sparse rows, fewer than 800 per column, with more than 2500 columns: `Switching` from
-        `Bundle` to `SemismoothNewton`;
+        `Bundle` to `Newton`;
       - remote sparse rows, at most 2^22, with more than 2500 columns, `L2` and no intercept:
         `DualGaussSeidel`, with local sweeps of the shards.
 
     - A multi-output loss that can be smoothed:
 
       - `MulticlassHinge`, rescaled or not, with dense X and at most 5000 weights with intercepts; or at most
-        1000 without, if the mean squared norm of a row is more than 2 n lam: `SemismoothNewton`;
+        1000 without, if the mean squared norm of a row is more than 2 n lam: `Newton`;
       - `MulticlassHinge`, not rescaled, with at most 2^26 rows times classes, unless there are intercepts and
         rows are very long relative to n lam: `DualGaussSeidel`;
       - otherwise `Smoothing`, if the regularizer allows it.
 
     - A non-decomposable loss that can be smoothed (`RocArea`, `Ordinal`, `Prbep`), with `L2`:
-      `SemismoothNewton`, if the rows are local and there are at most 2500 features (for `Prbep`, any number);
+      `Newton`, if the rows are local and there are at most 2500 features (for `Prbep`, any number);
       otherwise `Smoothing`. It is `Bundle` if lam is large relative to the squared gradient of the risk at
       zero, since few cuts suffice then (for `Prbep`, only with more than 2500 features), and for `Prbep` if X
       is small.
@@ -139,7 +137,7 @@ class Auto(Solver):
     >>> from riskmin import L1, L2, Auto, Logistic, Objective, linear_risk
     >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic())
     >>> Auto().choose(Objective(risk, L2(), lam=0.1))
-    (Newton(direct=2500, sampled=True), 'Logistic is smooth, and has second derivatives')
+    (Newton(), 'Logistic is smooth, and has second derivatives')
     >>> Auto().choose(Objective(risk, L1(), lam=0.1))
     (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
@@ -165,7 +163,7 @@ class Auto(Solver):
         if _has_interval_dual(obj):
             if _local_rows(obj) is None:
                 # Newton's method if the scores of all rows fit into this process, else CoCoA+ on the shards
-                newton, reason = SemismoothNewton(), f"{name} is not smooth, and X is remote"
+                newton, reason = Newton(), f"{name} is not smooth, and X is remote"
                 return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and isinstance(obj.risk, Risk):
@@ -253,15 +251,15 @@ def _newton_takes_multi_output(obj: Objective, newton: Newton) -> bool:
     risk: Any = obj.risk
     return (
         getattr(risk, "multi_output", False)
-        and newton_unsupported_reason("Newton", obj) is None
+        and newton.supports(obj) is None
         and bool(risk.rows.X.shape[1] <= newton.direct)
     )
 
 
 def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a multi-output loss that can be smoothed, and the reason."""
-    if newton_unsupported_reason("SemismoothNewton", obj) is None and _is_small_and_hard(obj):
-        return SemismoothNewton(), f"{name} is not smooth, and X is dense and small"
+    if Newton().supports(obj) is None and _is_small_and_hard(obj):
+        return Newton(), f"{name} is not smooth, and X is dense and small"
     supported = unsupported_reason(DualGaussSeidel(), obj) is None
     # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
@@ -301,7 +299,7 @@ def _intercepts_slow_ascent(obj: Objective) -> bool:
 
 def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a non-decomposable loss that can be smoothed, and the reason."""
-    newton, centered = SemismoothNewton(), supports_center(loss)  # contingency-table losses have a center
+    newton, centered = Newton(), supports_center(loss)  # contingency-table losses have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
     if centered and math.prod(risk.rows.X.shape) <= BUNDLE_MAX_ENTRIES:
@@ -322,7 +320,7 @@ def _has_interval_dual(obj: Objective) -> bool:
     """Whether rows are local, or few and remote, their conjugates quadratic, and the regularizer, too."""
     risk = without_intercept(obj.risk)
     local = _local_rows(obj) is not None
-    reachable = local or _newton_takes_remote(obj, SemismoothNewton()) or _dual_takes_remote(obj)
+    reachable = local or _newton_takes_remote(obj, Newton()) or _dual_takes_remote(obj)
     quadratic = (
         isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
     )
@@ -338,7 +336,7 @@ def _remote_metadata(obj: Objective) -> RowMetadata | None:
     return risk.row_metadata if simple else None
 
 
-def _newton_takes_remote(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
+def _newton_takes_remote(obj: Objective, newton: Newton) -> bool:
     """Whether rows are remote, and neither they nor their features are too many for Newton's method."""
     rows = _remote_metadata(obj)
     return rows is not None and rows.shape[0] <= NEWTON_MAX_REMOTE_ROWS and rows.shape[1] <= newton.direct
@@ -354,7 +352,7 @@ def _dual_takes_remote(obj: Objective) -> bool:
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     """The solver for a loss with one multiplier per row, and the reason."""
-    newton, tol, reason = SemismoothNewton(), max(tol, MIN_TOL), f"{name} is not smooth, and X is"
+    newton, tol, reason = Newton(), max(tol, MIN_TOL), f"{name} is not smooth, and X is"
     rows = _local_rows(obj)
     assert rows is not None
     n, p = rows.X.shape

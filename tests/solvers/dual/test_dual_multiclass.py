@@ -12,8 +12,8 @@ from riskmin import (
     Auto,
     DualGaussSeidel,
     MulticlassHinge,
+    Newton,
     Objective,
-    SemismoothNewton,
     Smoothing,
     Softmax,
     linear_risk,
@@ -204,9 +204,9 @@ def test_auto_chooses_it_where_supported():
         risk = linear_risk(rows, y, MulticlassHinge(), fit_intercept=fit_intercept)
         assert isinstance(Auto().choose(Objective(risk, L2(), 1.0))[0], DualGaussSeidel)
     dense = Objective(linear_risk(X, y, MulticlassHinge(), fit_intercept=True), L2(), 1.0)
-    assert isinstance(Auto().choose(dense)[0], SemismoothNewton)
+    assert isinstance(Auto().choose(dense)[0], Newton)
     hard = Objective(linear_risk(X, y, MulticlassHinge()), L2(), 1e-6)
-    assert isinstance(Auto().choose(hard)[0], SemismoothNewton)
+    assert isinstance(Auto().choose(hard)[0], Newton)
 
 
 def test_auto_chooses_smoothing_for_large_rows_or_too_many_multipliers(monkeypatch):

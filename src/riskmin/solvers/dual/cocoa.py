@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, UnsupportedProblem
-from riskmin.executors.local import sum_tuples
+from riskmin.executors.base import sum_tuples
 from riskmin.losses import Logistic
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.simplex_qp import simplex_qp
