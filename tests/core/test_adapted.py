@@ -58,9 +58,7 @@ def test_a_plain_loss_gets_the_defaults():
     assert as_loss(loss) is loss
     assert type(loss).__name__ == "Plain"
     assert loss.separable
-    assert not (
-        loss.smooth or loss.has_hessian or loss.can_be_smoothed or loss.multi_output or loss.has_cutoff
-    )
+    assert not any((loss.smooth, loss.has_hessian, loss.can_be_smoothed, loss.multi_output, loss.has_cutoff))
     assert loss.conjugate(np.ones(1)) is None
     assert loss.smoothed(0.1) is None
     assert repr(loss).split(" at ")[0] == repr(plain).split(" at ")[0]

@@ -11,17 +11,12 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
-from riskmin.core.protocols import Cursor as Cursor
-from riskmin.core.protocols import HasCursor as HasCursor
-from riskmin.core.protocols import HasIntercepts as HasIntercepts
-from riskmin.core.protocols import HasMinorantOffset as HasMinorantOffset
-from riskmin.core.protocols import InexactOracle as InexactOracle
 from riskmin.core.protocols import LinearMap as LinearMap
 from riskmin.core.protocols import Matrix as Matrix
-from riskmin.core.protocols import Oracle as Oracle
 from riskmin.core.records import Array as Array
 from riskmin.core.records import Criterion as Criterion
 from riskmin.core.records import Cut as Cut
+from riskmin.core.records import Evaluation as Evaluation
 from riskmin.core.records import Hessian as Hessian
 from riskmin.core.records import Iterate as Iterate
 from riskmin.core.records import NDArray as NDArray

@@ -122,6 +122,11 @@ class Loss(ABC):
         value, dz = self.value_grad(z, y, c)
         return value, dz, 0.0
 
+    @property
+    def has_offset(self) -> bool:
+        """Whether the loss is a surrogate of another, with a minorant offset."""
+        return type(self).offset_tangent is not Loss.offset_tangent
+
     def hessian(
         self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
     ) -> Hessian | None:

@@ -141,10 +141,6 @@ class Regularizer(ABC):
         """Return a point, or a slope, whose halves are consistent again, if it has `halves`."""
         return w
 
-    def score_dot(self, g: Array, w: Array) -> float:
-        """Return the inner product of a slope and a point; with `halves`, by the point's scores alone."""
-        return float(g @ w)
-
     @property
     def penalized_part(self) -> Regularizer:
         """The regularizer of the penalized entries of w: all but the last `n_unpenalized`."""

@@ -19,8 +19,8 @@ MAX_CUT_ENTRY = 1e100
 
 # ---------------------------------------------------------------- checks
 def loss_of(risk: Any) -> Loss | None:
-    """The loss of a risk, with or without an intercept; None for an oracle that has none."""
-    loss = getattr(getattr(risk, "risk", risk), "loss", None)
+    """The loss of a risk that the user chose; None for an oracle that has none."""
+    loss = getattr(risk, "loss", None)
     return loss.chosen if isinstance(loss, Loss) else None
 
 

@@ -15,12 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
-from riskmin.core import (
-    Array,
-    Cut,
-    NDArray,
-    UnsupportedProblem,
-)
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
 from riskmin.core.deadline import check, check_each
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket

@@ -29,7 +29,7 @@ from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
+from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.regularizers import L2
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
@@ -49,7 +49,7 @@ def cocoa_iterates(
 ) -> Iterator[Iterate]:
     """Return the iterates of a run on the shards of a risk, from a saved state if there is one."""
     risk: Any = obj.risk
-    if not isinstance(risk, Risk):
+    if risk.intercept.profiled:
         raise UnsupportedProblem("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
     closed = isinstance(risk.loss, Logistic) or risk.loss.interval_conjugate(risk.labels[0][:1]) is not None
     if solver.step == "gradient" or not closed or not isinstance(obj.reg, L2):
@@ -273,7 +273,9 @@ class Cocoa:
         """Make a round: shards sweep around w and evaluate at v; their cuts enter the mixture."""
         obj, before = self.obj, self.pool.cut.a
         duals, slopes, sums = self._run_shards(w, v, u, epochs)
-        value, _, tangent = obj.value_grad_cut(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        value, _, tangent = obj.add_penalty(
+            v, risk_tangent(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        )
         # Minus a bound on the rounding error, by the magnitudes of the terms.
         self.pool.add_cuts(
             (Cut(sums.slope, sums.offset - CUT_ROUNDING * sums.size), duals), (tangent, slopes)

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, HasIntercepts, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Iterate, Solver, UnsupportedProblem
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses import Logistic
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk, local_rows_of
+from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import L2
 
 
@@ -138,12 +138,12 @@ class DualGaussSeidel(Solver):
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
         # Multi-output: block ascent, with a wrapper for intercepts or for feature weights.
-        if getattr(obj.risk, "multi_output", False):
+        if obj.risk.multi_output:
             from riskmin.solvers.dual.multiclass import MulticlassAscent, unsupported_reason
 
             if reason := unsupported_reason(self, obj):
                 raise UnsupportedProblem(reason)
-            if isinstance(obj.risk, HasIntercepts):
+            if obj.n_intercepts:
                 from riskmin.solvers.dual.proximal_intercepts import ProximalIntercepts
 
                 run: Any = ProximalIntercepts(self, obj)
@@ -191,9 +191,7 @@ class DualGaussSeidel(Solver):
 
 def _has_remote_rows(risk: Any) -> bool:
     """Return whether the risk is a sum over remote rows, in shards that the kernels support."""
-    # A profiled intercept wraps the risk.
-    inner = getattr(risk, "risk", risk)
-    supported = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
+    if risk.rows is not None or risk.row_metadata is None or not risk.loss.separable:
+        return False
     # Shards store their columns without standardization.
-    supported = supported and not isinstance(inner.linear_map, Standardized)
-    return supported and inner.row_metadata is not None and isinstance(inner.row_metadata.y, np.ndarray)
+    return not isinstance(risk.linear_map, Standardized) and isinstance(risk.row_metadata.y, np.ndarray)
