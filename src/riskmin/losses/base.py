@@ -301,6 +301,11 @@ class OffsetSmoothed(Smoothed):
         result: tuple[Any, Array, Any] = self.loss.smoothed_value_grad(z, y, c, self.mu)
         return result
 
+    def constant_prediction_cuts(self, k: int) -> tuple[Any, Any] | None:
+        """Return the cuts of the unsmoothed loss."""
+        result: tuple[Any, Any] | None = self.loss.constant_prediction_cuts(k)
+        return result
+
 
 def copy_traits(inner: Loss, outer: Loss, *names: str) -> None:
     """Give a loss that wraps another one these traits of it."""
