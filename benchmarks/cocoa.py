@@ -22,12 +22,13 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks import sets
+from riskmin.executors.base import SerialExecutor
 
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 GAPS = (1e-2, 1e-3, 1e-4)
 
 
-class Counted(rm.Serial):
+class Counted(SerialExecutor):
     """A serial executor that counts its calls."""
 
     calls = 0

@@ -118,7 +118,8 @@ def public_homes():
     """The room of each name that `riskmin` exports."""
     nodes = ast.walk(parse(ROOT / "__init__.py"))
     froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module.startswith("riskmin.")]
-    return {alias.asname or alias.name: node.module.split(".")[1] for node in froms for alias in node.names}
+    names = {alias.asname or alias.name: node.module.split(".")[1] for node in froms for alias in node.names}
+    return {name: home for name, home in names.items() if not name.startswith("_")}
 
 
 def own_imports(tree):
@@ -276,7 +277,7 @@ def test_a_star_imports_exactly_what_is_public():
 
 def test_lazy_names_have_their_rooms():
     homes = public_homes()
-    assert {name: module.split(".")[1] for name, (module, _) in riskmin._LAZY.items()} == {
+    assert {name: module.split(".")[1] for name, module in riskmin._LAZY.items()} == {
         name: homes[name] for name in riskmin._LAZY
     }
     with pytest.raises(AttributeError, match="module 'riskmin' has no attribute 'Hinges'"):

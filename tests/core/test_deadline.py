@@ -1,6 +1,5 @@
 """Limits that act within a step (time and Ctrl-C), and bit-equal results without them."""
 
-import contextlib
 import math
 import os
 import signal
@@ -67,6 +66,8 @@ from riskmin.core.deadline import (
     interruptible_call,
     interruptible_matmul,
 )
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.coordination import Coordination
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 SLACK_SECONDS = 0.6
@@ -463,24 +464,19 @@ def test_the_last_iterate_at_the_time_limit_is_saved(tmp_path):
     assert result.lower <= resumed.value <= result.value * (1 + 1e-12)  # recomputed from scratch
 
 
-class Ranks(Serial):
+class SeveralProcesses(Coordination):
+    single_process = False
+
+
+class Ranks(SerialExecutor):
     """An executor that the driver takes for several coordinated processes."""
 
-    def __call__(self, shards):
-        return Ranks(shards)
-
-    def broadcast_from_root(self, f):
-        return f()
-
-    on_root = broadcast_from_root
-
-    def synchronized(self):
-        return contextlib.nullcontext()
+    coordination = SeveralProcesses()
 
 
 def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
     """Clocks differ: one rank would leave a step in which the others remain."""
-    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks())
+    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks)
     result = minimize(Objective(risk, L2(), 1e-6), Bundle(), tol=1e-12, max_seconds=0.01)
     assert result.status == "max_seconds"
     assert "cuts" in result.trace[0]  # from a step of the solver, which took longer than the limit
@@ -489,7 +485,7 @@ def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
 
 # ---------------------------------------------------------------- executors
 def test_threads_stop_at_the_time_limit():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(executor.map, spin)
@@ -499,7 +495,7 @@ def test_threads_stop_at_the_time_limit():
 
 def test_threads_stop_when_one_of_them_fails():
     """When the error arrives, no thread is still working on a shard."""
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(ValueError, match="no such shard"):
         executor.map(spin, -60.0)
@@ -508,7 +504,7 @@ def test_threads_stop_when_one_of_them_fails():
 
 
 def test_threads_stop_at_ctrl_c():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
@@ -518,7 +514,7 @@ def test_threads_stop_at_ctrl_c():
 
 
 def test_processes_stop_at_the_time_limit():
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     assert executor.map(spin, 0.01) == [1, 2, 3]
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -530,7 +526,7 @@ def test_processes_stop_at_the_time_limit():
 
 def test_processes_that_do_not_check_the_clock_are_not_awaited():
     """Their pending results are received before the next call."""
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     executor.map(size)
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -548,7 +544,7 @@ def test_threads_see_a_signal_delivered_to_another_thread():
         from helpers import spin
         from riskmin import Threads
         from test_deadline import shards
-        executor = Threads(shards(), n_workers=3)
+        executor = Threads(n_workers=3).place(shards())
         threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
         started = time.perf_counter()
         try:

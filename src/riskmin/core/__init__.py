@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from riskmin.core.protocols import ChecksLabels as ChecksLabels
 from riskmin.core.protocols import Cursor as Cursor
-from riskmin.core.protocols import Executor as Executor
 from riskmin.core.protocols import HasConjugate as HasConjugate
 from riskmin.core.protocols import HasConjugateHessian as HasConjugateHessian
 from riskmin.core.protocols import HasCursor as HasCursor

@@ -1,13 +1,13 @@
-"""The protocols: the interfaces of losses, regularizers, linear maps, executors and risks.
+"""The protocols: the interfaces of losses, regularizers, linear maps and risks.
 
-Every implementation provides one of the base protocols (`Loss`, `Regularizer`, `LinearMap`, `Executor`,
-`Oracle`). The others are optional capabilities, detected by ``isinstance``: an object has one if it
+Every implementation provides one of the base protocols (`Loss`, `Regularizer`, `LinearMap`, `Oracle`). The
+others are optional capabilities, detected by ``isinstance``: an object has one if it
 has its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from riskmin.core.records import Array, Cut, Hessian, IntervalConjugate
@@ -210,19 +210,6 @@ class HasConjugateHessian(Protocol):
 
     def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u."""
-        ...
-
-
-# ---------------------------------------------------------------- execution
-class Executor(Protocol):
-    """Holds the shards, local or remote, and runs top-level functions on them."""
-
-    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], in shard order."""
-        ...
-
-    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
         ...
 
 

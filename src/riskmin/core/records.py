@@ -62,7 +62,7 @@ class Shard(NamedTuple):
     >>> import numpy as np
     >>> from riskmin import Serial, Shard, as_matrix
     >>> rows = [Shard(as_matrix(np.ones((n, 2))), np.ones(n), np.full(n, 0.2), {}) for n in (2, 3)]
-    >>> Serial(rows).map(lambda shard: shard.X.shape)
+    >>> Serial().place(rows).map(lambda shard: shard.X.shape)
     [(2, 2), (3, 2)]
     """
 

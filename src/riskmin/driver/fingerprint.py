@@ -24,6 +24,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
+from riskmin.executors import Executor
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import BLOCK_MAX_SCORES
@@ -72,7 +73,7 @@ def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, b
     if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
         yield path, _bytes(obj)
     # an executor; its rows may be in other processes
-    elif hasattr(obj, "map") and hasattr(obj, "sum"):
+    elif isinstance(obj, Executor):
         yield path, _rows_digest(obj)
     else:
         for key, member in _members(obj):

@@ -16,7 +16,7 @@ from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.persist import FileError
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.fingerprint import fingerprint
-from riskmin.executors.coordination import Coordination, SingleProcess
+from riskmin.executors.coordination import Coordination
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
 from riskmin.problem.intercept.profiled import ProfiledIntercept
@@ -100,7 +100,7 @@ class RunState:
     @property
     def single_process(self) -> bool:
         """Whether the clock may end an iteration; ranks, each with a clock, must stop at the same place."""
-        return isinstance(self.coordination, SingleProcess)
+        return self.coordination.single_process
 
     def remaining_seconds(self) -> float:
         """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""

@@ -35,7 +35,6 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import (
     Array,
     Cut,
-    Executor,
     Iterate,
     NDArray,
     Shard,
@@ -43,7 +42,7 @@ from riskmin.core import (
     Solver,
     UnsupportedProblem,
 )
-from riskmin.executors import Serial, Threads
+from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.intercept.adaptive import Adaptive
@@ -183,7 +182,7 @@ class Preconditioner:
     def can_store(self, risk: Risk) -> bool:
         """Whether the rows are local, and few enough that a changed copy can be stored."""
         rows = risk.rows
-        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+        if rows is None or not risk.executor.is_local:
             return False
         X: Any = rows.X.csr if isinstance(rows.X, CsrWithTranspose) else rows.X
         # without a shift, sparse columns stay sparse
@@ -194,7 +193,7 @@ class Preconditioner:
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
         rows = risk.rows
-        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+        if rows is None or not risk.executor.is_local:
             return None
         n, p = rows.X.shape
         X: Any = rows.X
@@ -225,16 +224,21 @@ class Preconditioner:
         return replace(risk, linear_map=outer, rows=None)
 
 
-def _with_rows(executor: Any, X: Any) -> Executor:
+def _with_rows(executor: Executor, X: Any) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
-    ends = np.cumsum([0, *(len(shard.c) for shard in executor.shards)]).tolist()
+    shards: list[Shard] = executor.map(_itself)
+    ends = np.cumsum([0, *(len(shard.c) for shard in shards)]).tolist()
     parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [isinstance(shard.X, CsrWithTranspose) for shard in executor.shards]
+    wide = [isinstance(shard.X, CsrWithTranspose) for shard in shards]
     parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
-    copy: Executor = executor(
-        [old._replace(X=part, cache=ShardCache()) for old, part in zip(executor.shards, parts, strict=True)]
+    return executor.with_shards(
+        [old._replace(X=part, cache=ShardCache()) for old, part in zip(shards, parts, strict=True)]
     )
-    return copy
+
+
+def _itself(shard: Shard) -> Shard:
+    """The shard: for executors of this process, which return it uncopied."""
+    return shard
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import (
     Array,
     Cursor,
-    Executor,
     HasCursor,
     LinearMap,
     Loss,
@@ -31,6 +30,7 @@ from riskmin.core import (
     UnsupportedProblem,
 )
 from riskmin.core.deadline import check
+from riskmin.executors import Executor
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem import shard_ops
 
@@ -94,7 +94,7 @@ class Risk:
     >>> from riskmin import Hinge, SingleOutput, Risk, Serial, Shard
     >>> from riskmin.arrays.matrix import as_matrix
     >>> shard = Shard(as_matrix(np.eye(2)), np.array([1.0, -1.0]), np.array([0.5, 0.5]), {})
-    >>> Risk(Hinge(), SingleOutput(), Serial([shard]), dim=2)(np.zeros(2))
+    >>> Risk(Hinge(), SingleOutput(), Serial().place([shard]), dim=2)(np.zeros(2))
     (1.0, array([-0.5,  0.5]))
     """
 

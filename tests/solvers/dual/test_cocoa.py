@@ -22,7 +22,6 @@ from riskmin import (
     Poisson,
     Processes,
     Quantile,
-    Serial,
     Squared,
     SquaredHinge,
     Switching,
@@ -34,7 +33,7 @@ from riskmin import (
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.partitioned import materialize
 from riskmin.core import Cut, Shard, ShardCache, UnsupportedProblem
-from riskmin.executors.local import sum_tuples
+from riskmin.executors.base import Executor, SerialExecutor
 from riskmin.losses.conjugate import conjugate_of
 from riskmin.solvers.dual import cocoa
 from riskmin.solvers.dual.cocoa import Cocoa, RoundTask, sweep_shard
@@ -57,7 +56,7 @@ each_loss = pytest.mark.parametrize(
 NONE = np.empty(0)
 
 
-class RemoteShards:
+class RemoteShards(Executor):
     """Shards that solvers cannot read; their caches may be lost before each call."""
 
     forgets = False
@@ -71,10 +70,7 @@ class RemoteShards:
     def map(self, f, *args, each=()):
         if self.forgets:
             self.shards = [Shard(*shard[:3], ShardCache()) for shard in self.shards]
-        return Serial(self.shards).map(f, *args, each=each)
-
-    def sum(self, f, *args, each=()):
-        return sum_tuples(self.map(f, *args, each=each))
+        return SerialExecutor(self.shards).map(f, *args, each=each)
 
 
 class ForgetfulShards(RemoteShards):

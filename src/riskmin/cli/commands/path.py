@@ -154,7 +154,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     task.check(model, table.y, table.qid)
     # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
-    labels, weight = task.targets(model, table.y, n)
+    labels, weight = model._targets(table.y, n, None)
     outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     fit_intercept = model.task != "novelty" and model.fit_intercept
     risk = build_risk(

@@ -326,9 +326,7 @@ def _best_intercept(
 @contextlib.contextmanager
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
-    coordination: Any = coordination_of(risk)
-    # `rank` exists for MPI only
-    if not model.verbose or getattr(coordination, "rank", 0) > 0:
+    if not model.verbose or not coordination_of(risk).is_root:
         yield model.callback
         return
     from riskmin.report.progress import Progress

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
-from riskmin.core import Array, Cut, Executor, NDArray, Shard
+from riskmin.core import Array, Cut, NDArray, Shard
+from riskmin.executors import Executor
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, Standardized, WithIntercept
 from riskmin.losses.multiclass import one_hot
 from riskmin.problem import shard_ops

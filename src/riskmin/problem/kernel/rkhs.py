@@ -21,7 +21,7 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_numpy
 from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Cut, Loss, Matrix, NDArray, Shard
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
 from riskmin.problem.intercept.adaptive import Adaptive, with_intercept
 from riskmin.problem.intercept.profiled import ProfiledIntercept
@@ -261,8 +261,7 @@ def kernel_risk(
     gram = as_gram(kernel, X, cache_bytes)
     n = gram.shape[0]
     shard = Shard(gram, check_labels(y, n, resolved), check_weights(sample_weight, n), {})
-    executor = Serial([shard])
-    executor.blas_threads = None  # products with K are large: use all BLAS threads
+    executor = SerialExecutor([shard], blas_threads=None)  # products with K are large: use all BLAS threads
     risk = Risk(resolved, RkhsMap(), executor, 2 * n)
     # the sum of the first 16 rows of K, to 9 digits, identifies the feature space
     first_rows = np.zeros(n)

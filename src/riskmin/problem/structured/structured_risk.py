@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Executor, NDArray, Shard, ShardStateLost
+from riskmin.core import Array, NDArray, Shard, ShardStateLost
+from riskmin.executors import Executor
 from riskmin.problem.risk import MAX_CACHE_REBUILDS, check_point
 from riskmin.problem.structured.joint_features import mixture
 from riskmin.problem.structured.log_partition import PartitionExamples

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
-from riskmin.executors.local import sum_tuples
+from riskmin.executors.base import sum_tuples
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length

@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, Shard, ShardCache
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.intercept.profiled import ProfiledIntercept, without_intercept
 from riskmin.problem.objective import CallCounter, Objective
@@ -55,7 +55,7 @@ def sampled_objective(
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
     shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
     inner = replace(
-        risk, linear_map=design.linear_map, executor=Serial([shard]), rows=shard, row_metadata=None
+        risk, linear_map=design.linear_map, executor=SerialExecutor([shard]), rows=shard, row_metadata=None
     )
     return replace(
         obj,
