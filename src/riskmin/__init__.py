@@ -18,6 +18,7 @@ from riskmin.arrays.namespace import namespace as namespace
 from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
 from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
 from riskmin.core import Cut as Cut
+from riskmin.core import Evaluation as Evaluation
 from riskmin.core import Iterate as Iterate
 from riskmin.core import Result as Result
 from riskmin.core import Shard as Shard
@@ -71,14 +72,15 @@ from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
 from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
-from riskmin.problem.intercept.adaptive import Adaptive as Adaptive
-from riskmin.problem.intercept.profiled import ProfiledIntercept as ProfiledIntercept
+from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
+from riskmin.problem.intercept.strategies import ProfiledIntercept as ProfiledIntercept
 from riskmin.problem.kernel.mercer import DotProduct as DotProduct
 from riskmin.problem.kernel.mercer import Polynomial as Polynomial
 from riskmin.problem.kernel.mercer import Rbf as Rbf
 from riskmin.problem.kernel.rkhs import kernel_risk as kernel_risk
 from riskmin.problem.linear_risk import linear_risk as linear_risk
 from riskmin.problem.objective import Objective as Objective
+from riskmin.problem.oracle import Oracle as Oracle
 from riskmin.problem.risk import Risk as Risk
 from riskmin.problem.structured import Structured as Structured
 from riskmin.regularizers import L1 as L1

@@ -16,7 +16,6 @@ from riskmin import (
     L1,
     L2,
     Absolute,
-    Adaptive,
     Auto,
     Bundle,
     Checkpoint,
@@ -28,6 +27,7 @@ from riskmin import (
     MulticlassHinge,
     MultivariateSquared,
     Newton,
+    Nu,
     Objective,
     Quadratic,
     Switching,
@@ -83,7 +83,7 @@ def special_objectives():
     weights = np.arange(90) + 1.0
     yield "quad", linear_risk(X, sign, Hinge()), Quadratic(np.eye(6))
     yield "weights", linear_risk(X, sign, Hinge(), sample_weight=weights), L2(np.arange(6) + 1.0)
-    yield "adaptive+b", Adaptive(linear_risk(X, margin, Absolute(), fit_intercept=True), 0.5), L2()
+    yield "adaptive+b", linear_risk(X, margin, Nu(Absolute(), 0.5), fit_intercept=True), L2()
     yield "mvs", linear_risk(X, targets, MultivariateSquared(), fit_intercept=True), L2()
     yield "cost", linear_risk(X, classes, MulticlassHinge(costs), fit_intercept=True), L1()
     yield "equality", linear_risk(X, sign, Hinge()), Equality(L2(), np.ones(6))

@@ -155,7 +155,7 @@ def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
     X, y = badly_scaled(3000)
     J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
     problem = precondition(J)
-    assert isinstance(problem.obj.risk.risk.linear_map, Standardized)
+    assert isinstance(problem.obj.risk.linear_map, Standardized)
     reads_rows = isinstance(
         solver, (DualCoordinateAscent, CoordinateDescent)
     )  # these read rows or columns as stored

@@ -200,4 +200,4 @@ def _describe(obj: object) -> str:
 
 def _evaluate(obj: Objective, w: Array) -> float:
     """Evaluate J(w) without counting the call, which serves no solver."""
-    return float(obj.value_grad_cut(w, *obj.risk(w))[0])
+    return float(obj.add_penalty(w, obj.risk.evaluate(w)).value)

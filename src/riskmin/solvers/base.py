@@ -23,7 +23,7 @@ MAX_CUT_ENTRY = 1e100
 # ---------------------------------------------------------------- checks
 def loss_of(risk: Any) -> Any:
     """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
-    return user_loss(getattr(getattr(risk, "risk", risk), "loss", None))
+    return user_loss(getattr(risk, "loss", None))
 
 
 def local_rows_reason(solver: object, obj: Objective) -> str | None:

@@ -464,7 +464,7 @@ def test_remote_rows_give_the_same_bits(loss, sparse, direct):
         local = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
         results = []
         for inner in (local, replace(local, rows=None)):
-            risk = ProfiledIntercept(inner) if intercept else inner
+            risk = replace(inner, intercept=ProfiledIntercept()) if intercept else inner
             results.append(minimize(Objective(risk, L2(), 1e-4), Newton(direct), tol=1e-8))
         local_result, remote_result = results
         assert local_result.status == "converged"
@@ -533,7 +533,7 @@ def test_auto_chooses_by_the_metadata_of_remote_rows():
 
     def pick(X, loss, **settings):
         risk = linear_risk(X, y, loss, **settings)
-        remote = ProfiledIntercept(replace(risk.risk, rows=None)) if settings else replace(risk, rows=None)
+        remote = replace(risk, rows=None)
         return type(Auto().choose(Objective(remote, L2(), 0.1))[0])
 
     assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is Newton

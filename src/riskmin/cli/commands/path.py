@@ -146,7 +146,6 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         build_risk,
         fitted_loss,
         resolve_regularizer,
-        unwrap_risk,
     )
     from riskmin.estimators._common.standardize import column_scaling
 
@@ -169,7 +168,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         **query_kwargs(model, table.qid),
     )
     return build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, unwrap_risk(risk), weight, None)
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
     )
 
 

@@ -28,6 +28,7 @@ from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length
 from riskmin.problem.objective import Objective
+from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
 
@@ -260,7 +261,9 @@ class Cocoa:
         """Make a round: shards sweep around w and evaluate at v; their cuts enter the mixture."""
         obj, before = self.obj, self.pool.cut.a
         duals, slopes, sums = self._run_shards(w, v, u, epochs)
-        value, _, tangent = obj.value_grad_cut(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        value, _, tangent = obj.add_penalty(
+            v, risk_tangent(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        )
         # Minus a bound on the rounding error, by the magnitudes of the terms.
         self.pool.add_cuts(
             (Cut(sums.slope, sums.offset - CUT_ROUNDING * sums.size), duals), (tangent, slopes)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, HasIntercepts, Iterate, Solver
+from riskmin.core import Array, Iterate, Solver
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk, local_rows_of
+from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import penalized_part
 from riskmin.solvers.base import check_positive_int, local_rows_reason, repr_of_changes
 from riskmin.solvers.dual.cocoa import cocoa_iterates
@@ -96,20 +96,16 @@ class DualCoordinateAscent(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for `L2` with a loss that has exact steps; with one score per row, without an intercept."""
-        if _is_multi_output(obj):
+        if obj.risk.multi_output:
             return multiclass_reason(obj)
-        if _has_remote_rows(obj.risk):
-            risk: Any = getattr(obj.risk, "risk", obj.risk)
-            rows, loss, y = "for remote rows, ", risk.loss, risk.labels[0]
-        elif reason := local_rows_reason(self, obj):
+        remote = _has_remote_rows(obj.risk)
+        if not remote and (reason := local_rows_reason(self, obj)):
             return reason
-        else:
-            rows, (shard, loss, _) = "", local_rows_of(obj.risk, self)
-            y = shard.y
-        if not isinstance(obj.risk, Risk):  # a profiled intercept wraps the risk
-            other = "Bundle" if rows else "AugmentedLagrangian"
+        rows = "for remote rows, " if remote else ""
+        if obj.risk.intercept.profiled:
+            other = "Bundle" if remote else "AugmentedLagrangian"
             return f"{rows}DualCoordinateAscent has no intercept with one score per row: use Auto or {other}"
-        return exact_steps_reason(rows, loss, y[:1], obj.reg)
+        return exact_steps_reason(rows, obj)
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a certified point every few epochs."""
@@ -129,9 +125,9 @@ class DualCoordinateAscent(Solver):
     ) -> Iterator[Iterate]:
         self.check_supports(obj)
         run: Any
-        if _is_multi_output(obj):
+        if obj.risk.multi_output:
             # Block ascent, with a wrapper for intercepts or for feature weights.
-            if isinstance(obj.risk, HasIntercepts):
+            if obj.n_intercepts:
                 run = ProximalIntercepts(self, obj)
             elif not penalized_part(obj.reg).unweighted:
                 run = FeatureWeightedAscent(self, obj)
@@ -149,15 +145,9 @@ class DualCoordinateAscent(Solver):
         return steps
 
 
-def _is_multi_output(obj: Objective) -> bool:
-    return bool(getattr(obj.risk, "multi_output", False))
-
-
 def _has_remote_rows(risk: Any) -> bool:
     """Return whether the risk is a sum over remote rows, in shards that the kernels support."""
-    # A profiled intercept wraps the risk.
-    inner = getattr(risk, "risk", risk)
-    supported = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
+    if risk.rows is not None or risk.row_metadata is None or not risk.loss.separable:
+        return False
     # Shards store their columns without standardization.
-    supported = supported and not isinstance(inner.linear_map, Standardized)
-    return supported and inner.row_metadata is not None and isinstance(inner.row_metadata.y, np.ndarray)
+    return not isinstance(risk.linear_map, Standardized) and isinstance(risk.row_metadata.y, np.ndarray)

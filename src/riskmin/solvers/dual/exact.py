@@ -34,8 +34,10 @@ MIN_AVERAGED_SWEEPS = 4
 variables converge long before w, which oscillates around its optimum."""
 
 
-def exact_steps_reason(rows: str, loss: Any, y: NDArray, reg: Any) -> str | None:
-    """Why there are no exact steps for a loss and a regularizer, and an alternative; None if there are."""
+def exact_steps_reason(rows: str, obj: Objective) -> str | None:
+    """Why there are no exact steps for an objective, and an alternative; None if there are."""
+    risk: Any = obj.risk
+    loss, reg, y = risk.loss, obj.reg, risk.row_metadata.y[:1]
     # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
     if isinstance(reg, L2) and (isinstance(loss, Logistic) or interval_conjugate_of(loss, y) is not None):
         return None

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.losses import Squared
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
 from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
@@ -125,8 +125,9 @@ class Newton(Solver):
             w, mu = w0, 0.0
         else:
             w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
-        if isinstance(obj.risk, ExplicitIntercepts):
-            w = obj.risk.lower_absent_classes(w)
+        if obj.n_intercepts:
+            risk: Any = obj.risk
+            w = risk.constant_prediction_cuts.lower_absent_classes(w)
         point = self._point(obj, problem, w, mu, reuse)
         if reuse and w is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])

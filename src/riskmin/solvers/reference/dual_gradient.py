@@ -23,7 +23,6 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import Equality
@@ -108,7 +107,7 @@ class GradientAscent:
 
     def initial_intercept(self, w0: Array) -> float:
         """Return the best intercept for w0; 0 without an intercept."""
-        return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, ProfiledIntercept) else 0.0
+        return float(self.obj.risk.best_intercept(w0))
 
     def _slopes(self, w0: Array, b: float) -> NDArray:
         """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
