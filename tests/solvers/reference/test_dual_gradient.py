@@ -21,7 +21,6 @@ from riskmin import (
     Objective,
     Poisson,
     PowerHinge,
-    ProfiledIntercept,
     Squared,
     SquaredHinge,
     linear_risk,
@@ -62,7 +61,7 @@ LOSSES = [
 
 def solver_for(obj, **settings):
     """The method of the paper: with constraints (an intercept, unpenalized directions) or without."""
-    constrained = isinstance(obj.risk, ProfiledIntercept) or isinstance(obj.reg, Equality)
+    constrained = obj.risk.intercept.profiled or isinstance(obj.reg, Equality)
     return (AugmentedLagrangian if constrained else DualGaussSeidel)(**settings)
 
 
