@@ -13,9 +13,9 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core import NDArray
+from riskmin.core import NDArray, UnsupportedProblem
 from riskmin.regularizers.base import Regularizer, as_regularizer
-from riskmin.solvers.reference.transfer import check_transfer, row_arrays, transfer_for
+from riskmin.solvers.reference.transfer import row_arrays, transfer_for, transfer_reason
 
 
 class Learned(NamedTuple):
@@ -91,7 +91,8 @@ def online(
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
     reg = as_regularizer(reg)
-    check_transfer("online", reg)
+    if reason := transfer_reason("online", reg):
+        raise UnsupportedProblem(reason)
     matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)
     n, p = matrix.shape
     if signs.shape != (n,):

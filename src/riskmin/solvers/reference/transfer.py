@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import Dense, as_row_matrix
-from riskmin.core import Matrix, NDArray, UnsupportedProblem
+from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
 
@@ -50,8 +50,16 @@ class RowConjugate:
     power)."""
 
 
-def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
-    """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
+def conjugate_reason(name: str, loss: Any, y: NDArray) -> str | None:
+    """Why the dual method of this name cannot use a loss, and what can; None if it can."""
+    if loss.conjugate(y[:1]) is not None:
+        return None
+    kind = type(loss.chosen).__name__
+    return f"{name} needs the conjugate of the loss, which {kind} does not give: use Bundle"
+
+
+def conjugate_for(loss: Any, y: NDArray) -> RowConjugate:
+    """Return what the dual methods need of a loss, which has a conjugate."""
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
     dual = loss.interval_conjugate(y)
@@ -60,11 +68,6 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
     conjugate = loss.conjugate(y)
-    if conjugate is None:
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
-            "give: use Bundle, or add a method conjugate(y)"
-        )
     domain = conjugate.lower, conjugate.upper
     # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
     if type(loss) is Logistic:
@@ -116,10 +119,11 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     return None
 
 
-def check_transfer(name: str, reg: Any) -> None:
-    """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
+def transfer_reason(name: str, reg: Any) -> str | None:
+    """Why the dual method of this name cannot use a regularizer, and what can; None if it can."""
     if reg.separable and reg.polyhedral:
-        raise UnsupportedProblem(
+        return (
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
+    return None
