@@ -22,7 +22,6 @@ from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import L2
 from riskmin.solvers.state_checks import check_state
 
 MAX_TOKEN_PRODUCTS = 2**27
@@ -122,7 +121,7 @@ def supports_chain_ascent(risk: Any, reg: Any) -> bool:
     >>> supports_chain_ascent(risk, L2()), supports_chain_ascent(risk, L1())
     (True, False)
     """
-    if not (isinstance(risk, Risk) and isinstance(risk.loss, ChainMaxMargin) and isinstance(reg, L2)):
+    if not (isinstance(risk, Risk) and isinstance(risk.loss, ChainMaxMargin) and reg.diagonal):
         return False
     if risk.rows is None or not isinstance(risk.rows.X, Sequences):
         return False

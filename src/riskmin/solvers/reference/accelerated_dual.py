@@ -20,7 +20,6 @@ from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.regularizers import L2
 from riskmin.solvers.base import mix_two
 from riskmin.solvers.state_checks import check_state
 
@@ -151,7 +150,7 @@ class AcceleratedAscent:
             raise UnsupportedProblem(
                 f"{name} needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
             )
-        if not isinstance(obj.reg, L2):
+        if not obj.reg.diagonal:
             raise UnsupportedProblem(f"{name} needs L2(), not {obj.reg!r}: use Bundle")
         return cls(solver, obj, shard, as_row_matrix(shard.X), loss, conjugate, has_intercept)
 
