@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray, Regularizer
-from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.core.registry import Registry
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
 from riskmin.regularizers.constrained import Equality as Equality
 from riskmin.regularizers.entropy import Entropy as Entropy
@@ -25,7 +25,7 @@ from riskmin.regularizers.unpenalized import UnpenalizedTail as UnpenalizedTail
 from riskmin.regularizers.unpenalized import penalized_part as penalized_part
 from riskmin.regularizers.unpenalized import unpenalized_tail as unpenalized_tail
 
-REGULARIZERS: dict[str, Any] = {
+_OWN: dict[str, Any] = {
     "l2": L2(),
     "l1": L1(),
     "elastic": Elastic(),
@@ -33,6 +33,7 @@ REGULARIZERS: dict[str, Any] = {
     "unnormalized_entropy": Entropy(normalized=False, balanced=True),
     "qnorm": QNorm(),
 }
+REGULARIZERS = Registry("regularizer", "prox", "riskmin.regularizers", "elastic:eps=0.5", _OWN, Box)
 """The regularizers by the names that commands and estimators accept."""
 
 
@@ -43,7 +44,7 @@ def get_regularizer(reg: str | Regularizer) -> Any:
     ----------
     reg : str or Regularizer
         A name of `REGULARIZERS`, optionally with parameters after a colon (``"elastic:eps=2"``,
-        ``"qnorm:q=1.2"``), or a regularizer object.
+        ``"qnorm:q=1.2"``); a class to import (``"package.module:Class,eps=2"``); or a regularizer object.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def get_regularizer(reg: str | Regularizer) -> Any:
     L1()
     """
     if isinstance(reg, str):
-        return lookup(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
+        reg = REGULARIZERS.lookup(reg)
     if isinstance(reg, type):
         raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
     if not (hasattr(reg, "conjugate") and hasattr(reg, "value")):
@@ -67,6 +68,26 @@ def get_regularizer(reg: str | Regularizer) -> Any:
             f"or one of the names {', '.join(REGULARIZERS)}"
         )
     return reg
+
+
+def register_regularizer(name: str, reg: Any) -> None:
+    """Add a regularizer to `REGULARIZERS`: estimators accept its name, and models with it can be loaded.
+
+    Parameters
+    ----------
+    name : str
+        Letters, digits and underscores; not the name of a regularizer of riskmin.
+    reg : Regularizer
+        An object, or its class. The fields of a dataclass can be set after the name: ``"name:eps=2"``.
+
+    Examples
+    --------
+    >>> register_regularizer("mostly_l1", Elastic(eps=0.1))
+    >>> get_regularizer("mostly_l1")
+    Elastic(eps=0.1)
+    >>> del REGULARIZERS["mostly_l1"]
+    """
+    REGULARIZERS.register(name, reg)
 
 
 def with_scaled_variables(reg: Any, s: NDArray) -> Any:
@@ -83,28 +104,3 @@ def with_scaled_variables(reg: Any, s: NDArray) -> Any:
     # Omega(s v) as a function of v, if the class can express it by other weights
     method = getattr(reg, "scaled", None)
     return None if method is None else method(s)
-
-
-def regularizer_to_dict(reg: Regularizer) -> dict[str, Any]:
-    """Return a regularizer as plain data that JSON can hold.
-
-    Examples
-    --------
-    >>> regularizer_to_dict(Box(L1()))["params"]["reg"]
-    {'name': 'L1', 'params': {'weights': 1.0}}
-    """
-    return to_dict(reg, _CLASSES)
-
-
-def regularizer_from_dict(data: dict[str, Any]) -> Any:
-    """Return the regularizer from which `regularizer_to_dict` made the data.
-
-    Examples
-    --------
-    >>> regularizer_from_dict(regularizer_to_dict(Box(L1())))
-    Box(reg=L1())
-    """
-    return from_dict(data, _CLASSES, "regularizer")
-
-
-_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (Box, Elastic, Entropy, L1, L2, QNorm)}

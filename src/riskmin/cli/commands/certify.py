@@ -24,6 +24,7 @@ from riskmin.cli.inputs import (
     qid_option,
     real_option,
     target_option,
+    trust_option,
 )
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.report.progress import duration
@@ -44,8 +45,17 @@ from riskmin.report.progress import duration
 )
 @real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
+@trust_option
 @json_option
-def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool, **limits: Any) -> int:
+def certify(
+    model: Path,
+    data: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    trust: tuple[str, ...],
+    as_json: bool,
+    **limits: Any,
+) -> int:
     """Verify the certificate of MODEL against DATA, its training data.
 
     Recomputes the objective and proves a new lower bound, starting from the weights of the model. The claim
@@ -61,7 +71,7 @@ def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json:
     if not _intact(model):
         result = CertificationResult(1, "refuted", f"{model} was changed: its checksum does not match")
         return _report(result, {}, as_json)
-    fitted = load_model(model)
+    fitted = load_model(model, trust)
     # J depends on the weights, which no data file holds
     if fitted.weighted_:
         raise ValueError(
