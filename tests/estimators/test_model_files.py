@@ -182,7 +182,7 @@ def test_unsupported_models_raise(tmp_path):
         save_model(LinearRegressor(Local()).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match="LocalValues is a loss of your own"):
         save_model(LinearRegressor(riskmin.Nu(LocalValues(), 0.5)).fit(X, Y), tmp_path / "model")
-    with pytest.raises(ValueError, match=r"Configured is .* whose parameters are not known: make it a datacl"):
+    with pytest.raises(ValueError, match=r"Configured is .* whose parameters are not known: make it a data"):
         save_model(LinearRegressor(Configured(2.0)).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match="its kernel is a function of your own, and code is not written"):
         save_model(KernelClassifier(kernel=lambda A, B: A @ B.T, alpha=1.0).fit(X, Y), tmp_path / "model")

@@ -50,7 +50,7 @@ class Registry(dict[str, Any]):
     def register(self, name: str, thing: Any) -> None:
         """Add an object, or a class whose default instance is meant, under a name."""
         if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(f"{name!r} is no name: give letters, digits and underscores")
+            raise ValueError(f"{name!r} is no name: give a Python identifier")
         if name in self._own_names:
             raise ValueError(f"{name!r} is a {self.category} of riskmin: give yours another name")
         self[name] = self._checked(thing() if isinstance(thing, type) else thing, repr(name))
@@ -109,7 +109,11 @@ class Registry(dict[str, Any]):
         classes = registered | self.own_classes
 
         def find(name: str) -> Any:
-            return classes[name] if name in classes else import_class(name, self, trust)
+            if name in classes:
+                return classes[name]
+            if ":" not in name:
+                raise ValueError(f"{name} is not a {self.category} of riskmin: upgrade riskmin")
+            return import_class(name, self, trust)
 
         return from_dict(data, find)
 

@@ -121,6 +121,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
 
     task = "classification"
     extra_loss_tasks = ("multiclass",)
+    intercepts_in_w = True
 
     loss: Any = field(default="hinge", kw_only=False)
     fit_intercept: bool = True

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.classes import apply_class_weight, unique_classes
+from riskmin.estimators._common.classes import apply_class_weight, class_codes, unique_classes
 from riskmin.estimators._common.fit import (
     build_objective,
     fit_objective,
@@ -128,6 +128,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
 
     task = "hierarchy"
     extra_loss_tasks = ("multiclass",)
+    intercepts_in_w = True
     loss_aliases: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
 
     loss: Any = field(default="hinge", kw_only=False)
@@ -233,6 +234,9 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
 
     def _n_unpenalized(self) -> int:
         return len(self.result_.w) - int(self.coef_.size)
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        return class_codes(self, y, weight)
 
     def _loss_scores(self, X: Any) -> NDArray:
         return self.scores(X)

@@ -102,6 +102,9 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
         super()._check_parameters()
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
 
+    def _risk_intercept(self) -> float:
+        return 0.0
+
     def _scores(self, X: Any) -> NDArray:
         return self.score_samples(X)
 

@@ -117,7 +117,7 @@ def register_loss(name: str, loss: Any) -> None:
     Parameters
     ----------
     name : str
-        Letters, digits and underscores; not the name of a loss of riskmin.
+        A Python identifier; not the name of a loss of riskmin.
     loss : Loss
         An object with a method `value_grad`, or its class. The fields of a dataclass can be set after the
         name: ``"name:level=0.9"``.

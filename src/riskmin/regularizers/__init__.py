@@ -76,7 +76,7 @@ def register_regularizer(name: str, reg: Any) -> None:
     Parameters
     ----------
     name : str
-        Letters, digits and underscores; not the name of a regularizer of riskmin.
+        A Python identifier; not the name of a regularizer of riskmin.
     reg : Regularizer
         An object, or its class. The fields of a dataclass can be set after the name: ``"name:eps=2"``.
 

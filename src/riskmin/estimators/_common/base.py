@@ -10,16 +10,17 @@ import inspect
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
-from riskmin.estimators._common.fit import check_number, decision_scores, resolve_loss
+from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.multi_output import is_multi_output
 from riskmin.estimators.persistence.records import read_count, read_finite
+from riskmin.regularizers import unpenalized_tail
 
 Kind = TypeVar("Kind")
 
@@ -89,6 +90,15 @@ def _entries(text: str, title: str) -> dict[str, str] | None:
     return {name: block for block in blocks for name in block.partition(" :")[0].split("\n")[0].split(", ")}
 
 
+class RiskArguments(NamedTuple):
+    r"""The arguments of a loss for all rows: :math:`R = \sum_i c_i\, l(z_i, y_i)`."""
+
+    scores: NDArray
+    labels: NDArray
+    weights: NDArray
+    """The row weights, which sum to one."""
+
+
 @estimator
 class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""An estimator that minimizes J and stores the certificate.
@@ -154,6 +164,8 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     """Whether `save_model` takes it."""
     repeats_settings: ClassVar[bool] = True
     """Whether settings of a regularizer with one number per feature apply to each output."""
+    intercepts_in_w: ClassVar[bool] = False
+    """Whether the intercepts of a multi-output loss are the last entries of w."""
 
     alpha: float = 1e-4
     solver: Any = None
@@ -202,6 +214,39 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
         """Return the scores that the loss takes: all outputs, without the decision threshold."""
         z = self._scores(X)
         return z.reshape(len(z), -1) if is_multi_output(self._fitted_loss()) else z
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        """Return what the loss of the fitted model takes at its weights: scores, labels and row weights.
+
+        `weight` holds the given weights, which sum to one; `more` are the other arguments of `fit`.
+        """
+        z = self._loss_scores(X)
+        labels, c = self._targets(y, len(z), weight)
+        return RiskArguments(z, labels, np.full(len(z), 1 / len(z)) if c is None else c / c.sum())
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        """Return labels as the loss of a fitted model takes them, and the row weights of the risk."""
+        return np.zeros(n_rows), weight
+
+    def _risk_intercept(self) -> float:
+        """Return the intercept of a single-output risk, before a threshold is subtracted."""
+        return float(np.ravel(self.intercept_)[0])
+
+    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
+        """Return the thresholds of the decisions, and those that follow from the scores."""
+        return np.zeros(1), np.zeros(1)
+
+    def _penalty(self) -> Any:
+        """Return Omega as a function of all of w, intercepts included."""
+        return unpenalized_tail(fitted_regularizer(self), self._n_unpenalized())
+
+    def _recomputed(self, X: Any) -> CertifiedEstimator:
+        """Return the fitted model with everything recomputed that follows from the rows and coefficients."""
+        return self
+
+    def _rows_error(self, X: Any) -> str | None:
+        """Describe the error if rows that the model holds are not among X; None if there is none."""
+        return None
 
     # ------------------------------------------------------------ model files
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:

@@ -85,7 +85,7 @@ def _as_given(
         return value
     try:
         # a text in a file imports no more than the rest of the file does
-        named = registry.lookup(spelling, trust)
+        named = registry.lookup(spelling, trust) if isinstance(spelling, str) else spelling
     except ValueError:  # a name that is not registered in this process
         return value
     return given if registry.to_dict(named) == registry.to_dict(value) else value

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import LinearEstimator, estimator
+from riskmin.estimators._common.base import LinearEstimator, RiskArguments, estimator
 from riskmin.estimators._common.fit import (
     check_number,
     fit_objective,
@@ -200,6 +200,17 @@ class ChainTagger(LinearEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        tokens, _ = read_tokens(self, X, more.get("lengths"), reset=False)
+        n, lengths = len(tokens.lengths), tokens.lengths
+        codes = encode_labels(flatten_labels(compute_if_dask(y), tokens), self.classes_.tolist())
+        # labels of a chain loss have two columns: label index and sequence number
+        labels = np.column_stack([codes, np.repeat(np.arange(n), lengths)])
+        # score rows: the tokens, then k rows of transitions, the starts and the ends
+        z = np.vstack([emissions(self, tokens.X), self.transitions_, self.start_, self.end_])
+        c = np.full(n, 1 / n) if weight is None else weight
+        return RiskArguments(z, labels, np.repeat(c, lengths))
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays, _ = super()._state()

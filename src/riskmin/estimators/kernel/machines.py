@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from riskmin.core import NDArray
+from riskmin.core import Cut, NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
 from riskmin.estimators._common.classes import BinaryMixin
 from riskmin.estimators._common.fit import (
@@ -19,8 +19,9 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.kernel_names import (
+from riskmin.estimators.kernel.names import (
     fit_kernel_machine,
+    kernel_matrix_of_model,
     kernel_scores,
     resolve_kernel,
     validate_kernel_rows,
@@ -32,8 +33,8 @@ from riskmin.estimators.persistence.records import (
     rows_from_arrays,
     rows_to_arrays,
 )
-from riskmin.estimators.regressor import is_poisson
-from riskmin.problem.kernel.rkhs import SQRT2, coefficients
+from riskmin.estimators.regressor import is_poisson, numeric_targets
+from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 
 
 @estimator
@@ -93,6 +94,28 @@ class KernelMachine(CertifiedEstimator):
 
     def _scores(self, X: Any) -> NDArray:
         return kernel_scores(self, X)
+
+    def _penalty(self) -> Any:
+        return RkhsNorm()
+
+    def _recomputed(self, X: Any) -> KernelMachine:
+        # the weights and the cut are pairs (K beta, beta): only the coefficients beta are kept
+        result, n = self.result_, X.shape[0]
+        if 2 * n != len(result.w):
+            return self  # the number of rows differs, which is reported with the claims
+        # w = (K beta, beta) / sqrt(2), and the slope of the cut is (gamma, K gamma) / sqrt(2)
+        K, beta, gamma = kernel_matrix_of_model(self, X), coefficients(result.w), SQRT2 * result.cut.a[:n]
+        recomputed, cut = copy.copy(self), Cut(as_pair(gamma, K.product(gamma)), result.cut.b)
+        recomputed.result_ = replace(result, w=as_pair(K.product(beta), beta), cut=cut)
+        return recomputed
+
+    def _rows_error(self, X: Any) -> str | None:
+        # the scores by w, against those by the support vectors that `predict` uses
+        z = self._scores(X)
+        error = float(abs(z - SQRT2 * self.result_.w[: len(z)] - np.ravel(self.intercept_)[0]).max())
+        if error <= 1e-6 * (1 + float(abs(z).max())):
+            return None
+        return f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays, _ = super()._state()
@@ -301,6 +324,9 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         )
         warn_unless_converged(self)
         return self
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        return numeric_targets(self, y), weight
 
     def predict(self, X: Any) -> NDArray:
         """Predict f(x) + b; its exponential for the Poisson loss."""
