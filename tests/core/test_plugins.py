@@ -215,7 +215,7 @@ def test_registered_losses_are_trusted(package, tmp_path):
     with pytest.raises(FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"):
         load_model(tmp_path / "model")
     riskmin.register_regularizer("own", Ridge)
-    assert load_model(tmp_path / "model").loss.loss == Expectile(0.9)
+    assert load_model(tmp_path / "model").loss.loss.level == 0.9
 
 
 def test_own_solvers_are_not_written(package, tmp_path):

@@ -111,7 +111,7 @@ def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     from riskmin.solvers import get_solver
 
     loss = get_loss(given["loss"])
-    task = getattr(loss, "task", None)
+    task = loss.task
     if task is None:
         raise ValueError(f"{type(loss).__name__} has no task: write task = 'regression', say, in its class")
     task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes

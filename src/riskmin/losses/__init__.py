@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin.core import Loss
 from riskmin.core.registry import Registry
+from riskmin.losses.base import Loss as Loss
+from riskmin.losses.base import Smoothed as Smoothed
+from riskmin.losses.base import as_loss as as_loss
 from riskmin.losses.chain import ChainCrf as ChainCrf
 from riskmin.losses.chain import ChainMaxMargin as ChainMaxMargin
 from riskmin.losses.margin import Exponential as Exponential
@@ -36,7 +38,6 @@ from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
-from riskmin.losses.smoothed import Smoothed as Smoothed
 
 _OWN: dict[str, Any] = {
     "hinge": Hinge(),
@@ -77,8 +78,8 @@ LOSSES = Registry("loss", "value_grad", "riskmin.losses", "huber:delta=2", _OWN,
 """The losses by the names that commands and estimators accept."""
 
 
-def get_loss(loss: str | Loss) -> Any:
-    """Return the loss of a name; a loss object is returned unchanged.
+def get_loss(loss: Any) -> Any:
+    """Return the loss of a name; any other object as a `Loss` (see `as_loss`).
 
     Parameters
     ----------
@@ -103,12 +104,13 @@ def get_loss(loss: str | Loss) -> Any:
         loss = LOSSES.lookup(loss)
     if isinstance(loss, type):
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
-    if not isinstance(loss, Loss):
+    try:
+        return as_loss(loss)
+    except TypeError:
         raise ValueError(
-            f"{loss!r} is not a loss: pass an object with separable and value_grad, "
+            f"{loss!r} is not a loss: pass an object with a method value_grad(z, y, c), "
             f"or one of the names {', '.join(LOSSES)}"
-        )
-    return loss
+        ) from None
 
 
 def register_loss(name: str, loss: Any) -> None:
@@ -140,4 +142,4 @@ def formula(loss: Loss) -> str:
     >>> formula(Hinge())
     'max(0, margin - y z)'
     """
-    return str(getattr(loss, "formula", repr(loss)))
+    return as_loss(loss).formula or repr(loss)

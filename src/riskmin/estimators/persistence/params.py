@@ -133,7 +133,13 @@ def _kernel_to_json(model: Any, given: Any) -> Any:
 
 
 def _kernel_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
-    return written if isinstance(written, str) else from_dict(written, SERIALIZABLE_KERNELS.__getitem__)
+    return written if isinstance(written, str) else from_dict(written, _kernel_class)
+
+
+def _kernel_class(name: str) -> Any:
+    if name not in SERIALIZABLE_KERNELS:
+        raise ValueError(f"{name} is not a kernel of riskmin, and no code is loaded from a file")
+    return SERIALIZABLE_KERNELS[name]
 
 
 def _hierarchy_to_json(model: Any, given: Any) -> Any:
