@@ -22,7 +22,6 @@ from riskmin.core import (
     HasInverseMetric,
     NDArray,
     Regularizer,
-    UnsupportedProblem,
 )
 from riskmin.core.deadline import check, check_each
 from riskmin.losses.nondecomposable.by_query import user_loss
@@ -30,8 +29,8 @@ from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Separable
-from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, refuse_unpenalized_intercepts
+from riskmin.regularizers import Separable, penalized_part
+from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
@@ -168,17 +167,15 @@ class NewtonProgram:
         return best_tangent(*bracket).x
 
 
-def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProblem:
-    """Return the master problem for the regularizer."""
-    refuse_unpenalized_intercepts(solver, obj)
+def master_problem_for(obj: Objective, dim: int) -> MasterProblem:
+    """Return the master problem for the regularizer, which has one."""
     reg: Regularizer = obj.reg
     if isinstance(reg, HasInverseMetric):
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
     if isinstance(reg, Separable) and reg.polyhedral:
         return LinearProgram(reg, obj.lam, dim)
-    if isinstance(reg, HasConjugateHessian):
-        return NewtonProgram(reg, obj.lam)
-    raise unsupported_regularizer(solver, obj)
+    assert isinstance(reg, HasConjugateHessian)
+    return NewtonProgram(reg, obj.lam)
 
 
 def has_master_problem(reg: Regularizer) -> bool:
@@ -188,17 +185,18 @@ def has_master_problem(reg: Regularizer) -> bool:
     )
 
 
-def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
-    """Return the error for a regularizer without a master problem, with an alternative for its loss."""
-    loss = user_loss(obj.risk.loss)
+def master_problem_reason(name: str, obj: Objective) -> str | None:
+    """Return why there is no master problem for the regularizer, and an alternative; None if there is."""
+    loss, reg = user_loss(obj.risk.loss), penalized_part(obj.reg)
+    if has_master_problem(reg):
+        return None
     if getattr(loss, "smooth", True):
         alternative = "use ProximalGradient, or "
     else:
         alternative = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
-    return UnsupportedProblem(
-        f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
-        f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
-        f"{alternative}add conjugate_hessian_product"
+    return (
+        f"{name} needs a regularizer with inverse_metric_product or conjugate_hessian_product, or an L1-type "
+        f"one, not {type(reg).__name__}: {alternative}add conjugate_hessian_product"
     )
 
 
@@ -221,11 +219,11 @@ class CuttingPlaneModel:
     """Minimizer of the model, if the master problem provides it."""
 
     @classmethod
-    def empty(cls, solver: object, obj: Objective, w: Array) -> CuttingPlaneModel:
+    def empty(cls, obj: Objective, w: Array) -> CuttingPlaneModel:
         """Return a model without cuts, for the dimension and device of w."""
         empty = np.empty(0)
         storage = zeros_for((8, len(w)), w)
-        return cls(master_problem_for(solver, obj, len(w)), storage, empty, empty, empty)
+        return cls(master_problem_for(obj, len(w)), storage, empty, empty, empty)
 
     def initial_point(self, w: Array) -> Array:
         """Return the point at which a run requested to start at w begins."""
@@ -287,9 +285,9 @@ class CuttingPlaneModel:
         return arrays if self.w is None else arrays | {"model": self.w}
 
     @classmethod
-    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
+    def from_state(cls, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
         """Restore the cuts of a saved state."""
-        program = master_problem_for(solver, obj, s["A"].shape[1])
+        program = master_problem_for(obj, s["A"].shape[1])
         if isinstance(program, QuadraticProgram):
             program.G = s["G"]
         else:
@@ -298,9 +296,7 @@ class CuttingPlaneModel:
         return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
 
     @classmethod
-    def from_previous_run(
-        cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
-    ) -> CuttingPlaneModel:
+    def from_previous_run(cls, obj: Objective, s: dict[str, Array], before: Objective) -> CuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         A, alpha = s["A"], s["alpha"]
         arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
@@ -316,4 +312,4 @@ class CuttingPlaneModel:
             # A linear program may put all weight on R >= 0; the quadratic one has no such cut.
             if not alpha.sum() > 0:
                 arrays["alpha"] = np.full(len(alpha), 1 / len(alpha))
-        return cls.from_state(solver, obj, arrays)
+        return cls.from_state(obj, arrays)
