@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import UnpenalizedTail
 from riskmin.solvers.base import loss_of, mix_two
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
@@ -26,12 +24,12 @@ MAX_LIPSCHITZ_INCREASES = 60
 def smooth_reason(name: str, obj: Objective) -> str | None:
     """Why a solver needs another loss, if it has `smooth = False`; one without the attribute is accepted."""
     loss = loss_of(obj.risk)
-    if getattr(loss, "smooth", True):
+    if loss is None or loss.smooth:
         return None
     remedy = "add conjugate_hessian_product to the regularizer, and use Bundle"
-    if has_master_problem(obj.reg) and not isinstance(obj.reg, UnpenalizedTail):
+    if has_master_problem(obj.reg) and not obj.reg.n_unpenalized:
         remedy = "use Bundle"
-    elif can_be_smoothed(loss, np.zeros(1)):
+    elif loss.can_be_smoothed:
         remedy = "use Smoothing(ProximalGradient())"
     return f"{name} needs a smooth loss, and {loss!r} is not: {remedy}"
 
@@ -179,7 +177,7 @@ def risk_uncertainty(obj: Objective, w: Array, point: Evaluation) -> float:
     risk = J - obj.lam * obj.reg.value(w)
     # the cut of a smoothed loss lies above the tangent, so that it hides the error of the value
     error = 2 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w))) + obj.risk.relative_error * abs(risk)
-    if isinstance(obj.reg, UnpenalizedTail):  # its cut lies further below: its slopes in intercepts are 0
+    if obj.reg.n_unpenalized:  # its cut lies further below: its slopes in intercepts are 0
         return 2 * error
     return 2 * max(risk - float(cut.a @ w) - cut.b, error)
 

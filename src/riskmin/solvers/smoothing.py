@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver, as_solver
-from riskmin.losses.nondecomposable.by_query import user_loss
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
-from riskmin.regularizers import penalized_part
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
@@ -81,14 +78,14 @@ class Smoothing(Solver):
         risk = obj.risk
         if risk.linear_map is None:
             return f"Smoothing needs a risk that linear_risk makes, not {risk!r}: use Bundle"
-        if getattr(risk.loss, "smooth", False):
+        if risk.loss.smooth:
             return f"Smoothing is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs"
-        if can_be_smoothed(risk.loss, np.zeros(1)):  # any number serves as a label, and y may be remote
+        if risk.loss.can_be_smoothed:  # any number serves as a label, and y may be remote
             smoothed = SmoothedRisk.from_risk(risk, 1.0)
             return self.inner.supports(Objective(smoothed, obj.reg, obj.lam))  # type: ignore[no-any-return]
-        master = has_master_problem(penalized_part(obj.reg))
+        master = has_master_problem(obj.reg.penalized_part)
         reg = "" if master else ", with a regularizer that has conjugate_hessian_product"
-        return f"{type(user_loss(risk.loss)).__name__} cannot be smoothed: use Bundle{reg}"
+        return f"{type(risk.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""

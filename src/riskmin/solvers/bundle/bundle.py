@@ -18,7 +18,6 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import UnpenalizedTail
 from riskmin.solvers.base import check_positive_int, intercepts_reason, mix_two
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
 from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
@@ -33,7 +32,7 @@ again: beyond this multiple of the model's step, rounding dominates its scores."
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
     """Return the class of cutting-plane model that the objective needs."""
-    return InterceptCuttingPlaneModel if isinstance(obj.reg, UnpenalizedTail) else CuttingPlaneModel
+    return InterceptCuttingPlaneModel if obj.reg.n_unpenalized else CuttingPlaneModel
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class LineSearchBmrm(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for regularizers with a differentiable conjugate, without intercepts in w."""
-        if getattr(obj.reg, "polyhedral", False):
+        if obj.reg.polyhedral:
             kind = type(obj.reg).__name__
             return f"LineSearchBmrm needs a differentiable conjugate, not that of {kind}(): use Bundle"
         return intercepts_reason(self.name, obj)
@@ -223,7 +222,7 @@ class Bundle(Solver):
     ) -> Iterator[Iterate]:
         """Yield iterates from the cursor's point, of objective `value`, and the best mixture so far."""
         # Regularizers of a feature space have `recompute`, which restores a direction from its coefficients.
-        n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
+        n_evaluations, recompute = 0, obj.reg.recompute if obj.reg.halves else None
         while True:
             saved = model.state() | {"w": cursor.w, "value": np.array([value])}
             yield Iterate(

@@ -15,7 +15,6 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Separable
 from riskmin.solvers.base import check_positive_int, intercepts_reason, local_rows_reason
 from riskmin.solvers.coordinate.subproblem import (
     NO_COLUMNS,
@@ -80,7 +79,7 @@ class CoordinateDescent(Solver):
         """None for a sum over coordinates, local rows and a loss with finite second derivatives."""
         if reason := intercepts_reason(self.name, obj):
             return reason
-        if not isinstance(obj.reg, Separable):
+        if not obj.reg.separable:
             return (
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
                 f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"

@@ -19,7 +19,6 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
@@ -131,7 +130,7 @@ class _KernelDualRun:
         solver.check_supports(obj)
         risk: Any = obj.risk
         (shard,) = risk.executor.shards  # that of kernel_risk
-        dual = interval_conjugate_of(risk.loss, shard.y)
+        dual = risk.loss.interval_conjugate(shard.y)
         model = NewtonTerms(risk.loss, shard.y, shard.c) if dual is None else ExactTerms(dual, shard.c)
         block = min(solver.block, shard.X.shape[0])
         return cls(obj, shard.X, model, obj.risk.intercept.profiled, block)

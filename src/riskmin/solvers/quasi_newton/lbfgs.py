@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Regularizer, Smooth, Solver
+from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.core.deadline import check_each
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import penalized_part
+from riskmin.regularizers.base import Regularizer
 from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 from riskmin.solvers.state_checks import check_state
@@ -52,9 +52,9 @@ class Lbfgs(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for smooth regularizers; at a nonsmooth point of a loss, a run may stall."""
-        if isinstance(obj.reg, Smooth):
+        if obj.reg.smooth:
             return None
-        kind = type(penalized_part(obj.reg)).__name__
+        kind = type(obj.reg.penalized_part).__name__
         return f"Lbfgs needs a smooth regularizer such as L2(), not {kind}: use ProximalGradient or Bundle"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
@@ -120,7 +120,7 @@ class Lbfgs(Solver):
 
 def _gradient_change(reg: Regularizer, w: Array, s: Array) -> Array:
     """Return the change of the regularizer's gradient over a step s that ends at w."""
-    return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
+    return reg.grad(w) - reg.grad(w - s) if reg.smooth else 0.0 * s
 
 
 def _saved(w: Array, pairs: LbfgsMemory, model: Cut) -> Callable[[], dict[str, Array]]:

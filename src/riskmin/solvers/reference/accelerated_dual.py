@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.matrix import as_row_matrix
-from riskmin.core import Array, Cut, IntervalConjugate, Iterate, NDArray, Shard, Solver
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
+from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -90,7 +90,7 @@ class DualAccelerated(Solver):
         if reason := local_rows_reason(self, obj):
             return reason
         shard, loss, _ = local_rows_of(obj.risk, self)
-        conjugate = interval_conjugate_of(loss, shard.y)
+        conjugate = loss.interval_conjugate(shard.y)
         if conjugate is None or not (
             np.isfinite(conjugate.lower).all() and np.isfinite(conjugate.upper).all()
         ):
@@ -159,7 +159,7 @@ class AcceleratedAscent:
         """Return a run on the local rows of the objective."""
         solver.check_supports(obj)
         shard, loss, has_intercept = local_rows_of(obj.risk, solver)
-        conjugate = interval_conjugate_of(loss, shard.y)
+        conjugate = loss.interval_conjugate(shard.y)
         assert conjugate is not None
         return cls(solver, obj, shard, as_row_matrix(shard.X), loss, conjugate, has_intercept)
 
@@ -297,8 +297,8 @@ class AcceleratedAscent:
     # ------------------------------------------------------------ bounds
     def cut(self, point: ScoredDual) -> Cut:
         """Return the cut of the dual variables, minus its rounding error and that of the constraint."""
-        y, c = self.shard[1:3]
-        conjugate = np.where(c > 0, conjugate_of(self.loss, point.u, y), 0.0)
+        c = self.shard.c
+        conjugate = np.where(c > 0, self.loss_conjugate.value(point.u), 0.0)
         magnitude = np.abs(point.z) + np.abs(self.loss_conjugate.shift)
         size = float(c @ (np.abs(conjugate) + np.abs(point.u) * magnitude))
         # Errors of mixtures accumulate until the scores are recomputed.
