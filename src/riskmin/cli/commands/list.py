@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from riskmin.cli.inputs import json_option, print_table
-from riskmin.regularizers import REGULARIZERS, regularizer_to_dict
+from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
 
 
@@ -18,7 +18,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
     return {
         "name": name,
         "formula": reg.formula,
-        "parameters": regularizer_to_dict(reg)["params"],
+        "parameters": REGULARIZERS.to_dict(reg)["params"],
         # weights are exactly zero by a polyhedral Omega or by the l1 part of an elastic net
         "zeros": reg.separable and bool(np.any(reg.terms(np.zeros(1)).absolute > 0)),
     }
