@@ -95,12 +95,14 @@ from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
+from riskmin.solvers import AugmentedLagrangian as AugmentedLagrangian
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import ChainAscent as ChainAscent
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualAccelerated as DualAccelerated
+from riskmin.solvers import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import Fallback as Fallback
 from riskmin.solvers import KernelDual as KernelDual

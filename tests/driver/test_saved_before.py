@@ -19,7 +19,7 @@ from riskmin import (
     Auto,
     Bundle,
     Checkpoint,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Equality,
     Fallback,
     Hinge,
@@ -42,7 +42,7 @@ FOLDER = Path(__file__).parents[1] / "golden" / "saved"
 RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
 SOLVERS_OF_FILES = {
-    "hand_over.checkpoint": Switching(DualGaussSeidel(), Newton(), tol=1e-4),
+    "hand_over.checkpoint": Switching(DualCoordinateAscent(), Newton(), tol=1e-4),
     "relay.checkpoint": Fallback((Lbfgs(), Bundle())),
     "adaptive.checkpoint": Auto(),
 }

@@ -38,10 +38,9 @@ from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.dual.chain import ChainAscent, supports_chain_ascent
-from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel
+from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.dual.kernel_conjugates import has_conjugate
-from riskmin.solvers.dual.multiclass import unsupported_reason
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.fallback import Fallback
 from riskmin.solvers.newton.newton import Newton
@@ -88,7 +87,7 @@ class Auto(Solver):
     - `Newton`, if it has finite second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are
       local, or remote and at most 2^25 with at most 2500 features; multi-output losses only with `L2`, local
       rows and at most 2500 features. Where X is local, sparse and has more features, losses with a quadratic
-      conjugate start with `DualGaussSeidel`, by `Switching`, with `L2` and without an intercept;
+      conjugate start with `DualCoordinateAscent`, by `Switching`, with `L2` and without an intercept;
     - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if the regularizer is separable (`L1`, `Elastic`, `Box`), the rows are all local,
       and the loss has bounded second derivatives;
@@ -102,20 +101,20 @@ class Auto(Solver):
     - A piecewise quadratic conjugate (`Hinge`, `Quantile`, ...), with `L2` or `Quadratic`:
       `Newton`, if the rows are local, or remote as above, with these exceptions:
 
-      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualGaussSeidel`;
+      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualCoordinateAscent`;
       - local sparse rows, fewer than 800 per column, with `L2` and without an intercept: `Switching` from
-        `DualGaussSeidel` to `Newton`;
+        `DualCoordinateAscent` to `Newton`;
       - other local sparse rows, fewer than 800 per column, with more than 2500 columns: `Switching` from
         `Bundle` to `Newton`;
       - remote sparse rows, at most 2^22, with more than 2500 columns, `L2` and no intercept:
-        `DualGaussSeidel`, with local sweeps of the shards.
+        `DualCoordinateAscent`, with local sweeps of the shards.
 
     - A multi-output loss that can be smoothed:
 
       - `MulticlassHinge`, rescaled or not, with dense X and at most 5000 weights with intercepts; or at most
         1000 without, if the mean squared norm of a row is more than 2 n lam: `Newton`;
       - `MulticlassHinge`, not rescaled, with at most 2^26 rows times classes, unless there are intercepts and
-        rows are very long relative to n lam: `DualGaussSeidel`;
+        rows are very long relative to n lam: `DualCoordinateAscent`;
       - otherwise `Smoothing`, if the regularizer allows it.
 
     - A non-decomposable loss that can be smoothed (`RocArea`, `Ordinal`, `Prbep`), with `L2`:
@@ -162,7 +161,7 @@ class Auto(Solver):
             if _local_rows(obj) is None:
                 # Newton's method if the scores of all rows fit into this process, else CoCoA+ on the shards
                 newton, reason = Newton(), f"{name} is not smooth, and X is remote"
-                return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
+                return (newton if _newton_takes_remote(obj, newton) else DualCoordinateAscent()), reason
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and not obj.risk.intercept.profiled:
             return _for_nonseparable(obj, loss, name)
@@ -225,7 +224,9 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
             and not obj.risk.intercept.profiled
         )
         if rows.X.shape[1] > newton.direct and sparse and interval_conjugate_of(loss, rows.y[:1]) is not None:
-            return Switching(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
+            return Switching(
+                DualCoordinateAscent(), newton, max(tol, MIN_TOL)
+            ), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
     if isinstance(loss, HasCurvature) and not unbounded and quadratic and _newton_takes_remote(obj, newton):
         return newton, f"{name} is smooth, has second derivatives, and X is remote"
@@ -254,10 +255,10 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a multi-output loss that can be smoothed, and the reason."""
     if Newton().supports(obj) is None and _is_small_and_hard(obj):
         return Newton(), f"{name} is not smooth, and X is dense and small"
-    supported = unsupported_reason(DualGaussSeidel(), obj) is None
+    supported = DualCoordinateAscent().supports(obj) is None
     # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
-        return DualGaussSeidel(), f"{name} is not smooth, and has one multiplier per row and class"
+        return DualCoordinateAscent(), f"{name} is not smooth, and has one multiplier per row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
     if isinstance(penalized_part(obj.reg), (L1, Elastic)):
@@ -351,13 +352,13 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     n, p = rows.X.shape
     # dual ascent has one variable per row, fewer than the primal has
     if isinstance(obj.reg, L2) and n < p and n <= newton.direct and not obj.risk.intercept.profiled:
-        return DualGaussSeidel(), f"{reason} wider than long"
+        return DualCoordinateAscent(), f"{reason} wider than long"
     # Newton's method on a sample of the rows gives a start from which few steps on all rows remain
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
     if not isinstance(rows.X, (Csr, Csc, CsrWithTranspose)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
     if isinstance(obj.reg, L2) and not obj.risk.intercept.profiled:
-        return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
+        return Switching(DualCoordinateAscent(), newton, tol), f"{reason} sparse"
     # with too many columns for a factorization, cuts are cheaper than Newton steps at first
     if p > newton.direct:
         return Switching(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"

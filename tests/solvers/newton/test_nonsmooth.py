@@ -16,7 +16,7 @@ from riskmin import (
     Absolute,
     Auto,
     Bundle,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     EpsilonInsensitive,
     FBeta,
     Hinge,
@@ -284,7 +284,7 @@ def test_sampled_starts_save_steps(intercept):
 def test_it_starts_from_the_multipliers_of_dual_ascent():
     X, y = data(Hinge(), n=200, p=5)
     obj = Objective(linear_risk(X, y, Hinge()), L2(), 1e-4)
-    last = list(islice(DualGaussSeidel().iterates(obj, np.zeros(5)), 4))[-1]
+    last = list(islice(DualCoordinateAscent().iterates(obj, np.zeros(5)), 4))[-1]
     cold, warm = (
         Newton().iterates(obj, np.zeros(5)),
         Newton().warm_start(obj, last.state(), obj),
@@ -538,6 +538,6 @@ def test_auto_chooses_by_the_metadata_of_remote_rows():
 
     assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is Newton
     assert pick(X, Logistic()) is Newton
-    assert pick(wide, Hinge()) is DualGaussSeidel
+    assert pick(wide, Hinge()) is DualCoordinateAscent
     assert pick(wide, Hinge(), fit_intercept=True) is Bundle
     assert pick(wide, Logistic()) is Lbfgs

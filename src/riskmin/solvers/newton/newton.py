@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.losses import Squared
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
 from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -102,10 +102,7 @@ class Newton(Solver):
     sampled: bool = True
     mu_decrease: float = 0.3
 
-    def __repr__(self) -> str:
-        """Show only the settings that differ from their defaults."""
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        return f"Newton({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         check_positive_int(self, "direct")
