@@ -192,7 +192,8 @@ def test_epsilon_insensitive_steps_do_not_oscillate_around_zero():
 )
 def test_open_domains_are_never_left(loss, rate):
     obj = objective(loss, L2())
-    lower, upper = loss.conjugate_domain(obj.risk.rows.y)
+    conjugate = loss.conjugate(obj.risk.rows.y)
+    lower, upper = conjugate.lower, conjugate.upper
     for it in first(obj, DualGaussSeidel(rate=rate), 30):
         u, used = it.state()["u"], obj.risk.rows.c > 0
         assert np.all((lower < u) & (u < upper) | ~used)
@@ -281,8 +282,8 @@ def check_bias(loss, reg, algorithm, passes):
     assert min(it.value for it in its) - lower <= 1e-6 * best.value
     cursor = obj.risk.cursor(best.w)
     low, high = (
-        cursor.minimizer_interval_end(-1),
-        cursor.minimizer_interval_end(+1),
+        cursor.profile.interval_end(-1),
+        cursor.profile.interval_end(+1),
     )  # at a nonsmooth point, any intercept between is optimal
     assert low - 1e-4 <= its[-1].info["bias"] <= high + 1e-4
     assert its[-1].info["feasibility"] < 1e-4

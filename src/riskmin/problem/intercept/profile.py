@@ -53,7 +53,7 @@ class InterceptProfile:
     def midpoint(self) -> float:
         """The midpoint of the interval of best intercepts of w: a function of the data alone."""
         self.best()
-        return 0.5 * (self._interval_end(-1) + self._interval_end(+1))
+        return 0.5 * (self.interval_end(-1) + self.interval_end(+1))
 
     def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
         """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
@@ -86,7 +86,7 @@ class InterceptProfile:
         self.brackets = {} if scores_recomputed else {0.0: bracket}
         self.b = best_tangent(*bracket).x
 
-    def _interval_end(self, side: int) -> float:
+    def interval_end(self, side: int) -> float:
         """The end of the interval of best intercepts of w, on the side -1 or +1 of the known one.
 
         A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
