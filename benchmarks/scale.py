@@ -30,6 +30,7 @@ import riskmin as rm
 from benchmarks import engines, scale_model
 from benchmarks.sets import column_max_scale, signs
 from riskmin.data import load
+from riskmin.executors import as_backend
 
 LOSSES = {"hinge": rm.Hinge, "ordinal": rm.Ordinal, "NDCG": rm.Ndcg}
 
@@ -47,15 +48,17 @@ def spent(shard):
     return shard.cache.pop("seconds", 0.0)
 
 
-class Metered:
+class Metered(rm.Executor):
     """An executor that measures another: time on the shards and between calls, rounds, floats sent."""
 
     def __init__(self, executor, held=None):
         self.executor, self.held = executor, held
+        if held is not None:
+            self.coordination = held.coordination
         self.clear()
 
     def __call__(self, shards):
-        return Metered(self.executor, self.executor(shards))
+        return Metered(self.executor, as_backend(self.executor).place(shards))
 
     def __getattr__(self, name):
         return getattr(self.held, name)

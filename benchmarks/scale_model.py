@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
-from riskmin.executors.local import sum_arrays
+from riskmin.executors.base import sum_arrays
 
 FILE = Path(__file__).with_name("scale_constants.json")
 BANDWIDTH = 1.25e9

@@ -135,9 +135,9 @@ FORMATS = {
 SOLVERS = {
     "Bundle": ("hinge", "L2"),
     "Lbfgs": ("logistic", "L2"),
-    "DualGaussSeidel": ("hinge", "L2"),
-    "SemismoothNewton": ("hinge", "L2"),
-    "Newton": ("logistic", "L2"),
+    "DualCoordinateAscent": ("hinge", "L2"),
+    "Newton": ("hinge", "L2"),
+    "Newton, smooth": ("logistic", "L2"),
     "CoordinateDescent": ("logistic", "L1"),
     "Auto": ("hinge", "L2"),
     "LinearClassifier": ("hinge", "l2"),
@@ -161,9 +161,9 @@ def fit(X, y, name, limit):
         rm.LinearClassifier(loss, alpha=1e-4, max_seconds=limit).fit(X, y)
         return
     J = rm.Objective(
-        rm.linear_risk(X, y, loss, fit_intercept=name != "DualGaussSeidel"), getattr(rm, reg)(), 1e-4
+        rm.linear_risk(X, y, loss, fit_intercept=name != "DualCoordinateAscent"), getattr(rm, reg)(), 1e-4
     )
-    rm.minimize(J, getattr(rm, name)(), tol=1e-3, max_seconds=limit)
+    rm.minimize(J, getattr(rm, name.partition(",")[0])(), tol=1e-3, max_seconds=limit)
 
 
 def memory_case(form, name, limit):

@@ -47,7 +47,7 @@ REGS = [
     "box",
 ]
 SOLVERS = [
-    "auto", "bundle", "bmrm", "line_search_bmrm", "newton", "semismooth_newton", "lbfgs", "dual", "smoothing",
+    "auto", "bundle", "bmrm", "line_search_bmrm", "newton", "lbfgs", "dual", "smoothing",
     "coordinate_descent", "owlqn", "proximal_gradient", "accelerated_gradient", "dual_accelerated",
     "chain_ascent", "x",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.executors import Executor, as_backend
 
 SHARDS, TOL = 4, 1e-4
 
@@ -74,7 +75,7 @@ TWO_ROUNDS = {
 }
 
 
-class Elsewhere:
+class Elsewhere(Executor):
     """An executor that hides where its shards are, and counts the bytes sent to and received from them."""
 
     def __init__(self, executor=Serial, held=None):
@@ -82,7 +83,7 @@ class Elsewhere:
         self.mapped, self.summed, self.sent, self.calls = [], [], [], 0
 
     def __call__(self, shards):
-        return Elsewhere(self.executor, self.executor(shards))
+        return Elsewhere(self.executor, as_backend(self.executor).place(shards))
 
     def map(self, f, *args, each=()):
         results = self.held.map(f, *args, each=each)

@@ -9,7 +9,7 @@ from typing import Any
 import riskmin as rm
 from riskmin.core import UnsupportedProblem
 
-FIRST = ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent")
+FIRST = ("auto", "newton", "lbfgs", "dual", "coordinate_descent")
 """Solvers that approach the optimum quickly, where applicable."""
 
 

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.papers.d_multivariate --data FOLDER
         [--only a9a w8a] [--losses prbep roc_area] [--lams 1e-2 1e-4 1e-6] [--seconds 8] [--json FILE]
-        [--also smoothing semismooth_newton bundle]
+        [--also smoothing newton bundle]
 
 Time to come within 1 % of min J, for PRBEP and ROC area: CPU seconds of one thread, and in parentheses the
 number of oracle calls (values with gradients).

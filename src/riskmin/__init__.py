@@ -9,14 +9,16 @@
 'converged'
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import typing as _typing
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 from riskmin.arrays.matrix import as_matrix as as_matrix
 from riskmin.arrays.namespace import namespace as namespace
 from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
 from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
 from riskmin.core import Cut as Cut
+from riskmin.core import Evaluation as Evaluation
 from riskmin.core import Iterate as Iterate
 from riskmin.core import Result as Result
 from riskmin.core import Shard as Shard
@@ -26,6 +28,9 @@ from riskmin.driver.loop import minimize as minimize
 from riskmin.driver.path import lam_grid as lam_grid
 from riskmin.driver.path import lam_max as lam_max
 from riskmin.driver.path import path as path
+from riskmin.estimators import MODULE_OF as _MODULE_OF
+from riskmin.executors import Backend as Backend
+from riskmin.executors import Executor as Executor
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
@@ -67,14 +72,15 @@ from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
 from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
-from riskmin.problem.intercept.adaptive import Adaptive as Adaptive
-from riskmin.problem.intercept.profiled import ProfiledIntercept as ProfiledIntercept
+from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
+from riskmin.problem.intercept.strategies import ProfiledIntercept as ProfiledIntercept
 from riskmin.problem.kernel.mercer import DotProduct as DotProduct
 from riskmin.problem.kernel.mercer import Polynomial as Polynomial
 from riskmin.problem.kernel.mercer import Rbf as Rbf
 from riskmin.problem.kernel.rkhs import kernel_risk as kernel_risk
 from riskmin.problem.linear_risk import linear_risk as linear_risk
 from riskmin.problem.objective import Objective as Objective
+from riskmin.problem.oracle import Oracle as Oracle
 from riskmin.problem.risk import Risk as Risk
 from riskmin.problem.structured import Structured as Structured
 from riskmin.regularizers import L1 as L1
@@ -89,12 +95,14 @@ from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
+from riskmin.solvers import AugmentedLagrangian as AugmentedLagrangian
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import ChainAscent as ChainAscent
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualAccelerated as DualAccelerated
+from riskmin.solvers import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import Fallback as Fallback
 from riskmin.solvers import KernelDual as KernelDual
@@ -103,16 +111,16 @@ from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
-from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.reference.online import online as online
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from riskmin.data import DataError as DataError
-    from riskmin.data import load as load_data
+    from riskmin.data import load_data as load_data
+    from riskmin.estimators import CertificationResult as CertificationResult
     from riskmin.estimators import ChainTagger as ChainTagger
     from riskmin.estimators import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators import IncompleteCholesky as IncompleteCholesky
@@ -127,6 +135,7 @@ if TYPE_CHECKING:
     from riskmin.estimators import OnlineClassifier as OnlineClassifier
     from riskmin.estimators import OrdinalClassifier as OrdinalClassifier
     from riskmin.estimators import TrivialModelWarning as TrivialModelWarning
+    from riskmin.estimators import certify as certify
     from riskmin.estimators import get_scorer as get_scorer
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
@@ -141,168 +150,25 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "ChainTagger": ("riskmin.estimators", "ChainTagger"),
-    "DaskExecutor": ("riskmin.executors.dask.executor", "DaskExecutor"),
-    "DataError": ("riskmin.data", "DataError"),
-    "load_data": ("riskmin.data", "load"),
-    "HierarchicalClassifier": ("riskmin.estimators", "HierarchicalClassifier"),
-    "IncompleteCholesky": ("riskmin.estimators", "IncompleteCholesky"),
-    "KernelClassifier": ("riskmin.estimators", "KernelClassifier"),
-    "KernelRegressor": ("riskmin.estimators", "KernelRegressor"),
-    "LinearClassifier": ("riskmin.estimators", "LinearClassifier"),
-    "LinearClassifierCV": ("riskmin.estimators", "LinearClassifierCV"),
-    "LinearRanker": ("riskmin.estimators", "LinearRanker"),
-    "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
-    "LinearRegressorCV": ("riskmin.estimators", "LinearRegressorCV"),
-    "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
-    "OnlineClassifier": ("riskmin.estimators", "OnlineClassifier"),
-    "OrdinalClassifier": ("riskmin.estimators", "OrdinalClassifier"),
-    "TrivialModelWarning": ("riskmin.estimators", "TrivialModelWarning"),
-    "get_scorer": ("riskmin.estimators", "get_scorer"),
-    "load_model": ("riskmin.estimators", "load_model"),
-    "save_model": ("riskmin.estimators", "save_model"),
-    "Progress": ("riskmin.report.progress", "Progress"),
-    "Spmd": ("riskmin.executors.mpi.executor", "Spmd"),
-    "check_executor": ("riskmin.testing", "check_executor"),
-    "check_loss": ("riskmin.testing", "check_loss"),
-    "check_regularizer": ("riskmin.testing", "check_regularizer"),
-    "check_solver": ("riskmin.testing", "check_solver"),
+    **dict.fromkeys(_MODULE_OF, "riskmin.estimators"),
+    **dict.fromkeys(("check_executor", "check_loss", "check_regularizer", "check_solver"), "riskmin.testing"),
+    "DaskExecutor": "riskmin.executors.dask.executor",
+    "DataError": "riskmin.data",
+    "Progress": "riskmin.report.progress",
+    "Spmd": "riskmin.executors.mpi.executor",
+    "load_data": "riskmin.data",
 }
-"""Names imported on first access: scikit-learn and the readers import more slowly than the rest."""
+"""Modules of names imported on first access: scikit-learn and the readers import slowly."""
 
-__all__ = [
-    "L1",
-    "L2",
-    "LOSSES",
-    "REGULARIZERS",
-    "SOLVERS",
-    "Absolute",
-    "AcceleratedGradient",
-    "Adaptive",
-    "Auto",
-    "Bmrm",
-    "Box",
-    "Bundle",
-    "ChainAscent",
-    "ChainCrf",
-    "ChainMaxMargin",
-    "ChainTagger",
-    "Checkpoint",
-    "CoordinateDescent",
-    "Cut",
-    "DaskExecutor",
-    "DataError",
-    "DotProduct",
-    "DualAccelerated",
-    "DualGaussSeidel",
-    "Elastic",
-    "Entropy",
-    "EpsilonInsensitive",
-    "Equality",
-    "ExpectedRankUtility",
-    "Exponential",
-    "FBeta",
-    "Fallback",
-    "FileError",
-    "HierarchicalClassifier",
-    "HierarchicalHinge",
-    "HierarchicalSoftmax",
-    "Hinge",
-    "Huber",
-    "InMemoryPartition",
-    "IncompleteCholesky",
-    "Iterate",
-    "KernelClassifier",
-    "KernelDual",
-    "KernelRegressor",
-    "Lbfgs",
-    "LineSearchBmrm",
-    "LinearClassifier",
-    "LinearClassifierCV",
-    "LinearRanker",
-    "LinearRegressor",
-    "LinearRegressorCV",
-    "Logistic",
-    "Mrr",
-    "MultiOutput",
-    "MulticlassHinge",
-    "MulticlassSquaredHinge",
-    "MultivariateSquared",
-    "Ndcg",
-    "Newton",
-    "Novelty",
-    "NoveltyDetector",
-    "Nu",
-    "Objective",
-    "OnlineClassifier",
-    "Ordinal",
-    "OrdinalClassifier",
-    "OwlQn",
-    "PairwiseHinge",
-    "PartitionedMatrix",
-    "Poisson",
-    "Polynomial",
-    "PowerHinge",
-    "Prbep",
-    "PrecisionAtK",
-    "Processes",
-    "ProfiledIntercept",
-    "Progress",
-    "ProximalGradient",
-    "QNorm",
-    "Quadratic",
-    "Quantile",
-    "Rbf",
-    "RecallAtK",
-    "Result",
-    "Risk",
-    "RocArea",
-    "SemismoothNewton",
-    "Serial",
-    "Shard",
-    "SingleOutput",
-    "Smoothed",
-    "SmoothedHinge",
-    "Smoothing",
-    "Softmax",
-    "Spmd",
-    "Squared",
-    "SquaredHinge",
-    "Structured",
-    "Switching",
-    "Threads",
-    "Tree",
-    "TrivialModelWarning",
-    "WorkingSet",
-    "as_matrix",
-    "check_executor",
-    "check_loss",
-    "check_regularizer",
-    "check_solver",
-    "get_loss",
-    "get_regularizer",
-    "get_scorer",
-    "get_solver",
-    "kernel_risk",
-    "lam_grid",
-    "lam_max",
-    "linear_risk",
-    "load_data",
-    "load_model",
-    "minimize",
-    "namespace",
-    "online",
-    "path",
-    "save_model",
-]
+_IMPORTED = {name for name, value in globals().items() if not isinstance(value, _ModuleType)}
+__all__ = sorted({name for name in _IMPORTED if not name.startswith("_")} | _LAZY.keys())
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """Import one of the names of `_LAZY` on first access."""
     if name not in _LAZY:
         raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    return getattr(import_module(module), attribute)
+    return getattr(_import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

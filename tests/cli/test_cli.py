@@ -15,10 +15,10 @@ import pytest
 
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
 from riskmin.cli.backends import load_partitions
-from riskmin.cli.certification import cut_lower_bound
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data import partitions, save_svmlight
 from riskmin.estimators import load_model, save_model
+from riskmin.estimators.certification import cut_lower_bound
 from riskmin.losses import LOSSES
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]

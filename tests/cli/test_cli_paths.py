@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
-from riskmin.cli.certification import certify_model, cut_lower_bound
 from riskmin.data import load, save_svmlight
 from riskmin.estimators import LinearClassifier, LinearRegressor
+from riskmin.estimators.certification import certify, cut_lower_bound
 from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
 
@@ -117,10 +117,10 @@ def test_claim_with_another_regularizer_is_refuted():
     """The claim for one regularizer is false for another one, and for another lam."""
     X, y = rows()
     model = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y)
-    assert certify_model(model, X, y, quiet=True)[0].outcome == "certified"
+    assert certify(model, X, y).status == "certified"
     for change in ({"regularizer": "elastic"}, {"alpha": 2e-2}):
         other = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y).set_params(**change)
-        assert certify_model(other, X, y, quiet=True)[0].outcome == "refuted"
+        assert certify(other, X, y).status == "refuted"
 
 
 def test_lists(run):
@@ -220,7 +220,7 @@ def test_interrupted_path_is_printed(svm, run, monkeypatch):
         (["--solver", "owlqn"], ["OwlQn needs a smooth loss", "use Bundle"]),
         (["--solver", "owlqn", "--loss", "logistic"], ["OwlQn is for L1() and Elastic()"]),
         (["--solver", "lbfgs", "--loss", "logistic", "--reg", "l1"], ["Lbfgs needs a smooth regularizer"]),
-        (["--solver", "dual", "--reg", "l1"], ["DualGaussSeidel needs a transfer function"]),
+        (["--solver", "dual", "--reg", "l1"], ["DualCoordinateAscent takes exact steps, which need L2()"]),
         (["--solver", "coordinate_descent", "--reg", "l1"], ["second derivative"]),
         (
             ["--solver", "line_search_bmrm", "--reg", "l1"],
@@ -309,7 +309,7 @@ def test_model_files_keep_the_regularizer(tmp_path):
         save_model(model, tmp_path / "model")
         back = load_model(tmp_path / "model")
         assert back.regularizer == reg
-        assert certify_model(back, X, y, quiet=True)[0].outcome == "certified"
+        assert certify(back, X, y).status == "certified"
     model = LinearRegressor(regularizer="l1", positive=True).fit(X, y)
     save_model(model, tmp_path / "model")
     assert load_model(tmp_path / "model").positive

@@ -149,7 +149,7 @@ def test_a_library_loaded_during_a_fit(two):
 
 def test_worker_processes_have_one_thread_each():
     shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(2)]
-    workers = Processes(shards, n_workers=2)
+    workers = Processes(n_workers=2).place(shards)
     workers.map(blas_thread_counts)  # SciPy's library is loaded by the first call
     counts = workers.map(blas_thread_counts)
     workers.close()

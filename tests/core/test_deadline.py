@@ -1,6 +1,5 @@
 """Limits that act within a step (time and Ctrl-C), and bit-equal results without them."""
 
-import contextlib
 import math
 import os
 import signal
@@ -22,11 +21,13 @@ from helpers import doze, size, spin
 from riskmin import (
     L1,
     L2,
+    AugmentedLagrangian,
     Bundle,
     ChainAscent,
     ChainMaxMargin,
     CoordinateDescent,
     DualAccelerated,
+    DualCoordinateAscent,
     DualGaussSeidel,
     Elastic,
     Entropy,
@@ -44,7 +45,6 @@ from riskmin import (
     Quantile,
     Rbf,
     RocArea,
-    SemismoothNewton,
     Serial,
     Shard,
     Smoothing,
@@ -66,6 +66,8 @@ from riskmin.core.deadline import (
     interruptible_call,
     interruptible_matmul,
 )
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.coordination import Coordination
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 SLACK_SECONDS = 0.6
@@ -177,21 +179,27 @@ RUNS = {
     "bundle": (SIGN, Hinge(), L2(), Bundle(), {"fit_intercept": True}),
     "lbfgs": (SIGN, Logistic(), L2(), Lbfgs(), {}),
     "newton": (SIGN, Logistic(), L2(), Newton(), {"fit_intercept": True}),
-    "semismooth": (REAL, Quantile(0.3), L2(), SemismoothNewton(), {"fit_intercept": True}),
-    "sweeps": (SIGN, Hinge(), L2(), DualGaussSeidel(), {}),
-    "logistic sweeps": (SIGN, Logistic(), L2(), DualGaussSeidel(), {}),
-    "ordered sweeps": (REAL, Huber(), L2(), DualGaussSeidel(shuffle=False, shrink=False, damping=1.2), {}),
+    "semismooth": (REAL, Quantile(0.3), L2(), Newton(), {"fit_intercept": True}),
+    "sweeps": (SIGN, Hinge(), L2(), DualCoordinateAscent(), {}),
+    "logistic sweeps": (SIGN, Logistic(), L2(), DualCoordinateAscent(), {}),
+    "ordered sweeps": (
+        REAL,
+        Huber(),
+        L2(),
+        DualCoordinateAscent(shuffle=False, shrink=False, damping=1.2),
+        {},
+    ),
     "gradient sweeps": (SIGN, Hinge(), Entropy(prior=0.1), DualGaussSeidel(), {}),
-    "lagrangian": (SIGN, Hinge(), L2(), DualGaussSeidel(), {"fit_intercept": True}),
+    "lagrangian": (SIGN, Hinge(), L2(), AugmentedLagrangian(), {"fit_intercept": True}),
     "dual": (SIGN, Hinge(), L2(), DualAccelerated(), {"fit_intercept": True}),
     "columns": (SIGN, Logistic(), L1(), CoordinateDescent(start=2), {"fit_intercept": True}),
     "squares": (REAL, Squared(), Elastic(), CoordinateDescent(start=2), {}),
-    "pairs": (SIGN, RocArea(), L2(), SemismoothNewton(), {}),
+    "pairs": (SIGN, RocArea(), L2(), Newton(), {}),
     "smoothed": (SIGN, RocArea(), L2(), Smoothing(), {}),
     "f1": (SIGN, FBeta(), L2(), Bundle(), {"fit_intercept": True}),
     "softmax": (CLASS, Softmax(), L2(), Newton(), {"fit_intercept": True}),
-    "blocks": (CLASS, MulticlassHinge(), L2(), DualGaussSeidel(), {}),
-    "simplices": (CLASS, MulticlassHinge(), L2(), SemismoothNewton(), {}),
+    "blocks": (CLASS, MulticlassHinge(), L2(), DualCoordinateAscent(), {}),
+    "simplices": (CLASS, MulticlassHinge(), L2(), Newton(), {}),
     "chains": (CLASS, ChainMaxMargin(), L2(), ChainAscent(), {"lengths": [6] * 50}),
     "rankings": (CLASS, Ndcg(k=3), L2(), Bundle(), {"qid": np.repeat(np.arange(30), 10)}),
 }
@@ -272,7 +280,7 @@ def newton(n):
 def semismooth(n):
     """The same with a nonsmooth loss and an intercept: 11 seconds for the third step."""
     risk = linear_risk(banded(n, n // 3, 60), coin(n), Hinge(), fit_intercept=True)
-    return Objective(risk, L2(), 1e-12), SemismoothNewton()
+    return Objective(risk, L2(), 1e-12), Newton()
 
 
 def chains(n):
@@ -456,24 +464,19 @@ def test_the_last_iterate_at_the_time_limit_is_saved(tmp_path):
     assert result.lower <= resumed.value <= result.value * (1 + 1e-12)  # recomputed from scratch
 
 
-class Ranks(Serial):
+class SeveralProcesses(Coordination):
+    single_process = False
+
+
+class Ranks(SerialExecutor):
     """An executor that the driver takes for several coordinated processes."""
 
-    def __call__(self, shards):
-        return Ranks(shards)
-
-    def broadcast_from_root(self, f):
-        return f()
-
-    on_root = broadcast_from_root
-
-    def synchronized(self):
-        return contextlib.nullcontext()
+    coordination = SeveralProcesses()
 
 
 def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
     """Clocks differ: one rank would leave a step in which the others remain."""
-    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks())
+    risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks)
     result = minimize(Objective(risk, L2(), 1e-6), Bundle(), tol=1e-12, max_seconds=0.01)
     assert result.status == "max_seconds"
     assert "cuts" in result.trace[0]  # from a step of the solver, which took longer than the limit
@@ -482,7 +485,7 @@ def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
 
 # ---------------------------------------------------------------- executors
 def test_threads_stop_at_the_time_limit():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(executor.map, spin)
@@ -492,7 +495,7 @@ def test_threads_stop_at_the_time_limit():
 
 def test_threads_stop_when_one_of_them_fails():
     """When the error arrives, no thread is still working on a shard."""
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     started = time.perf_counter()
     with pytest.raises(ValueError, match="no such shard"):
         executor.map(spin, -60.0)
@@ -501,7 +504,7 @@ def test_threads_stop_when_one_of_them_fails():
 
 
 def test_threads_stop_at_ctrl_c():
-    executor = Threads(shards(), n_workers=3)
+    executor = Threads(n_workers=3).place(shards())
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
@@ -511,7 +514,7 @@ def test_threads_stop_at_ctrl_c():
 
 
 def test_processes_stop_at_the_time_limit():
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     assert executor.map(spin, 0.01) == [1, 2, 3]
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -523,7 +526,7 @@ def test_processes_stop_at_the_time_limit():
 
 def test_processes_that_do_not_check_the_clock_are_not_awaited():
     """Their pending results are received before the next call."""
-    executor = Processes(shards(), n_workers=2)
+    executor = Processes(n_workers=2).place(shards())
     executor.map(size)
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
@@ -541,7 +544,7 @@ def test_threads_see_a_signal_delivered_to_another_thread():
         from helpers import spin
         from riskmin import Threads
         from test_deadline import shards
-        executor = Threads(shards(), n_workers=3)
+        executor = Threads(n_workers=3).place(shards())
         threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
         started = time.perf_counter()
         try:

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 
 import riskmin as rm
 from riskmin.arrays import memory_map
+from riskmin.arrays.partitioned import RereadPartition
 from riskmin.core import atomic_files
 from riskmin.data import DataError, check, convert, load, load_partitioned, save, save_svmlight
 from riskmin.data.formats import svmlight, tables
-from riskmin.data.partitions import FilePartition
 from riskmin.data.store.reader import StoreReader, open_store
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
@@ -319,7 +319,10 @@ def test_files_as_partitions(tmp_path):
         save_svmlight(file, X[i:j], y[i:j])
     data = load_partitioned(files)
     assert (data.X.whole() != X).nnz == 0
-    assert all(isinstance(part, FilePartition) for part in data.X.parts)
+    assert all(isinstance(part, RereadPartition) for part in data.X.parts)
+    held = load_partitioned(files, executor=rm.Threads(n_workers=2)).X
+    assert all(isinstance(part, rm.InMemoryPartition) for part in held.parts)
+    assert (held.whole() != X).nnz == 0
     np.testing.assert_array_equal(data.y, y)
     persisted = load_partitioned(files, executor=Keeps())
     assert (sp.vstack([part.read() for part in persisted.X.parts]) != X).nnz == 0
@@ -696,8 +699,9 @@ def test_killed_conversion_leaves_no_readable_store(tmp_path, sign):
 
 PEAK = """
 import sys, json
-from riskmin.data import convert, tables
-tables._BLOCK = 1000
+from riskmin.data import convert
+from riskmin.data.formats import tables
+tables._BLOCK_MAX_ROWS = 1000
 def peak():
     return 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
 sizes = []

@@ -15,22 +15,21 @@ import test_golden
 from riskmin import (
     L1,
     L2,
-    SOLVERS,
     Absolute,
-    Adaptive,
     Auto,
     Bundle,
     Checkpoint,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Equality,
     Fallback,
     Hinge,
     Lbfgs,
     MulticlassHinge,
     MultivariateSquared,
+    Newton,
+    Nu,
     Objective,
     Quadratic,
-    SemismoothNewton,
     Switching,
     kernel_risk,
     linear_risk,
@@ -43,7 +42,7 @@ FOLDER = Path(__file__).parents[1] / "golden" / "saved"
 RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
 SOLVERS_OF_FILES = {
-    "hand_over.checkpoint": Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-4),
+    "hand_over.checkpoint": Switching(DualCoordinateAscent(), Newton(), tol=1e-4),
     "relay.checkpoint": Fallback((Lbfgs(), Bundle())),
     "adaptive.checkpoint": Auto(),
 }
@@ -64,7 +63,7 @@ def objective(case):
 @pytest.mark.parametrize("name", RUNS)
 def test_old_checkpoints_are_resumed(name, tmp_path):
     then = RUNS[name]
-    solver = SOLVERS_OF_FILES.get(name) or SOLVERS[then["case"][2]]
+    solver = SOLVERS_OF_FILES.get(name) or then["case"][2]
     path = shutil.copy(FOLDER / name, tmp_path / "run")
     result = minimize(objective(then["case"]), solver, tol=1e-4, max_iter=150, checkpoint=Checkpoint(path))
     assert result.status == then["status"]
@@ -84,7 +83,7 @@ def special_objectives():
     weights = np.arange(90) + 1.0
     yield "quad", linear_risk(X, sign, Hinge()), Quadratic(np.eye(6))
     yield "weights", linear_risk(X, sign, Hinge(), sample_weight=weights), L2(np.arange(6) + 1.0)
-    yield "adaptive+b", Adaptive(linear_risk(X, margin, Absolute(), fit_intercept=True), 0.5), L2()
+    yield "adaptive+b", linear_risk(X, margin, Nu(Absolute(), 0.5), fit_intercept=True), L2()
     yield "mvs", linear_risk(X, targets, MultivariateSquared(), fit_intercept=True), L2()
     yield "cost", linear_risk(X, classes, MulticlassHinge(costs), fit_intercept=True), L1()
     yield "equality", linear_risk(X, sign, Hinge()), Equality(L2(), np.ones(6))

@@ -25,7 +25,7 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.certification import certify_model
+from riskmin.estimators.certification import certify
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 5))
@@ -147,8 +147,8 @@ def test_absolute_tolerance_gives_convergence(model, y, tmp_path):
     again = load_model(tmp_path / "m")
     assert (again.atol, again.result_.criterion) == (None, "atol")
     if np.ndim(y) == 1:
-        verdict, numbers = certify_model(again, X, y, quiet=True)
-        assert (verdict.exit_code, numbers["criterion"]) == (0, "atol"), verdict.reason
+        found = certify(again, X, y)
+        assert (found.status, again.result_.criterion) == ("certified", "atol"), found.reason
 
 
 def test_all_estimators_have_atol():
@@ -179,9 +179,9 @@ def test_all_estimators_have_atol():
 def test_false_claims_of_the_absolute_tolerance_are_refuted():
     model = LinearClassifier(atol=0.5, tol=1e-9).fit(X, Y)
     model.atol = 0.01 * model.gap_
-    assert "converged to an absolute gap of" in certify_model(model, X, Y, quiet=True)[0].reason
+    assert "converged to an absolute gap of" in certify(model, X, Y).reason
     model.atol = None
-    assert certify_model(model, X, Y, quiet=True)[0].exit_code == 1
+    assert certify(model, X, Y).status == "refuted"
 
 
 # ---------------------------------------------------------------- the command

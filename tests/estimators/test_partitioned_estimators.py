@@ -34,13 +34,13 @@ from riskmin import (
     load_model,
 )
 from riskmin.arrays.partitioned import materialize
-from riskmin.executors.local import call_arguments, sum_tuples
+from riskmin.executors.base import Executor, call_arguments
 
 N, P = 120, 4
 ENDS = [0, 30, 90, 120]
 
 
-class Away:
+class Away(Executor):
     """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
 
     def __init__(self, shards=()):
@@ -52,9 +52,6 @@ class Away:
     def map(self, f, *args, each=()):
         todo = pickle.loads(pickle.dumps(call_arguments(len(self.shards), args, each)))
         return [f(shard, *one) for shard, one in zip(self.shards, todo, strict=True)]
-
-    def sum(self, f, *args, each=()):
-        return sum_tuples(self.map(f, *args, each=each))
 
 
 def rows():

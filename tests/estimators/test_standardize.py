@@ -37,9 +37,9 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.certification import certify_model
 from riskmin.core import UnsupportedProblem
 from riskmin.core.persist import checksum, load_arrays, save_arrays
+from riskmin.estimators.certification import certify
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
 
@@ -313,25 +313,23 @@ def test_files_keep_scales_and_certificates(case, reg, tmp_path):
     assert (again.standardize, again.atol, again.result_.criterion) == (True, None, "tol")
     if np.ndim(y) == 2:  # files have one label per row
         return
-    verdict, numbers = certify_model(
-        again, X, None if y is None else np.asarray(y), more.get("qid"), quiet=True
-    )
-    assert (verdict.exit_code, verdict.outcome) == (0, "certified"), verdict.reason
-    assert numbers["standardized"]
-    assert numbers["objective"] == pytest.approx(ours.objective_, rel=1e-9)
+    found = certify(again, X, y, **more)
+    assert found.status == "certified", found.reason
+    assert again.scale_ is not None
+    assert found.value == pytest.approx(ours.objective_, rel=1e-9)
 
 
 def test_false_scales_are_refuted():
     model = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-6).fit(X, HIGH)
     model.scale_ = model.scale_ * np.array([1, 1, 1 + 1e-5, 1])
-    assert certify_model(model, X, HIGH, quiet=True)[0].exit_code == 1
+    assert certify(model, X, HIGH).status == "refuted"
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     model.standardize = False
-    assert "contradict its parameter standardize" in certify_model(model, X, HIGH, quiet=True)[0].reason
+    assert "contradict its parameter standardize" in certify(model, X, HIGH).reason
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     other = X.copy()
     other[:, 2] *= 1 + 1e-3
-    assert certify_model(model, other, HIGH, quiet=True)[0].exit_code == 1
+    assert certify(model, other, HIGH).status == "refuted"
 
 
 def test_older_files_are_read(tmp_path):
@@ -345,7 +343,7 @@ def test_older_files_are_read(tmp_path):
     old = load_model(tmp_path / "old")
     assert (old.standardize, old.atol, old.scale_, old.result_.criterion) == (False, None, None, "tol")
     assert np.array_equal(old.decision_function(X), model.decision_function(X))
-    assert certify_model(old, X, HIGH, quiet=True)[0].outcome == "certified"
+    assert certify(old, X, HIGH).status == "certified"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def client():
 @pytest.fixture(scope="module")
 def placed(client):
     """Five shards on the workers, shared by all tests that leave them usable."""
-    return DaskExecutor(client)(shards())
+    return DaskExecutor(client).place(shards())
 
 
 # ---------------------------------------------------------------- settings
@@ -106,7 +106,7 @@ def test_copies_share_the_client(client):
         assert not other.ordered
     sent = pickle.loads(pickle.dumps(remote))
     assert client.scheduler.address in repr(sent)
-    assert sent(shards()).map(size) == [1, 2, 3, 4, 5]
+    assert sent.place(shards()).map(size) == [1, 2, 3, 4, 5]
     sent.client.close()
     with client.as_current():
         assert DaskExecutor().client is client
@@ -115,7 +115,7 @@ def test_copies_share_the_client(client):
 @slow
 def test_missing_client_raises():
     with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
-        DaskExecutor()(shards())
+        DaskExecutor().place(shards())
 
 
 @slow
@@ -397,7 +397,7 @@ def test_ctrl_c_during_a_call_leaves_workers_usable(placed):
 
 @slow
 def test_closed_shards_raise(client):
-    remote = DaskExecutor(client)(shards())
+    remote = DaskExecutor(client).place(shards())
     remote.close()
     with pytest.raises(RuntimeError, match="were closed: make the risk anew"):
         remote.map(size)
@@ -422,16 +422,16 @@ def test_worker_of_another_version_raises(client):
     client.run(set_version, "0.0.9", workers=[victim])
     try:
         with pytest.raises(RuntimeError, match=f"{victim} has riskmin 0.0.9, but the client has {VERSION}"):
-            DaskExecutor(client)(shards())
+            DaskExecutor(client).place(shards())
     finally:
         client.run(set_version, VERSION, workers=[victim])
     client.run(hide, True, workers=[victim])
     try:
         with pytest.raises(RuntimeError, match=f"{victim} cannot run riskmin .*: install it there"):
-            DaskExecutor(client)(shards())
+            DaskExecutor(client).place(shards())
     finally:
         client.run(hide, False, workers=[victim])
-    assert DaskExecutor(client)(shards()).map(size) == [1, 2, 3, 4, 5]
+    assert DaskExecutor(client).place(shards()).map(size) == [1, 2, 3, 4, 5]
 
 
 # ---------------------------------------------------------------- leaks
@@ -525,7 +525,7 @@ def test_tls_cluster_refuses_clients_without_certificate(tmp_path, temporary):
     with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
         for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
             with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
-                DaskExecutor(address)(shards())
+                DaskExecutor(address).place(shards())
         X, y = data()
         remote = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
         local = linear_risk(X, y, Hinge(), n_shards=3)

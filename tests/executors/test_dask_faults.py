@@ -189,7 +189,7 @@ def test_persisted_results_are_recomputed_on_another_worker(forks):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [(2, 3), (4, 3), (5, 3)])
         assert executor.apply(handles, np.sum) == [6, 12, 15]
-        executor_with_shards = executor(
+        executor_with_shards = executor.place(
             [
                 LazyShard(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
                 for handle, n in zip(handles, (2, 4, 5), strict=True)

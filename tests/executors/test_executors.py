@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import scipy.sparse as sp
 
 from helpers import Trap, die, doze, echo, fail, need, pids, size, stick, unsendable
 from riskmin import (
+    L1,
     L2,
     Bundle,
     Hinge,
@@ -32,6 +34,8 @@ from riskmin import (
     minimize,
 )
 from riskmin.arrays.matrix import as_matrix
+from riskmin.executors import Executor, as_backend
+from riskmin.executors.base import SerialExecutor
 from riskmin.testing import check_executor
 
 SHARED = Path("/dev/shm")
@@ -50,7 +54,7 @@ def segments(*processes):
 @pytest.fixture(scope="module")
 def workers():
     """Two processes with five shards, shared by all tests that leave them usable."""
-    with_shards = Processes(shards(), n_workers=2)
+    with_shards = Processes(n_workers=2).place(shards())
     yield with_shards
     with_shards.close()
 
@@ -66,7 +70,70 @@ def test_contract_of_processes():
     check_executor(Processes(n_workers=2))
 
 
-class Broken(Serial):
+class Pool(Executor):
+    """A third party's executor: threads of this process, which it declares by `is_local`."""
+
+    is_local = True
+
+    def __init__(self, shards):
+        self.shards = shards
+
+    def map(self, f, *args, each=()):
+        todo = each if len(each) else [None] * len(self.shards)
+        calls = [(s, *args) if x is None else (s, *args, x) for s, x in zip(self.shards, todo, strict=True)]
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(lambda call: f(*call), calls))
+
+
+class Plain:
+    """The same with nothing of riskmin's, and a factory of its own."""
+
+    is_local = True
+
+    class Held:
+        __init__, map = Pool.__init__, Pool.map
+
+        def sum(self, f, *args, each=()):
+            first, *more = self.map(f, *args, each=each)
+            for term in more:
+                first = tuple(a + b for a, b in zip(first, term, strict=True))
+            return first
+
+    def place(self, shards):
+        return self.Held(shards)
+
+
+def test_contract_of_a_third_party():
+    """CoordinateDescent, Newton and dual ascent run with it, since its rows are in this process."""
+    check_executor(Pool)
+    X, y = data()
+    for reg, solver in ((L1(), "coordinate_descent"), (L2(), "newton"), (L2(), "dual")):
+        here, there = (
+            minimize(Objective(linear_risk(X, y, Logistic(), executor=e, n_shards=3), reg, 0.01), solver)
+            for e in (None, Pool)
+        )
+        assert there.status == "converged"
+        assert np.array_equal(here.w, there.w)
+
+
+def test_foreign_executors_are_adapted_once():
+    X, y = data()
+    backend = as_backend(Plain())
+    assert backend.is_local
+    assert as_backend(backend) is backend
+    risk = linear_risk(X, y, Logistic(), executor=Plain(), n_shards=3, fit_intercept=True)
+    result = minimize(Objective(risk, L1(), 0.01), "coordinate_descent")
+    assert result.status == "converged"
+    remote = linear_risk(X, y, Logistic(), executor=Plain.Held, n_shards=3)  # says nothing of where it is
+    assert remote.rows is None
+    for wrong in (3, object(), SerialExecutor([])):
+        with pytest.raises(TypeError, match=r"is no executor: give one such as Threads\(n_workers=2\)"):
+            linear_risk(X, y, Hinge(), executor=wrong)
+    with pytest.raises(TypeError, match=r"has no method map"):
+        linear_risk(X, y, Hinge(), executor=list)
+
+
+class Broken(SerialExecutor):
     """An executor with a deliberate fault."""
 
     def __init__(self, shards=(), fault=""):
@@ -193,7 +260,7 @@ def test_each_shard_gets_its_argument_on_its_worker(workers):
 # ---------------------------------------------------------------- errors
 @pytest.mark.parametrize("executor", [Serial, Threads])
 def test_exceptions_keep_their_type(executor):
-    with_shards = executor(shards())
+    with_shards = executor().place(shards())
     with pytest.raises(ValueError, match="on purpose"):
         with_shards.map(fail, 3)
     assert with_shards.map(size) == [1, 2, 3, 4, 5]
@@ -241,7 +308,7 @@ def trapped(shard):
 
 
 def test_a_killed_worker_is_reported_in_one_sentence():
-    workers_with_shards = Processes(shards(), n_workers=2)
+    workers_with_shards = Processes(n_workers=2).place(shards())
     for _ in range(2):  # the second use raises as well
         with pytest.raises(RuntimeError, match=r"a worker process ended with exit code -9 .* lost") as caught:
             workers_with_shards.map(die) if _ == 0 else workers_with_shards.map(size)
@@ -252,7 +319,7 @@ def test_a_killed_worker_is_reported_in_one_sentence():
 
 
 def test_worker_killed_during_a_call():
-    workers_with_shards = Processes(shards(), n_workers=2)
+    workers_with_shards = Processes(n_workers=2).place(shards())
     victim = workers_with_shards.map(pids)[-1]
     threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
     with pytest.raises(RuntimeError, match="exit code -9"):
@@ -288,7 +355,7 @@ def test_settings_can_be_copied(executor, copy_of):
 
 
 def test_threads_with_shards_can_be_copied():
-    with_shards = Threads(shards(), n_workers=2)
+    with_shards = Threads(n_workers=2).place(shards())
     assert with_shards.map(size) == [1, 2, 3, 4, 5]
     other = copy.deepcopy(with_shards)
     del with_shards
@@ -331,7 +398,7 @@ def test_shared_memory_is_released():
     def use():
         X = np.ones((20_000, 10))
         big = [Shard(as_matrix(X[:10_000]), np.ones(10_000), np.ones(10_000), {})] * 2
-        workers_with_shards = Processes(big, n_workers=2)
+        workers_with_shards = Processes(n_workers=2).place(big)
         workers_with_shards.map(echo, np.ones(100_000))
         children = workers_with_shards.map(pids)
         return workers_with_shards, children
@@ -374,6 +441,8 @@ def test_script_exit_releases_shared_memory_silently(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Threads, Processes])
-def test_number_instead_of_shards_raises(kind):
-    with pytest.raises(TypeError, match=rf"write {kind.__name__}\(n_workers=2\)"):
-        kind(2)
+def test_the_number_of_workers_needs_no_name(kind):
+    assert kind(2) == kind(n_workers=2)
+    assert repr(kind(2)) == f"{kind.__name__}(n_workers=2)"
+    with pytest.raises(ValueError, match="give a whole number"):
+        kind(shards())

@@ -29,11 +29,12 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import ShardCache, ShardStateLost
+from riskmin.executors.base import SerialExecutor
 
 N, P = 60, 4
 
 
-class Forgetful(Serial):
+class Forgetful(SerialExecutor):
     """Before a random share of calls, replaces one shard by a shard with the same rows and an empty cache."""
 
     def __init__(self, shards=(), share=0.3):
@@ -42,6 +43,8 @@ class Forgetful(Serial):
 
     def __call__(self, shards):
         return Forgetful(shards, self.share)
+
+    with_shards = __call__
 
     def map(self, f, *args, each=()):
         if self.rng.random() < self.share:
@@ -122,7 +125,7 @@ def test_lost_structured_model_is_sent_again(loss, solver):
     assert max(undisturbed.lower, disturbed.lower) <= min(undisturbed.value, disturbed.value) * (1 + 1e-12)
 
 
-class Amnesiac(Serial):
+class Amnesiac(SerialExecutor):
     """Empties the caches of all shards before every call."""
 
     def __call__(self, shards):

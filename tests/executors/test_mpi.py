@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mpi_jobs import job, mpiexec
-from riskmin import L2, Hinge, Objective, ProfiledIntercept, Serial, Spmd, linear_risk, minimize
-from riskmin.executors.coordination import SingleProcess, coordination_of
+from riskmin import L2, Hinge, Objective, Spmd, linear_risk, minimize
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.coordination import Coordination, coordination_of
 from riskmin.executors.mpi.collective import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
 from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Message
-from riskmin.problem.intercept.adaptive import Adaptive
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
@@ -72,18 +72,17 @@ def test_arguments_checksum_distinguishes_numbers():
 
 # ---------------------------------------------------------------- coordination
 def test_coordination_of_a_risk():
-    class Ranks(Serial):
-        broadcast_from_root = on_root = synchronized = None
+    class Ranks(SerialExecutor):
+        coordination = Coordination()
 
     X, y = np.eye(2), np.array([1.0, -1.0])
     local = linear_risk(X, y, Hinge())
-    assert isinstance(coordination_of(local), SingleProcess)
-    assert isinstance(coordination_of(lambda w: w), SingleProcess)
+    assert coordination_of(local).single_process
+    assert coordination_of(lambda w: w).single_process
     ranks = Ranks()
     risk = type(local)(local.loss, local.linear_map, ranks, 2)
-    assert coordination_of(risk) is ranks
-    assert coordination_of(ProfiledIntercept(risk)) is ranks
-    assert coordination_of(Adaptive(risk, 0.5)) is ranks
+    assert coordination_of(risk) is ranks.coordination
+    assert coordination_of(Objective(risk, L2(), 0.1).risk) is ranks.coordination
 
 
 def test_run_takes_the_decisions_of_the_root(monkeypatch):
@@ -91,7 +90,7 @@ def test_run_takes_the_decisions_of_the_root(monkeypatch):
 
     broadcast = []
 
-    class Ranks(SingleProcess):
+    class Ranks(Coordination):
         def broadcast_from_root(self, f):
             value = f()
             broadcast.append(type(value).__name__)
@@ -178,7 +177,7 @@ class TestJobs:
             from mpi_checks import Path, Shard, as_matrix, long_reply, ranks
 
             shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(4)]
-            placed = ranks(shards)
+            placed = ranks.place(shards)
             print(Path("/proc/self/maps").read_text() if Path("/proc").exists() else "", flush=True)
             if ranks.rank == 1:
                 placed.communicator.buffer_pool.acquire = lambda n: np.empty(10**17)

@@ -179,7 +179,7 @@ def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsy
     assert "2 tables, 2 fits" in text
     saved = json.loads(out.read_text())["fits"]
     assert [(fit["table"], fit["loss"]) for fit in saved] == [("two", "hinge"), ("some", "huber")]
-    assert {"bundle", "semismooth_newton"} <= set(saved[0]["solvers"])
+    assert {"bundle", "newton"} <= set(saved[0]["solvers"])
     assert saved[0]["regret"] > 0
     assert "SVC" in saved[0]["peers"]
     saved[1]["certified"] = False

@@ -13,10 +13,10 @@ WEIGHTS = np.array([0.04, 0.5, 1.0, 3.0, 25.0])
 EACH = np.repeat(WEIGHTS, K)
 SMOOTH, KINKS = [rm.Softmax(), rm.MulticlassSquaredHinge()], [rm.MulticlassHinge()]
 CASES = [
-    *((loss, solver) for loss in SMOOTH for solver in (rm.Newton(), rm.SemismoothNewton(), rm.Lbfgs())),
+    *((loss, solver) for loss in SMOOTH for solver in (rm.Newton(), rm.Lbfgs())),
     *((loss, rm.Bundle()) for loss in (*SMOOTH, *KINKS)),
-    *((rm.MulticlassHinge(), s) for s in (rm.SemismoothNewton(), rm.DualGaussSeidel(), rm.Smoothing())),
-    (rm.MulticlassHinge(rescaled=True), rm.SemismoothNewton()),
+    *((rm.MulticlassHinge(), s) for s in (rm.Newton(), rm.DualCoordinateAscent(), rm.Smoothing())),
+    (rm.MulticlassHinge(rescaled=True), rm.Newton()),
 ]
 
 
@@ -52,7 +52,7 @@ def test_weights_equal_features_divided_by_their_roots(loss, solver, intercept, 
 def test_a_saved_run_of_dual_ascent_continues(intercept):
     X, y = data()
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=intercept)
-    obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualGaussSeidel()
+    obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualCoordinateAscent()
     steps = [it for _, it in zip(range(5), solver.iterates(obj, np.zeros(risk.dim)), strict=False)]
     saved = {name: np.array(a, copy=True) for name, a in steps[2].state().items()}
     after = next(solver.resume(obj, saved))
@@ -64,7 +64,7 @@ def test_newton_accepts_a_weight_per_output():
     X, y = data()
     m = np.random.default_rng(0).uniform(0.1, 10.0, P * K)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(m), 1e-2)
-    newton, bundle = (rm.minimize(obj, s, tol=1e-8) for s in (rm.SemismoothNewton(), rm.Bundle()))
+    newton, bundle = (rm.minimize(obj, s, tol=1e-8) for s in (rm.Newton(), rm.Bundle()))
     assert newton.status == bundle.status == "converged"
     assert newton.value == pytest.approx(bundle.value, rel=1e-7)
 

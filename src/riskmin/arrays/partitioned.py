@@ -65,8 +65,8 @@ class PartitionedMatrix:
     ----------
     parts : sequence of Partition
         In the order of the labels; empty ones are dropped.
-    executor : executor class or settings, optional
-        The default executor of `linear_risk` for these rows.
+    executor : Backend, optional
+        The default executor of `linear_risk` for these rows: any `executor` that it takes.
     source : RowSource, optional
         The source from which the rows can be partitioned in other ways, if there is one.
 
@@ -82,7 +82,7 @@ class PartitionedMatrix:
     """
 
     parts: Sequence[Partition]
-    executor: Callable[[Sequence[Any]], Any] | None = None
+    executor: Any = None
     source: RowSource | None = None
 
     def __post_init__(self) -> None:
@@ -198,6 +198,35 @@ class InMemoryPartition:
     def read(self) -> Any:
         """Return the rows."""
         return self.X
+
+
+@dataclass(frozen=True)
+class RereadPartition:
+    """A partition that the process that needs it reads: its rows are ``pick(call())``, or ``call()``.
+
+    Parameters
+    ----------
+    name : str
+        The name used in messages.
+    shape : (int, int)
+    nnz : int
+    sparse : bool
+    call : callable
+        Picklable, since it is sent to the process that needs the rows.
+    pick : callable, optional
+        Picklable, too.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    nnz: int
+    sparse: bool
+    call: Callable[[], Any]
+    pick: Callable[[Any], Any] | None = None
+
+    def read(self) -> Any:
+        """Read the rows."""
+        return self.call() if self.pick is None else self.pick(self.call())
 
 
 @dataclass(frozen=True)

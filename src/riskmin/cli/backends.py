@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from riskmin.arrays.partitioned import InMemoryPartition
 from riskmin.cli.inputs import PATH_TYPE, POSITIVE_INT
 from riskmin.core import ShardStateLost
-from riskmin.executors.coordination import SingleProcess
+from riskmin.executors import Backend, Processes, Serial
 
 _OPTIONS: list[Callable[..., Any]] = [
     click.option(
@@ -44,8 +43,8 @@ def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def backend(given: dict[str, Any], task: str) -> Iterator[Any]:
-    """Yield the executor selected by the options; None if the rows are in this process."""
+def backend(given: dict[str, Any], task: str) -> Iterator[Backend]:
+    """Yield the backend selected by the options; `Serial` if the rows are in this process."""
     _check(given, task)
     with ExitStack() as stack:
         try:
@@ -80,13 +79,12 @@ def _check(given: dict[str, Any], task: str) -> None:
         )
 
 
-def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
+def _executor(given: dict[str, Any], stack: ExitStack) -> Backend:
     if given["processes"]:
-        from riskmin.executors import Processes
-
         return Processes(n_workers=given["processes"])
     if given["mpi"]:
-        return _spmd()
+        ranks: Backend = _spmd()
+        return ranks
     if given["dask"]:
         from riskmin.executors.dask.client import dask_client
         from riskmin.executors.dask.executor import DaskExecutor
@@ -95,7 +93,7 @@ def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
         files = {name: given[f"tls_{name}"] for name in ("ca", "cert", "key")}
         settings = {name: None if file is None else str(file) for name, file in files.items()}
         return DaskExecutor(stack.enter_context(dask_client(given["dask"], **settings)))
-    return None
+    return Serial()
 
 
 def _spmd() -> Any:
@@ -125,12 +123,6 @@ def _raised_by_executor(error: Exception) -> bool:
     return direct or isinstance(error, ShardStateLost)
 
 
-def coordination(executor: Any) -> Any:
-    """The coordination of the processes that run this command: only rank 0 writes files."""
-    # only the executor over MPI ranks coordinates processes
-    return executor if hasattr(executor, "on_root") else SingleProcess()
-
-
 def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]:
     """Context in which only rank 0 prints, if the command runs on MPI ranks."""
     # the output is silenced before Click parses the options, so search the raw arguments
@@ -144,34 +136,16 @@ def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]
 
 
 # ---------------------------------------------------------------- several files
-class _InProcessReader:
-    """Reads partitions in this process, through the interface of a partition-reading executor."""
-
-    def persist(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return f(item) for each item."""
-        return [f(item) for item in items]
-
-    def apply(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
-        """Return g(handle) for each handle."""
-        return [g(handle) for handle in handles]
-
-    def part(
-        self, handle: Any, name: str, shape: Any, nnz: int, sparse: bool, pick: Callable[[Any], Any]
-    ) -> InMemoryPartition:
-        """The partition that holds the rows of a file, already in memory."""
-        return InMemoryPartition(pick(handle), name)
-
-
-def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
+def load_partitions(paths: Sequence[Path], executor: Backend, **settings: Any) -> Any:
     """Load files as the partitions of one table, in this process or in those of the executor."""
     from riskmin.data import load_partitioned
 
     # a single store can be split into several partitions
     source = paths[0] if len(paths) == 1 else list(paths)
-    data = load_partitioned(source, executor=executor or _InProcessReader(), **settings)
-    # without an executor all partitions are in memory: concatenate them to one matrix
+    data = load_partitioned(source, executor=executor, **settings)
+    # a local backend has all partitions in memory: concatenate them to one matrix
     rows: Any = data.X
-    return data if executor is not None else data._replace(X=rows.whole())
+    return data._replace(X=rows.whole()) if executor.is_local else data
 
 
 def describe_paths(paths: Sequence[Path]) -> str:

@@ -263,13 +263,6 @@ def pluralize(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def format_label(label: Any) -> str:
-    """Format a class label as in the data file: 1.0 becomes "1"."""
-    if isinstance(label, (float, np.floating)) and float(label).is_integer():
-        return str(int(label))
-    return str(label)
-
-
 def loss_name(model: Any) -> str:
     """The loss as it is written on the command line."""
     return "novelty" if model.task == "novelty" else str(model.loss)

@@ -162,29 +162,6 @@ def limit_worker_to_one_thread() -> None:
     _limit_this_thread(1)
 
 
-def blas_threads_of(risk: Any) -> int | None:
-    """Return the number of BLAS threads during a fit of a risk; None if it has no executor.
-
-    One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
-    of workers would change the rounding of sums, and results would differ in their last bits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, linear_risk
-    >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
-    1
-    """
-    while risk is not None:
-        # wrapped risks (an intercept, a smoothing) keep the inner one in `risk`
-        executor = getattr(risk, "executor", None)
-        if executor is not None:
-            n_threads: int | None = getattr(executor, "blas_threads", 1)
-            return n_threads
-        risk = getattr(risk, "risk", None)
-    return None
-
-
 @cache
 def scipy_module(part: str) -> Any:
     """Import a SciPy subpackage at its first use: the import takes time, and may load a BLAS library.

@@ -12,6 +12,8 @@ FORMER_CLASSES = {
     "FreeSquare": "QuadraticUnpenalizedTail",
     "ByQuery": "QuerySeparable",
     "digit": "passes_per_digit",
+    "SemismoothNewton": "Newton",
+    "lagrangian": "algorithm",
 }
 """Former name -> present name, of classes and parameters in the descriptions of problems and solvers."""
 FORMER_TRACE_KEYS = {"looks": "evaluations", "fall": "decrease", "turn": "solver_index"}
@@ -22,6 +24,17 @@ FINGERPRINT_ATTRIBUTES = {"row_metadata": "table", "linear_map": "scorer"}
 """Present attribute -> the name that fingerprints hash, since a hash cannot be translated."""
 
 
+FORMER_SOLVER_NAMES = {"semismooth_newton": "newton"}
+"""Former name -> present name of a solver, as commands and estimators give it."""
+DUAL = "DualCoordinateAscent", "DualGaussSeidel", "AugmentedLagrangian"
+"""The solvers that `DualGaussSeidel` was before."""
+OMITTED_SETTINGS = {
+    "Newton": ("direct=2500", "sampled=True"),
+    "DualGaussSeidel": ("step='exact'", "step='gradient'"),
+}
+"""Settings that descriptions of before contain, and present ones leave out: defaults."""
+
+
 def present_names(text: str) -> str:
     """Return the description of a problem or solver with former names replaced by the present ones.
 
@@ -29,9 +42,31 @@ def present_names(text: str) -> str:
     --------
     >>> present_names("HandOver(Lbfgs(memory=20), Bundle(keep=20), digit=8.0)")
     'Switching(Lbfgs(memory=20), Bundle(keep=20), passes_per_digit=8.0)'
+    >>> present_names("Relay((SemismoothNewton(direct=2500), Newton(direct=9, sampled=True)))")
+    'Fallback((Newton(), Newton(direct=9)))'
     """
     # words before "(" are classes, words before "=" parameters
-    return re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
+    text = re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
+    return re.sub(r"(\w+)\(([^()]*)\)", _without_omitted_settings, text)
+
+
+def same_description(saved: str, present: str) -> bool:
+    """Whether a description in a file, which may have former names, is that of a present object.
+
+    `DualGaussSeidel` was one class for three methods; its states tell which of them it was.
+
+    Examples
+    --------
+    >>> same_description("HandOver(DualGaussSeidel(), Lbfgs())", "Switching(DualCoordinateAscent(), Lbfgs())")
+    True
+    """
+    names = present_names(saved)
+    return saved == present or any(names.replace("DualGaussSeidel(", f"{name}(") == present for name in DUAL)
+
+
+def _without_omitted_settings(call: re.Match[str]) -> str:
+    name, omitted = call[1], OMITTED_SETTINGS.get(call[1], ())
+    return f"{name}({', '.join(part for part in call[2].split(', ') if part not in omitted)})"
 
 
 def present_state_key(key: str) -> str:

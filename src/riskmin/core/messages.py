@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 def printable(text: object) -> str:
     r"""Return the text with unprintable characters escaped, so that no file can control the terminal.
@@ -35,3 +37,16 @@ def one_line(text: object) -> str:
     'two lines \\x07'
     """
     return printable(" ".join(str(text).split()))
+
+
+def format_label(label: object) -> str:
+    """Return a class label as in a data file, where 1.0 is "1".
+
+    Examples
+    --------
+    >>> format_label(1.0), format_label("spam")
+    ('1', 'spam')
+    """
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label)

@@ -34,6 +34,7 @@ __all__ = [
     "convert",
     "load",
     "load_conll",
+    "load_data",
     "load_partitioned",
     "load_svmlight",
     "save",
@@ -186,3 +187,7 @@ def _load(
     from riskmin.data.formats.tables import load_csv
 
     return load_csv(path, columns, dtype, tsv=kind == "tsv")
+
+
+load_data = load
+"""The name of `load` in `riskmin`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from riskmin.arrays.partitioned import Partition, PartitionedMatrix
 from riskmin.data import limits
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
 from riskmin.data.store.reader import StoredMatrix, open_store
+from riskmin.executors import Processes, as_backend
 
 
 def load_partitioned(
@@ -33,10 +33,10 @@ def load_partitioned(
     paths : path or sequence of paths
         One folder of stored data, which can be split into any number of partitions; or files of any known
         format with the same columns, one partition each. The paths must be valid on the workers, too.
-    executor : executor settings, optional
-        The executor of the fit. With a `DaskExecutor`, the workers read each file once, at this call;
-        otherwise this process also reads files that are not stored data, one after the other, for their
-        labels.
+    executor : Backend, optional
+        The executor of the fit. With a `DaskExecutor`, the workers read each file once, at this call; with
+        `Serial` or `Threads`, this process does. Otherwise this process also reads files that are not stored
+        data, one after the other, for their labels.
     n_features : int, optional
         The number of columns; for sparse files, the largest number in any of them by default.
     **settings
@@ -141,28 +141,6 @@ def _stored_summary(file: str, require_labels: bool) -> _FileSummary:
 
 
 # ---------------------------------------------------------------- other files
-@dataclass(frozen=True)
-class FilePartition:
-    """Partition of X in a file, which the process that needs it reads."""
-
-    path: str
-    shape: tuple[int, int]
-    nnz: int
-    sparse: bool
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Path of the file."""
-        return self.path
-
-    def read(self) -> Any:
-        """Read the rows."""
-        from riskmin.data import load
-
-        return load(self.path, n_features=self.shape[1], **self.settings).X
-
-
 class _LoadedFile(NamedTuple):
     """Content of a file."""
 
@@ -203,12 +181,11 @@ def _file_parts(
     files: list[str], executor: Any, n_features: int | None, settings: dict[str, Any]
 ) -> tuple[list[_FileSummary], list[Partition]]:
     """Return the summaries of files, and their partitions."""
-    read = partial(_read, n_features=n_features, settings=settings)
-    # executors with remote memory read each file once and keep it there; `handles` refer to the results
-    handles = executor.persist(read, files) if hasattr(executor, "persist") else None
-    summaries = (
-        [_summary(read(file)) for file in files] if handles is None else executor.apply(handles, _summary)
-    )
+    # rows of which it is not known where they are needed are read again there, as with `Processes`
+    backend = as_backend(executor or Processes)
+    # backends with memory for them read each file once and keep it there; `handles` refer to the results
+    handles = backend.persist(partial(_read, n_features=n_features, settings=settings), files)
+    summaries = backend.apply(handles, _summary)
     # if one sparse file has an index 0, the indices of all of them start from 0
     sparse_files = [info for info in summaries if info.sparse]
     mixed = len({info.one_based for info in sparse_files}) > 1
@@ -221,17 +198,17 @@ def _file_parts(
     if n_features is not None:
         shifted = [info._replace(shape=(info.shape[0], n_features)) for info in shifted]
     columns = _common_columns(files, shifted, n_features)
-    # partitions are read one by one later: fix the index base that was found for all files together
-    if settings.get("zero_based", "auto") == "auto" and sparse_files:
-        settings = settings | {"zero_based": not all(info.one_based for info in sparse_files)}
-    parts: list[Partition] = []
-    for k, (file, summary) in enumerate(zip(files, summaries, strict=True)):
-        shape = summary.shape[0], columns
-        if handles is None:
-            parts.append(FilePartition(file, shape, summary.nnz, summary.sparse, settings))
-        else:
-            pick = partial(_rows, columns=columns, shift=shifts[k])
-            parts.append(executor.part(handles[k], file, shape, summary.nnz, summary.sparse, pick))
+    parts = [
+        backend.part(
+            handle,
+            file,
+            (summary.shape[0], columns),
+            summary.nnz,
+            summary.sparse,
+            partial(_rows, columns=columns, shift=shift),
+        )
+        for handle, file, summary, shift in zip(handles, files, summaries, shifts, strict=True)
+    ]
     return summaries, parts
 
 

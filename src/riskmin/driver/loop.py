@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Iterate, Result, Solver, Status
-from riskmin.core.blas_threads import blas_thread_limit, blas_threads_of
+from riskmin.core.blas_threads import blas_thread_limit
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.signals import deferred_termination, ignore_interrupts
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.run import Callback, Limits, RunState
-from riskmin.executors.coordination import SingleProcess, coordination_of
+from riskmin.executors.coordination import blas_threads_of, coordination_of
 from riskmin.problem.convexity import check, monitor_for
 from riskmin.problem.objective import CallCounter, Objective, starting_point
 from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
@@ -99,7 +99,7 @@ def minimize(
     """
     # the counter is replaced, so that each run counts its calls from zero
     started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
-    single_process = isinstance(coordination_of(objective.risk), SingleProcess)
+    single_process = coordination_of(objective.risk).single_process
     try:
         problem = TimeLimit(started_at + max_seconds if single_process else math.inf).call(
             precondition, objective

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from riskmin.estimators._common.scoring import get_scorer as get_scorer
     from riskmin.estimators._common.trivial import TrivialModelWarning as TrivialModelWarning
-    from riskmin.estimators.cholesky import IncompleteCholesky as IncompleteCholesky
+    from riskmin.estimators.certification import CertificationResult as CertificationResult
+    from riskmin.estimators.certification import certify as certify
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
     from riskmin.estimators.hierarchy import HierarchicalClassifier as HierarchicalClassifier
-    from riskmin.estimators.kernel import KernelClassifier as KernelClassifier
-    from riskmin.estimators.kernel import KernelRegressor as KernelRegressor
+    from riskmin.estimators.kernel.cholesky import IncompleteCholesky as IncompleteCholesky
+    from riskmin.estimators.kernel.machines import KernelClassifier as KernelClassifier
+    from riskmin.estimators.kernel.machines import KernelRegressor as KernelRegressor
     from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
     from riskmin.estimators.online import OnlineClassifier as OnlineClassifier
     from riskmin.estimators.ordinal import OrdinalClassifier as OrdinalClassifier
@@ -25,12 +27,12 @@ if TYPE_CHECKING:
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
-_MODULE_OF = {
+MODULE_OF = {
     "ChainTagger": "tagger.tagger",
     "HierarchicalClassifier": "hierarchy",
-    "IncompleteCholesky": "cholesky",
-    "KernelClassifier": "kernel",
-    "KernelRegressor": "kernel",
+    "IncompleteCholesky": "kernel.cholesky",
+    "KernelClassifier": "kernel.machines",
+    "KernelRegressor": "kernel.machines",
     "LinearClassifier": "classifier",
     "LinearClassifierCV": "cv",
     "LinearRanker": "ranker",
@@ -40,6 +42,8 @@ _MODULE_OF = {
     "OnlineClassifier": "online",
     "OrdinalClassifier": "ordinal",
     "TrivialModelWarning": "_common.trivial",
+    "CertificationResult": "certification",
+    "certify": "certification",
     "get_scorer": "_common.scoring",
     "load_model": "persistence.model_file",
     "save_model": "persistence.model_file",
@@ -48,6 +52,6 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in MODULE_OF:
         raise AttributeError(f"module 'riskmin.estimators' has no attribute {name!r}")
-    return getattr(import_module(f"riskmin.estimators.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"riskmin.estimators.{MODULE_OF[name]}"), name)

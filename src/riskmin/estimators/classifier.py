@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+import numpy as np
+
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import MulticlassMixin
@@ -15,8 +17,17 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import linear_scores, select_rows, validate_rows
-from riskmin.estimators._common.multi_output import is_multi_output
+from riskmin.estimators._common.input import affine_scores, linear_scores, select_rows, validate_rows
+from riskmin.estimators._common.multi_output import is_multi_output, unpack_weights
+from riskmin.estimators.persistence.records import (
+    classes_to_json,
+    n_output_weights,
+    read_binary,
+    read_classes,
+    read_count,
+    read_finite,
+    read_flag,
+)
 
 
 @estimator
@@ -110,6 +121,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
 
     task = "classification"
     extra_loss_tasks = ("multiclass",)
+    intercepts_in_w = True
 
     loss: Any = field(default="hinge", kw_only=False)
     fit_intercept: bool = True
@@ -164,6 +176,47 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
             return
         self.classes_, self.coef_ = classes, w[None, :]
         self.intercept_ = self._decision_intercept(lambda: linear_scores(X, w), b, y, weight)
+
+    def _fitted_loss(self) -> Any:
+        return resolve_loss(self, len(self.classes_))
+
+    def _n_unpenalized(self) -> int:
+        if not is_multi_output(self._fitted_loss()):
+            return 0
+        return len(self.result_.w) - len(self.classes_) * int(self.n_features_in_)
+
+    def _loss_scores(self, X: Any) -> NDArray:
+        if not is_multi_output(self._fitted_loss()):
+            return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
+        # `coef_` of two classes is a difference: unpack the weights of both classes from w
+        w, k = np.asarray(self.result_.w), len(self.classes_)
+        coef, b = unpack_weights(w, k, intercepts=self._n_unpenalized() > 0)
+        return affine_scores(validate_rows(self, X, reset=False), np.ascontiguousarray(coef.T), b)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        classes = {"classes": classes_to_json(self.classes_)}
+        if not is_multi_output(self._fitted_loss()):
+            arrays, fitted = super()._state()
+            return arrays, fitted | classes | {"threshold": self.threshold_}
+        # `coef_` of two classes is a difference, which does not determine w
+        fitted = {"outputs": len(self.classes_), "intercepts": self._n_unpenalized() > 0}
+        return {"coef": np.asarray(self.result_.w)}, fitted | classes
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        return n_output_weights(fitted)
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        if "outputs" not in fitted:
+            self.classes_, self.threshold_ = read_binary(fitted)
+            self.coef_, self.intercept_ = w[None, :], np.array([read_finite(fitted, "intercept")])
+            return
+        # the sizes in the file must agree with each other and with the loss
+        classes, k = read_classes(fitted["classes"]), read_count(fitted, "outputs")
+        if classes.shape != (k,) or k < 2:
+            raise ValueError(f"it has {classes.size} classes for {k} scores per row")
+        if not is_multi_output(resolve_loss(self, k)):
+            raise ValueError(f"its loss, {self.loss!r}, takes one score per row")
+        self._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2."""

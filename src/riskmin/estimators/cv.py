@@ -39,6 +39,7 @@ _FITTED_ATTRIBUTES = (
 class _AlphaSearch:
     """Code shared by both searches: one path per fold, the best mean score, and a fit to all rows."""
 
+    can_be_saved = False
     _estimator_class: Any
     _search_params = ("alphas", "n_alphas", "cv", "scoring")
 

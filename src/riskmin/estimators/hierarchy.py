@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.classes import apply_class_weight, unique_classes
+from riskmin.estimators._common.classes import apply_class_weight, class_codes, unique_classes
 from riskmin.estimators._common.fit import (
     build_objective,
-    check_parameters,
     fit_objective,
     normalize_weights,
     resolve_loss,
@@ -32,6 +31,7 @@ from riskmin.estimators._common.input import (
     validate_rows,
 )
 from riskmin.estimators._common.standardize import column_scaling
+from riskmin.estimators.persistence.records import json_name, read_classes, read_count, read_flag
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
@@ -128,6 +128,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
 
     task = "hierarchy"
     extra_loss_tasks = ("multiclass",)
+    intercepts_in_w = True
     loss_aliases: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
 
     loss: Any = field(default="hinge", kw_only=False)
@@ -155,7 +156,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
             The fitted estimator itself.
         """
         flat_loss(self)  # report an invalid loss before reading y
-        check_parameters(self)
+        self._check_parameters()
         X, y = validate_rows(self, X, y)
         n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
         classes = unique_classes(y, weight)
@@ -168,7 +169,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
-        set_tree_weights(self, w, classes, tree, self.fit_intercept)
+        self._set_fitted(w, classes, tree, intercepts=self.fit_intercept)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         # the number of rows given, including dropped ones of weight zero
         self.n_samples_fit_ = n_rows
@@ -220,6 +221,49 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         last = np.ravel(self.coef_.T)
         return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
 
+    def _set_fitted(self, w: NDArray, classes: NDArray, tree: Tree, *, intercepts: bool) -> None:
+        """Set the fitted attributes from w: the weights of the nodes, then the intercepts."""
+        k = len(classes)
+        W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
+        self.classes_, self.tree_, self.intercept_ = classes, tree, b
+        # W is the (p, n_nodes) matrix of weights in row-major order
+        self.coef_ = W.reshape(-1, len(tree.nodes)).T
+
+    def _fitted_loss(self) -> Any:
+        return self.loss_for_tree(self.tree_)
+
+    def _n_unpenalized(self) -> int:
+        return len(self.result_.w) - int(self.coef_.size)
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        return class_codes(self, y, weight)
+
+    def _loss_scores(self, X: Any) -> NDArray:
+        return self.scores(X)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        tree = self.tree_
+        labels = [json_name(label) for label in tree.labels]
+        return {"coef": np.asarray(self.result_.w)}, {
+            "labels": {"values": labels, "dtype": self.classes_.dtype.str},
+            "nodes": [json_name(node) for node in tree.nodes],
+            "parents": list(tree.parents),
+            "intercepts": self._n_unpenalized() > 0,
+        }
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        # one weight per feature and node, and one intercept per label
+        n_intercepts = len(fitted["labels"]["values"]) if read_flag(fitted, "intercepts") else 0
+        return read_count(fitted, "n_features") * len(fitted["nodes"]) + n_intercepts
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        labels = fitted["labels"]
+        classes = read_classes(labels)
+        if len(classes) < 2:
+            raise ValueError("its labels are not two or more")
+        tree = Tree(tuple(fitted["nodes"]), tuple(fitted["parents"]), tuple(labels["values"]))
+        self._set_fitted(w, classes, tree, intercepts=read_flag(fitted, "intercepts"))
+
     def scores(self, X: Any) -> NDArray:
         """Return the scores of the labels, one column per entry of `classes_`, also if there are two."""
         check_is_fitted(self)
@@ -259,12 +303,3 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         return tree_distance(
             y_true, y_pred, self.hierarchy, separator=self.separator, sample_weight=sample_weight
         )
-
-
-def set_tree_weights(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:
-    """Set the fitted attributes from the weight vector: the weights of the nodes, then the intercepts."""
-    k = len(classes)
-    W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))
-    model.classes_, model.tree_, model.intercept_ = classes, tree, b
-    # W is the (p, n_nodes) matrix of weights in row-major order
-    model.coef_ = W.reshape(-1, len(tree.nodes)).T

@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import OutlierMixin
+from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     check_number,
-    decision_scores,
-    decision_scores_of_validated,
     fit_linear,
     normalize_weights,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import validate_rows
+from riskmin.estimators._common.input import affine_scores, validate_rows
+from riskmin.estimators.persistence.records import read_finite
+from riskmin.losses import Novelty
 
 
 @estimator
@@ -68,6 +69,7 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
     """
 
     task = "novelty"
+    loss = Novelty()
 
     contamination: float = 0.1
     atol: float | None = 0.0
@@ -88,17 +90,34 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
         NoveltyDetector
             The fitted estimator itself.
         """
-        check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
+        self._check_parameters()
         X = validate_rows(self, X)
         weight = normalize_weights(sample_weight, X.shape[0])
         self.coef_, _, X = fit_linear(self, X, None, weight, row_weight=weight, fit_intercept=False)
-        self.offset_ = _quantile(decision_scores_of_validated(self, X), weight, self.contamination)
+        self.offset_ = _quantile(affine_scores(X, self.coef_, 0.0), weight, self.contamination)
         warn_unless_converged(self)
         return self
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
+
+    def _risk_intercept(self) -> float:
+        return 0.0
+
+    def _scores(self, X: Any) -> NDArray:
+        return self.score_samples(X)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        return {"coef": self.coef_}, {"offset": self.offset_}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        self.coef_, self.offset_ = w, read_finite(fitted, "offset")
+
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the lower, the more novel."""
-        return decision_scores(self, X)
+        check_is_fitted(self)
+        return affine_scores(validate_rows(self, X, reset=False), self.coef_, 0.0)
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores less `offset_`: below zero for novel rows."""

@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RowEstimator, estimator
+from riskmin.core.messages import format_label
+from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     decision_scores_of_validated,
@@ -21,6 +22,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
 from riskmin.numerics.sorting import prefix_sums, stable_argsort
 
@@ -147,6 +149,27 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
             decision_scores_of_validated(self, X), grade.astype(np.intp), weight, self.metric
         )
 
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        return grade_indices(y, self.classes_.tolist()), weight
+
+    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
+        z, grade, c = at
+        return self.thresholds_, thresholds(z, grade.astype(np.intp), c, self.metric)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        classes = classes_to_json(self.classes_)
+        return arrays, fitted | {"classes": classes, "thresholds": self.thresholds_.tolist()}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.thresholds_ = np.array(
+            [read_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]]
+        )
+        self.classes_ = read_n_classes(fitted, len(self.thresholds_) + 1, in_order=False)
+        if np.any(np.diff(self.thresholds_) < 0):
+            raise ValueError("its thresholds decrease")
+
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the higher, the higher the grade."""
         return decision_scores(self, X)
@@ -203,6 +226,20 @@ def encode_grades(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
             f"y holds only one class, {classes.tolist()[0]!r}, but two are needed: add rows of another grade"
         )
     return classes, grade
+
+
+def grade_indices(y: Any, known: list[Any]) -> NDArray:
+    """Return the index of each row's grade in `known`, which is sorted from the lowest to the highest."""
+    index = {grade: k for k, grade in enumerate(known)}
+    # one lookup per distinct grade
+    distinct, inverse = np.unique(np.asarray(y), return_inverse=True)
+    if unknown := [grade for grade in distinct.tolist() if grade not in index]:
+        names = ", ".join(format_label(grade) for grade in index)
+        raise ValueError(
+            f"the grade {format_label(unknown[0])} is none of the model's, {names}: check the data"
+        )
+    indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
+    return indices
 
 
 def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) -> NDArray:

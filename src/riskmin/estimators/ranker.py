@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+import numpy as np
+
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RowEstimator, estimator
+from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
@@ -15,8 +17,10 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators.persistence.records import read_count
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
+from riskmin.problem.linear_risk import check_labels
 
 
 @estimator
@@ -126,6 +130,27 @@ class LinearRanker(RowEstimator):
 
     def _set_fitted(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        at, loss = super()._risk_arguments(X, y, weight), self._fitted_loss()
+        if loss.task != "ranking":  # losses for regression fit single rows
+            return at
+        if more.get("qid") is None:
+            raise ValueError(f"{self.loss} ranks the rows of each query, and needs the query ids: give qid")
+        return at._replace(labels=check_labels(at.labels, len(at.scores), loss, more["qid"]))
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        if np.asarray(y).dtype.kind not in "biuf":
+            raise ValueError("the labels are not numbers, but the model ranks by grades: check the data")
+        return np.asarray(y, dtype=np.float64), weight
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        return arrays, fitted | {"n_queries": self.n_queries_}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.n_queries_ = read_count(fitted, "n_queries")
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w: within a query, rows of higher score are ranked higher."""

@@ -10,16 +10,18 @@ import scipy.sparse
 from sklearn.base import RegressorMixin
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RowEstimator, estimator
+from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
     normalize_weights,
     resolve_loss,
+    resolve_regularizer,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import DaskLabelsMixin, validate_rows
-from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs
+from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.losses import LOSSES, Nu, Poisson
 
 
@@ -29,6 +31,16 @@ def validate_regression_data(model: Any, X: Any, y: Any, check: Any = validate_r
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
     result: tuple[Any, NDArray] = check(model, X, y, y_numeric=True, multi_output=True)
     return result
+
+
+def numeric_targets(model: Any, y: Any) -> NDArray:
+    """Return labels as floats; raise if they are not numbers, or the loss of a fitted model refuses them."""
+    y = np.asarray(y)
+    if y.dtype.kind not in "biuf":
+        raise ValueError("the labels are not numbers, but the model is a regression: check the data")
+    targets: NDArray = y.astype(np.float64)
+    model._fitted_loss().check_labels(targets)
+    return targets
 
 
 def is_poisson(loss: Any) -> bool:
@@ -152,6 +164,50 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
             # b is a scalar if there is no intercept
             self.intercept_ = b + np.zeros(y.shape[1])
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        targets = numeric_targets(self, y)
+        if not is_multi_output(self._fitted_loss()):
+            return targets, weight
+        targets = targets.reshape(n_rows, -1)
+        if targets.shape[1] != len(np.atleast_2d(self.coef_)):
+            raise ValueError(
+                f"the model predicts {len(self.coef_)} numbers per row, but y has {targets.shape[1]} label "
+                "per row: give all outputs, in Python"
+            )
+        return targets, weight
+
+    def _fitted_loss(self) -> Any:
+        loss = resolve_loss(self)
+        if np.ndim(getattr(self, "coef_", 0.0)) != 2:  # not fitted, or one output
+            return loss
+        joint = loss_for_outputs(loss, resolve_regularizer(self))
+        return loss if joint is None else joint
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        if np.ndim(self.coef_) == 2 and not is_multi_output(self._fitted_loss()):
+            raise ValueError("its outputs are separate problems: fit and certify one model per output")
+        return super()._risk_arguments(X, y, weight, **more)
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        if np.ndim(self.coef_) == 1:
+            return super()._state()
+        # w holds the outputs side by side
+        fitted = {"outputs": len(self.coef_), "intercept": self.intercept_.tolist()}
+        return {"coef": np.asarray(self.result_.w)}, fitted
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        return n_output_weights(fitted)
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        if "outputs" not in fitted:
+            super()._restore(w, fitted, arrays)
+            return
+        k = read_count(fitted, "outputs")
+        self.coef_, _ = unpack_weights(w, k, intercepts=False)
+        self.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
+        if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
+            raise ValueError(f"its intercepts are not {k} finite numbers")
 
     def predict(self, X: Any) -> NDArray:
         """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""

@@ -8,53 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class Coordination(Protocol):
-    """The processes that run the same program; all of them call each of these methods, in the same order."""
+class Coordination:
+    """The processes that run the same program; all of them call each of these methods, in the same order.
+
+    The defaults are those of a single process, which decides by itself.
+    """
+
+    single_process: bool = True
+    is_root: bool = True
+    """Whether this process is the one that prints and writes files."""
 
     def broadcast_from_root(self, f: Callable[[], T]) -> T:
         """Call f in every process and return the root's result in all; an error of one is raised in all."""
-        ...
+        return f()
 
     def on_root(self, f: Callable[[], T]) -> T:
         """Call f in the root only, for instance to write a file, and return its result in all processes."""
-        ...
+        return f()
 
     def synchronized(self) -> AbstractContextManager[None]:
         """Block that all processes leave in the same way: an error or Ctrl-C in one is raised in all."""
-        ...
-
-
-class SingleProcess:
-    """Coordination of a single process, which decides by itself."""
-
-    def broadcast_from_root(self, f: Callable[[], T]) -> T:
-        """Return f()."""
-        return f()
-
-    def on_root(self, f: Callable[[], T]) -> T:
-        """Return f()."""
-        return f()
-
-    def synchronized(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
 
 
 def coordination_of(risk: Any) -> Coordination:
-    """Return the coordination of a risk: its executor if that spans several processes, or `SingleProcess`.
+    """Return the coordination of a risk: that of its executor, or that of a single process."""
+    executor: Any = getattr(risk, "executor", None)
+    return Coordination() if executor is None else executor.coordination
 
-    A risk that wraps another one (attribute ``risk``) has the coordination of the wrapped risk.
+
+def blas_threads_of(risk: Any) -> int | None:
+    """Return the number of BLAS threads during a fit of a risk; None if it has no executor.
+
+    One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
+    of workers would change the rounding of sums, and results would differ in their last bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
+    1
     """
-    # only executors that span several processes have the methods of `Coordination`
-    while risk is not None:
-        executor: Any = getattr(risk, "executor", None)
-        if hasattr(executor, "broadcast_from_root"):
-            coordination: Coordination = executor
-            return coordination
-        risk = getattr(risk, "risk", None)
-    return SingleProcess()
+    executor: Any = getattr(risk, "executor", None)
+    return None if executor is None else executor.blas_threads

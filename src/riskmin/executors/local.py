@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,15 @@ import numpy as np
 from riskmin.arrays.partitioned import LazyShard, materialize
 from riskmin.core import Shard
 from riskmin.core.blas_threads import limit_worker_to_one_thread
-from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, current_limit
+from riskmin.executors.base import (
+    Backend,
+    Executor,
+    SerialExecutor,
+    call_arguments,
+    sum_arrays,
+    sum_tuples,
+)
 
 PARALLEL_SUM_MIN_LENGTH = 2**16
 """Arrays of at least this many entries are added up on several threads."""
@@ -32,47 +41,9 @@ def worker_count(n_workers: int | None) -> int:
     return int(n_workers)
 
 
-def check_shards(name: str, shards: Any) -> None:
-    """Raise a TypeError if a number of workers was given in the place of the shards."""
-    if isinstance(shards, numbers.Integral):
-        raise TypeError(f"{name}({shards}): to set the number of workers, write {name}(n_workers={shards})")
-
-
-def call_arguments(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the arguments of the call on each of n shards."""
-    return [(*args, e) for e in each] if len(each) else [args] * n
-
-
-def sum_arrays(arrays: Sequence[Any]) -> Any:
-    """Return the sum of two or more arrays, added in order."""
-    # the first sum is a new array, so that no term is changed by the additions in place
-    result = arrays[0] + arrays[1]
-    for a in arrays[2:]:
-        # in place if the types agree: allocating a new array would cost as much as the sum
-        if getattr(result, "dtype", None) == getattr(a, "dtype", 0):
-            result += a
-        else:
-            result = result + a
-    return result
-
-
-def sum_tuples(
-    parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = sum_arrays
-) -> tuple[Any, ...]:
-    """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
-    # one tuple per shard; entry k of the result is the sum of their entries k
-    if len(parts) == 1:
-        return parts[0]
-    return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
-
-
-class Serial:
-    """Executor that calls a function on one shard after the other, in the calling thread.
-
-    Parameters
-    ----------
-    shards : sequence of Shard
-        Set by `linear_risk` when an executor without shards is passed to it.
+@dataclass(frozen=True)
+class Serial(Backend):
+    """Shards in this process, computed one after the other in the calling thread.
 
     Examples
     --------
@@ -83,27 +54,41 @@ class Serial:
     1.0
     """
 
-    blas_threads: int | None = 1
-    """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
+    is_local = True
 
-    def __init__(self, shards: Sequence[Shard | LazyShard] = ()) -> None:
-        self.shards = [materialize(shard) for shard in shards]
+    def place(self, shards: Sequence[Shard | LazyShard]) -> SerialExecutor:
+        """Return an executor that holds these shards."""
+        return SerialExecutor(shards)
 
-    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Serial:
-        """Return an executor with the same settings that holds these shards."""
-        return Serial(shards)
 
-    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k]."""
-        todo = call_arguments(len(self.shards), args, each)
-        if len(todo) == len(self.shards) == 1:
-            check()
-            return [f(self.shards[0], *todo[0])]
-        return [f(s, *a) for s, a in check_each(zip(self.shards, todo, strict=True))]
+@dataclass(frozen=True)
+class Threads(Backend):
+    """Shards in this process, computed in parallel on threads; the kernels and NumPy's loops release the GIL.
 
-    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """Return the sum of the tuples of `map`, in shard order."""
-        return sum_tuples(self.map(f, *args, each=each))
+    Parameters
+    ----------
+    n_workers : int, optional
+        Number of threads; one per core by default. Results are bitwise the same for any number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Threads, linear_risk
+    >>> X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
+    >>> risk = linear_risk(X, y, Hinge(), executor=Threads(n_workers=2), n_shards=2)
+    >>> risk(np.array([0.5]))[0]
+    0.75
+    """
+
+    n_workers: int | None = None
+    is_local = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_workers", worker_count(self.n_workers))
+
+    def place(self, shards: Sequence[Shard | LazyShard]) -> ThreadExecutor:
+        """Return an executor that holds these shards."""
+        return ThreadExecutor(shards, worker_count(self.n_workers))
 
 
 def _result(future: Future[Any]) -> Any:
@@ -118,30 +103,14 @@ def _result(future: Future[Any]) -> Any:
     return future.result()
 
 
-class Threads:
-    """Executor that runs shards in parallel on threads; the kernels and NumPy's loops release the GIL.
+class ThreadExecutor(Executor):
+    """Runs functions on the shards in a pool of threads."""
 
-    Parameters
-    ----------
-    shards : sequence of Shard
-        Set by `linear_risk` when an executor without shards is passed to it.
-    n_workers : int, optional
-        Number of threads; one per core by default. Results are bitwise the same for any number.
+    is_local = True
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, Threads, linear_risk
-    >>> X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
-    >>> risk = linear_risk(X, y, Hinge(), executor=Threads(n_workers=2), n_shards=2)
-    >>> risk(np.array([0.5]))[0]
-    0.75
-    """
-
-    def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, n_workers: int | None = None) -> None:
-        check_shards("Threads", shards)
+    def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int) -> None:
         self.shards = [materialize(shard) for shard in shards]
-        self.n_workers = worker_count(n_workers)
+        self.n_workers = n_workers
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -156,9 +125,9 @@ class Threads:
         """Return the state without the pool: a copy starts its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
-    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Threads:
-        """Return an executor with the same settings that holds these shards."""
-        return Threads(shards, n_workers=self.n_workers)
+    def with_shards(self, shards: Sequence[Shard]) -> ThreadExecutor:
+        """Return an executor with as many threads that holds other shards."""
+        return ThreadExecutor(shards, self.n_workers)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], computed in parallel."""

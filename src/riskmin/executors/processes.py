@@ -7,7 +7,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, NoReturn
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, ShardCache, blas_threads, signals
 from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.executors.base import Backend, Executor, call_arguments, sum_tuples
 from riskmin.executors.errors import portable
-from riskmin.executors.local import call_arguments, check_shards, sum_tuples, worker_count
+from riskmin.executors.local import worker_count
 
 INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total are sent through the pipe, larger ones through shared memory."""
@@ -206,13 +207,12 @@ def _close(workers: list[_WorkerHandle]) -> None:
         worker.close()
 
 
-class Processes:
-    """Executor with shards in worker processes, for losses that hold the GIL; the data are sent once.
+@dataclass(frozen=True)
+class Processes(Backend):
+    """Shards in worker processes, for losses that hold the GIL; the data are sent once.
 
     Parameters
     ----------
-    shards : sequence of Shard
-        Set by `linear_risk` when an executor without shards is passed to it.
     n_workers : int, optional
         Number of processes; one per core by default, and at most one per shard. Results are bitwise the
         same for any number.
@@ -222,10 +222,22 @@ class Processes:
     Processes are spawned, so a script that uses them needs the usual ``if __name__ == "__main__":``.
     """
 
-    def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, n_workers: int | None = None) -> None:
-        check_shards("Processes", shards)
-        self.n_workers = worker_count(n_workers)
-        n_used = min(self.n_workers, len(shards))
+    n_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_workers", worker_count(self.n_workers))
+
+    def place(self, shards: Sequence[Shard | LazyShard]) -> ProcessExecutor:
+        """Return an executor that holds these shards."""
+        return ProcessExecutor(shards, worker_count(self.n_workers))
+
+
+class ProcessExecutor(Executor):
+    """Runs functions on the shards in worker processes, which hold them."""
+
+    def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int) -> None:
+        self.n_workers = n_workers
+        n_used = min(n_workers, len(shards))
         # shard k belongs to worker _owner[k]: contiguous ranges of about equal size
         self._owner = [k * n_used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
@@ -236,18 +248,11 @@ class Processes:
         self.close = weakref.finalize(self, _close, self._workers)
         _raise_first([worker.receive() for worker in self._workers])
 
-    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Processes:
-        """Return an executor with the same settings that holds these shards."""
-        return Processes(shards, n_workers=self.n_workers)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the settings; workers and the shards that they hold cannot be pickled."""
-        if self._workers:
-            raise TypeError(
-                "Processes that hold shards cannot be copied: copy the settings, "
-                f"Processes(n_workers={self.n_workers}), and make the risk anew"
-            )
-        return partial(Processes, n_workers=self.n_workers), ()
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Processes that hold shards cannot be copied: copy the settings, "
+            f"Processes(n_workers={self.n_workers}), and make the risk anew"
+        )
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], computed in parallel."""

@@ -24,7 +24,8 @@ from riskmin.arrays.matrix import (
     with_duplicates_summed,
 )
 from riskmin.arrays.memory_map import release_between
-from riskmin.core import Executor, NDArray, Shard
+from riskmin.core import NDArray, Shard
+from riskmin.executors import Executor
 
 CHUNK_ENTRIES = 2**20
 """Stored entries of a sparse matrix per chunk; at least as many as it has columns."""

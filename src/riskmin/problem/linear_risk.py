@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,15 +23,14 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
-from riskmin.core import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard, ShardCache
-from riskmin.executors import Serial, Threads
+from riskmin.core import ChecksLabels, Loss, Matrix, NDArray, Shard, ShardCache
+from riskmin.executors import Backend, Executor, Serial, as_backend
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, QuerySeparable, query_ends
-from riskmin.problem.intercept.adaptive import Adaptive, with_intercept
-from riskmin.problem.intercept.explicit import CenteredIntercepts, center_rows
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.intercept.explicit import center_rows
+from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
 
 SHARD_ENTRIES = 2**20
@@ -232,10 +230,10 @@ def linear_risk(
     qid: Any = None,
     lengths: Any = None,
     fit_intercept: bool = False,
-    executor: Callable[[Sequence[Shard]], Executor] | None = None,
+    executor: Any = None,
     n_shards: int | None = None,
     n_outputs: int | None = None,
-) -> Risk | ProfiledIntercept | Adaptive:
+) -> Risk:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, with weights c of sum one.
 
     Parameters
@@ -259,9 +257,9 @@ def linear_risk(
     fit_intercept : bool
         Add an intercept that is never penalized: it is minimized out inside the risk. Multi-output losses get
         one per output: they are the last entries of w.
-    executor : executor class or settings, optional
-        Such as ``Threads`` or ``Processes(n_workers=4)``. The default is the executor of X, if X is a
-        `PartitionedMatrix` that has one, else `Serial`.
+    executor : Backend, optional
+        Such as ``Threads(n_workers=4)`` or ``Processes``; or a class derived from `Executor`. The default is
+        the executor of X, if X is a `PartitionedMatrix` that has one, else `Serial`.
     n_shards : int, optional
         The number of contiguous shards of rows; by default a function of the data alone.
     n_outputs : int, optional
@@ -269,10 +267,9 @@ def linear_risk(
 
     Returns
     -------
-    Risk, ProfiledIntercept or Adaptive
-        `ProfiledIntercept` with an intercept, unless the loss does not depend on it; `Adaptive` with an
-        intercept and a loss ``Nu(loss, nu)``. For multi-output losses, w is the weight matrix of shape (p, k)
-        in row-major order.
+    Risk
+        ``risk.best_intercept(w)`` is the intercept, if there is one that is no entry of w. For multi-output
+        losses, w is the weight matrix of shape (p, k) in row-major order.
 
     Examples
     --------
@@ -284,10 +281,8 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     resolved: Loss = get_loss(loss)
-    make_executor: Any = executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial
-    if not callable(make_executor):
-        raise TypeError(f"executor={make_executor!r} is no executor: give one such as Threads(n_workers=2)")
-    matrix = _as_rows(X, make_executor)
+    backend = as_backend(executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial)
+    matrix = _as_rows(X, backend)
     if is_custom_matrix(matrix) and not isinstance(matrix, STORED_MATRICES):
         check_custom_matrix(matrix)
     n, p = matrix.shape
@@ -320,22 +315,21 @@ def linear_risk(
     # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
     holder, rows, row_metadata = _place_rows(
-        make_executor, matrix, labels, c, ends, count, linear_map, wide=make_map is None
+        backend, matrix, labels, c, ends, count, linear_map, wide=make_map is None
     )
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
-        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, row_metadata, target)
+        return Risk(resolved, linear_map, holder, dim, rows, row_metadata, CenteredIntercepts(target))
     risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
 
 
-def _as_rows(X: Any, executor: Any) -> Matrix | PartitionedMatrix:
-    """X as a matrix; a partitioned X is gathered into this process if the executor is local."""
+def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:
+    """X as a matrix; a partitioned X is gathered into this process if the backend is local."""
     if not isinstance(X, PartitionedMatrix):
         return as_matrix(X)
-    local = executor in (Serial, Threads) or isinstance(executor, (Serial, Threads))
-    return as_matrix(X.whole()) if local else X
+    return as_matrix(X.whole()) if backend.is_local else X
 
 
 def check_custom_matrix(X: Any) -> None:
@@ -362,7 +356,7 @@ def check_custom_matrix(X: Any) -> None:
 
 
 def _place_rows(
-    executor: Any,
+    backend: Backend,
     X: Matrix | PartitionedMatrix,
     y: Any,
     c: Any,
@@ -375,15 +369,16 @@ def _place_rows(
     """An executor that holds the shards; the rows, if they are local; and their metadata."""
     count = n_shards or shard_count(X, linear_map.columns)
     if isinstance(X, PartitionedMatrix):
-        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, RowMetadata.from_rows(X, y, c)
+        holder = backend.place(lazy_shards(X, y, c, count, ends, wide=wide))
+        return holder, None, RowMetadata.from_rows(X, y, c)
     # blocks of multi-output scores need row access
     X = as_row_matrix(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
-    holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
+    holder = backend.place(make_shards(X, y, c, count, wide=wide))
     if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
-    local = isinstance(holder, (Serial, Threads)) and not isinstance(X, ForeignArray)
+    local = holder.is_local and not isinstance(X, ForeignArray)
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 
 

@@ -35,7 +35,6 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import (
     Array,
     Cut,
-    Executor,
     Iterate,
     NDArray,
     Shard,
@@ -43,12 +42,9 @@ from riskmin.core import (
     Solver,
     UnsupportedProblem,
 )
-from riskmin.executors import Serial, Threads
+from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.explicit import CenteredIntercepts, ExplicitIntercepts
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import Rescaled, absorb_sizes, penalized_part, with_scaled_variables
@@ -107,7 +103,7 @@ class Preconditioner:
     >>> J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam=0.1)
     >>> change = Preconditioner(np.array([1001.0]), np.array([2.0]))
     >>> same = change.objective(J)
-    >>> same.risk.risk.rows.X.X.tolist()
+    >>> same.risk.rows.X.X.tolist()
     [[-2.0], [2.0]]
     >>> abs(same.value(np.array([0.1])) - J.value(np.array([0.2]))) < 1e-9
     True
@@ -165,15 +161,11 @@ class Preconditioner:
 
     def risk(self, risk: Any) -> Any:
         """The risk as a function of v; None if it is not the risk of a linear model."""
-        if isinstance(risk, (ProfiledIntercept, Adaptive)):
-            field = "risk" if isinstance(risk, ProfiledIntercept) else "base"
-            inner = self.risk(getattr(risk, field))
-            return None if inner is None else replace(risk, **{field: inner})
         rows = self._stored(risk)
         if rows is None:
             return self._implicit(risk)
         changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
-        if isinstance(risk, CenteredIntercepts):
+        if hasattr(risk.linear_map, "mean"):  # centered rows
             linear_map: Any = risk.linear_map
             # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
@@ -183,7 +175,7 @@ class Preconditioner:
     def can_store(self, risk: Risk) -> bool:
         """Whether the rows are local, and few enough that a changed copy can be stored."""
         rows = risk.rows
-        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+        if rows is None or not risk.executor.is_local:
             return False
         X: Any = rows.X.csr if isinstance(rows.X, CsrWithTranspose) else rows.X
         # without a shift, sparse columns stay sparse
@@ -194,7 +186,7 @@ class Preconditioner:
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
         rows = risk.rows
-        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+        if rows is None or not risk.executor.is_local:
             return None
         n, p = rows.X.shape
         X: Any = rows.X
@@ -225,16 +217,21 @@ class Preconditioner:
         return replace(risk, linear_map=outer, rows=None)
 
 
-def _with_rows(executor: Any, X: Any) -> Executor:
+def _with_rows(executor: Executor, X: Any) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
-    ends = np.cumsum([0, *(len(shard.c) for shard in executor.shards)]).tolist()
+    shards: list[Shard] = executor.map(_itself)
+    ends = np.cumsum([0, *(len(shard.c) for shard in shards)]).tolist()
     parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [isinstance(shard.X, CsrWithTranspose) for shard in executor.shards]
+    wide = [isinstance(shard.X, CsrWithTranspose) for shard in shards]
     parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
-    copy: Executor = executor(
-        [old._replace(X=part, cache=ShardCache()) for old, part in zip(executor.shards, parts, strict=True)]
+    return executor.with_shards(
+        [old._replace(X=part, cache=ShardCache()) for old, part in zip(shards, parts, strict=True)]
     )
-    return copy
+
+
+def _itself(shard: Shard) -> Shard:
+    """The shard: for executors of this process, which return it uncopied."""
+    return shard
 
 
 @dataclass(frozen=True)
@@ -377,18 +374,14 @@ def sampled_moments(risk: Any) -> SampleMoments | None:
 
 def _linear(risk: Any) -> Risk | None:
     """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    while isinstance(risk, (ProfiledIntercept, Adaptive)):
-        risk = risk.risk if isinstance(risk, ProfiledIntercept) else risk.base
     return risk if isinstance(risk, Risk) and getattr(risk.loss, "task", None) != "tagging" else None
 
 
 def _shift_invariant(risk: Any) -> bool:
     """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
-    if isinstance(risk, (ProfiledIntercept, ExplicitIntercepts, CenteredIntercepts)):
-        return True
-    if isinstance(risk, Adaptive):
-        return _shift_invariant(risk.base)
-    return not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
+    return risk.intercept.fitted or (
+        not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
+    )
 
 
 def _scales(obj: Objective, size: NDArray) -> NDArray:

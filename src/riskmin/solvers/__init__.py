@@ -5,41 +5,44 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin.core import Solver, as_solver
+from riskmin.core.former_names import FORMER_SOLVER_NAMES
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle.bundle import Bundle as Bundle
 from riskmin.solvers.bundle.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
-from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
 from riskmin.solvers.fallback import Fallback as Fallback
 from riskmin.solvers.newton.newton import Newton as Newton
-from riskmin.solvers.newton.semismooth import SemismoothNewton as SemismoothNewton
 from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
 from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAccelerated
 from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
+from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+from riskmin.solvers.reference.dual_gradient import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 
 SOLVERS: dict[str, Any] = {
     "accelerated_gradient": AcceleratedGradient(),
+    "augmented_lagrangian": AugmentedLagrangian(),
     "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
     "chain_ascent": ChainAscent(),
     "coordinate_descent": CoordinateDescent(),
-    "dual": DualGaussSeidel(),
+    "dual": DualCoordinateAscent(),
     "dual_accelerated": DualAccelerated(),
+    "dual_gauss_seidel": DualGaussSeidel(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "newton": Newton(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
-    "semismooth_newton": SemismoothNewton(),
     "smoothing": Smoothing(),
 }
 """The names that the command and the estimators accept, and the solver of each."""
@@ -70,6 +73,7 @@ def get_solver(solver: str | Solver | None) -> Any:
     if solver is None:
         return Auto()
     if isinstance(solver, str):
+        solver = FORMER_SOLVER_NAMES.get(solver, solver)
         if solver not in SOLVERS:
             raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
         return SOLVERS[solver]

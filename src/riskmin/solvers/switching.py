@@ -40,15 +40,15 @@ class Switching(Solver):
     epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
 
     A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
-    `SemismoothNewton` uses the dual variables. Others start from the best point. Where the gap is still above
-    0.3, the second solver starts from the initial point instead.
+    `Newton` uses the dual variables of nonsmooth losses. Others start from the best point. Where the gap is
+    still above 0.3, the second solver starts from the initial point instead.
 
     Parameters
     ----------
     fast : Solver
-        Fast at first, such as `DualGaussSeidel`.
+        Fast at first, such as `DualCoordinateAscent`.
     accurate : Solver
-        Fast in the end, such as `SemismoothNewton`.
+        Fast in the end, such as `Newton`.
     tol : float
         The relative gap to reach.
     passes_per_digit : float, optional
@@ -58,13 +58,13 @@ class Switching(Solver):
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import DualGaussSeidel, Switching, Hinge, L2, Objective, SemismoothNewton
+    >>> from riskmin import DualCoordinateAscent, Switching, Hinge, L2, Newton, Objective
     >>> from riskmin import linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 5))
     >>> y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-6)
-    >>> result = minimize(J, Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-6), tol=1e-6)
+    >>> result = minimize(J, Switching(DualCoordinateAscent(), Newton(), tol=1e-6), tol=1e-6)
     >>> result.status, {row["solver"] for row in result.trace}
     ('converged', {1.0, 2.0})
     """

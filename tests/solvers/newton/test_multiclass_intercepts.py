@@ -11,12 +11,12 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 import riskmin as rm
 from helpers import COST
 from riskmin.solvers.bundle.held_cuts import CenteredFrame, mean_squared_row_norm
-from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
+from riskmin.solvers.newton.choice import choose_score_problem
 
 NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])
 ANY = [rm.Softmax(), rm.MulticlassSquaredHinge(), rm.HierarchicalHinge(TREE), rm.HierarchicalSoftmax(TREE)]
-NEWTON, BUNDLE = rm.SemismoothNewton(), rm.Bundle()
+NEWTON, BUNDLE = rm.Newton(), rm.Bundle()
 each_solver = pytest.mark.parametrize("solver", [NEWTON, BUNDLE], ids=["newton", "bundle"])
 
 
@@ -150,7 +150,7 @@ def test_sparse_rows_and_threads_agree():
 def test_the_face_model_of_a_stage_is_exact_on_the_faces():
     X, y, c = data(40)
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(COST), sample_weight=c, fit_intercept=True)
-    scores = MultiOutputScoreProblem.from_objective(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
+    scores = choose_score_problem(rm.Objective(risk, rm.L2(), 1e-3))
     rng = np.random.default_rng(0)
     z, mu = rng.standard_normal((40, 3)), 0.5
     center = scores.evaluate(z, 2.0, None, 0.0).dz
@@ -171,14 +171,14 @@ def test_the_face_model_of_a_stage_is_exact_on_the_faces():
 def test_newton_continues_from_the_multipliers_of_dual_ascent():
     X, y, _ = data(150)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-3)
-    before = list(islice(rm.DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
+    before = list(islice(rm.DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
     state = before.state()
     assert np.array_equal(next(NEWTON.warm_start(obj, state, obj)).w, before.w)
-    scores = MultiOutputScoreProblem.from_objective(NEWTON, obj)
+    scores = choose_score_problem(obj)
     center = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
     assert np.allclose(scores.saved_score_gradient(state), center, atol=1e-12)
     result = rm.minimize(
-        obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
+        obj, rm.Switching(rm.DualCoordinateAscent(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
     )
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}

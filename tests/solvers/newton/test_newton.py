@@ -12,6 +12,7 @@ from riskmin import (
     L2,
     EpsilonInsensitive,
     Exponential,
+    FBeta,
     Hinge,
     Huber,
     Logistic,
@@ -28,7 +29,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.core import UnsupportedProblem
+from riskmin.core import Hessian, UnsupportedProblem
 from riskmin.problem.design_operator import shard_gram_diagonal
 from riskmin.solvers.newton import hessian_reuse
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian, shard_hessian_product
@@ -226,14 +227,14 @@ def test_misleading_samples_are_abandoned(loss, monkeypatch):
 
 def test_a_sample_with_other_curvature_is_not_trusted():
     X, _ = many_rows()
-    reused = ReusedHessian(*_design_operator(X), L2(), 1e-3, 100, False, True)
+    reused = ReusedHessian(*_design_operator(X), L2(), 100, False, True)
     assert reused.sampled
     h = np.ones(len(X))
-    reused.direction(h, np.ones(5))
+    reused.solve(Hessian(h), 1e-3, np.ones(5), 0.0)
     sampled_rows = np.flatnonzero(reused.hessian_diagonal)
     dz = np.ones(len(X))
     dz[sampled_rows] = 0.01  # the sample has hardly any curvature along this direction
-    reused.check_sample(h, dz)
+    reused.check_direction(Hessian(h), dz)
     assert not reused.sampled
 
 
@@ -281,11 +282,11 @@ def test_unsupported_problems_are_refused():
     def run(risk, reg=None):
         Newton().iterates(Objective(risk, reg or L2(), 0.1), np.zeros(4))
 
-    with pytest.raises(UnsupportedProblem, match="not Hinge: use SemismoothNewton or Auto"):
-        run(linear_risk(X, y, Hinge()))
+    with pytest.raises(UnsupportedProblem, match="FBeta has none: use Bundle"):
+        run(linear_risk(X, y, FBeta()))
     with pytest.raises(UnsupportedProblem, match=r"needs L2\(\) or Quadratic"):
         run(linear_risk(X, y, Logistic()), L1())
-    with pytest.raises(UnsupportedProblem, match="smooth loss"):
+    with pytest.raises(UnsupportedProblem, match="needs a linear_risk"):
         run(lambda w: (0.0, w))
     with pytest.raises(ValueError, match="direct"):
         Newton(direct=0)

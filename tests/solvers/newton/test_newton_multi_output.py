@@ -13,10 +13,10 @@ import riskmin as rm
 from riskmin.core import UnsupportedProblem
 from riskmin.losses.block_hessian import simplex_face_hessian
 from riskmin.problem.design_operator import DesignOperator
+from riskmin.solvers.newton.choice import choose_score_problem
 from riskmin.solvers.newton.multi_output import newton_system
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
-from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
@@ -104,7 +104,7 @@ def test_directions_solve_the_linear_system(loss, intercept, sparse, weights):
     reg = rm.L2() if weights is None else rm.L2(np.repeat(weights, 3))
     obj = rm.Objective(objective(loss, 1e-2, intercept, sparse=sparse).risk, reg, 1e-2)
     mu = 0.0 if loss.smooth else 0.5
-    scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
+    scores = choose_score_problem(obj)
     w = np.random.default_rng(1).standard_normal(obj.risk.dim)
     evaluation = scores.evaluate(scores.design.forward(w), mu, None, 0.0)
     slopes = scores.hessian(evaluation, None, mu, None)
@@ -150,7 +150,7 @@ def test_every_cut_lies_below_the_risk(loss, intercept):
     rng = np.random.default_rng(3)
     points = [s * rng.standard_normal(obj.risk.dim) for s in (0.0, 0.1, 1.0, 10.0) for _ in range(4)]
     risks = [obj.risk(v)[0] for v in points]
-    for _, it in zip(range(12), rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)), strict=False):
+    for _, it in zip(range(12), rm.Newton().iterates(obj, np.zeros(obj.risk.dim)), strict=False):
         assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
         for v, r in zip(points, risks, strict=True):
             assert it.cut.a @ v + it.cut.b <= r + 1e-12 * (1 + r)
@@ -161,7 +161,7 @@ def test_every_cut_lies_below_the_risk(loss, intercept):
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_smooth_losses_reach_the_optimum_of_another_solver(loss, lam, intercept):
     obj = objective(loss, lam, intercept)
-    result = rm.minimize(obj, rm.SemismoothNewton(), tol=1e-9)
+    result = rm.minimize(obj, rm.Newton(), tol=1e-9)
     other = rm.minimize(obj, rm.Lbfgs(), tol=1e-7, max_iter=5000)
     assert result.status == "converged"
     assert result.n_iter <= 30
@@ -184,7 +184,7 @@ def test_nonsmooth_losses_reach_the_optimum_of_a_conic_solver(loss, lam):
     program = cp.Problem(cp.Minimize(cp.sum(cp.max(slack, axis=1)) / 40 + lam / 2 * cp.sum_squares(W)))
     program.solve(solver="CLARABEL")
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
-    result = rm.minimize(obj, rm.SemismoothNewton(), tol=1e-8)
+    result = rm.minimize(obj, rm.Newton(), tol=1e-8)
     assert result.status == "converged"
     assert result.value == pytest.approx(program.value, rel=1e-6)
 
@@ -192,7 +192,7 @@ def test_nonsmooth_losses_reach_the_optimum_of_a_conic_solver(loss, lam):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassHinge()])
 def test_a_saved_run_continues(loss, intercept):
-    obj, solver = objective(loss, 1e-3, intercept), rm.SemismoothNewton()
+    obj, solver = objective(loss, 1e-3, intercept), rm.Newton()
     steps = [it for _, it in zip(range(8), solver.iterates(obj, np.zeros(obj.risk.dim)), strict=False)]
     for it, after in pairwise(steps):
         saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
@@ -206,15 +206,14 @@ def test_threads_and_column_storage_agree():
     values = []
     for rows, executor in ((X, None), (np.asfortranarray(X), None), (X, rm.Threads)):
         risk = rm.linear_risk(rows, y, rm.Softmax(), **({} if executor is None else {"executor": executor}))
-        values.append(rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), rm.SemismoothNewton(), tol=1e-10).value)
+        values.append(rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), rm.Newton(), tol=1e-10).value)
     assert np.ptp(values) <= 1e-10 * values[0]
 
 
-def test_newton_and_semismooth_newton_agree_on_smooth_multi_output_losses():
+def test_a_smooth_run_that_has_converged_can_be_resumed():
     obj = objective(rm.Softmax(), 1e-3, True)
-    one, two = (rm.minimize(obj, solver, tol=1e-8) for solver in (rm.Newton(), rm.SemismoothNewton()))
+    one = rm.minimize(obj, rm.Newton(), tol=1e-8)
     assert one.status == "converged"
-    assert np.array_equal(one.w, two.w)
     saved = {name: np.atleast_1d(a) for name, a in next(rm.Newton().iterates(obj, one.w)).state().items()}
     after = islice(rm.Newton().resume(obj, saved), 20)
     assert all(it.value <= one.value * (1 + 1e-12) for it in after)
@@ -225,13 +224,13 @@ def test_unsupported_problems_are_refused():
     for reg, loss in ((rm.L1(), rm.Softmax()), (rm.Quadratic(np.eye(12)), rm.MulticlassHinge())):
         obj = rm.Objective(rm.linear_risk(X, y, loss), reg, 0.1)
         with pytest.raises(UnsupportedProblem, match="use"):
-            next(rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)))
+            next(rm.Newton().iterates(obj, np.zeros(obj.risk.dim)))
 
 
 def test_rows_with_negligible_curvature_are_dropped_and_taken_back(monkeypatch):
     X, _, rng = data(5, 400)
     obj = rm.Objective(rm.linear_risk(X, np.argmax(X[:, :3], axis=1) * 1.0, rm.Softmax()), rm.L2(), 1e-6)
-    scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
+    scores = choose_score_problem(obj)
     W = np.zeros((4, 3))
     W[:3] = 20 * np.eye(3)
     evaluation = scores.evaluate(scores.design.forward(W.ravel()), 0.0, None, 0.0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from riskmin.cli.certification import CertificationResult, certify_model
 from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
@@ -25,8 +24,14 @@ from riskmin.cli.inputs import (
     real_option,
     target_option,
 )
-from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.ordinal_ranking import require_queries
 from riskmin.report.progress import duration
+
+if TYPE_CHECKING:
+    from riskmin.estimators import CertificationResult
+
+EXIT_CODES = {"refuted": 1, "open": 3}
 
 
 @click.command()
@@ -45,7 +50,9 @@ from riskmin.report.progress import duration
 @real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @json_option
-def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool, **limits: Any) -> int:
+def certify(
+    model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool, quiet: bool, **limits: Any
+) -> int:
     """Verify the certificate of MODEL against DATA, its training data.
 
     Recomputes the objective and proves a new lower bound, starting from the weights of the model. The claim
@@ -55,21 +62,46 @@ def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json:
     modified. The claim is left open (exit code 3) if the limits are reached before the proof is complete.
     With a --tol above the claimed gap, only the looser gap is verified.
     """
-    from riskmin.estimators import load_model
+    from riskmin import estimators
 
     # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
-        result = CertificationResult(1, "refuted", f"{model} was changed: its checksum does not match")
-        return _report(result, {}, as_json)
-    fitted = load_model(model)
+        return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
+    fitted = estimators.load_model(model)
     # J depends on the weights, which no data file holds
     if fitted.weighted_:
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: it cannot be certified"
         )
     table = load_for_model(fitted, data, target, qid, labels=TASK_BEHAVIORS[fitted.task].needs_labels)
-    result, numbers = certify_model(fitted, table.X, table.y, table.qid, **limits)
-    return _report(result, numbers, as_json)
+    if fitted._fitted_loss().task == "ranking":
+        require_queries(fitted, table.qid)
+    more = query_kwargs(fitted, table.qid)
+    found = estimators.certify(fitted, table.X, table.y, verbose=not quiet, **more, **limits)
+    return _report(found.status, found.reason, certification_numbers(fitted, found), as_json)
+
+
+def certification_numbers(model: Any, found: CertificationResult) -> dict[str, Any]:
+    """Return the claimed, recomputed and proved quantities behind a verdict by name."""
+    numbers: dict[str, Any] = {
+        "claimed_objective": found.claimed_value,
+        "objective": found.value,
+        "claimed_lower_bound": found.claimed_lower,
+        "cut_lower_bound": found.cut_lower,
+        "claimed_gap_rel": found.claimed_relative_gap,
+        "criterion": model.result_.criterion,
+        "standardized": model.can_standardize and model.scale_ is not None,
+    }
+    if found.proof is None:
+        return numbers
+    return numbers | {
+        "lower_bound": found.lower,
+        "best_objective": min(found.value, found.proof.value),
+        "gap_rel": found.relative_gap,
+        "iterations": found.proof.n_iter,
+        "seconds": found.proof.trace[-1]["seconds"],
+        "solver": found.proof.solver,
+    }
 
 
 def _intact(path: Path) -> bool:
@@ -81,19 +113,20 @@ def _intact(path: Path) -> bool:
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))
 
 
-def _report(result: CertificationResult, numbers: dict[str, Any], as_json: bool) -> int:
+def _report(status: str, reason: str, numbers: dict[str, Any], as_json: bool) -> int:
     """Print the result and return the exit code."""
     if as_json:
-        click.echo(json.dumps({"verdict": result.outcome, "why": result.reason, **numbers}))
+        click.echo(json.dumps({"verdict": status, "why": reason, **numbers}))
     elif numbers:
         print_pairs(_table_rows(numbers))
     # "bounded" and "open" are neither success nor refutation
-    color = {"certified": "green", "refuted": "red"}.get(result.outcome, "yellow")
-    if result.exit_code:
-        click.secho(f"riskmin: {result.outcome}: {result.reason}", fg=color, bold=True, err=True)
+    color = {"certified": "green", "refuted": "red"}.get(status, "yellow")
+    exit_code = EXIT_CODES.get(status, 0)
+    if exit_code:
+        click.secho(f"riskmin: {status}: {reason}", fg=color, bold=True, err=True)
     elif not as_json:
-        click.secho(f"{result.outcome}: {result.reason}", fg=color, bold=True)
-    return result.exit_code
+        click.secho(f"{status}: {reason}", fg=color, bold=True)
+    return exit_code
 
 
 def _table_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:

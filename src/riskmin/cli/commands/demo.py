@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from riskmin.cli.commands.certify import EXIT_CODES
 from riskmin.cli.inputs import PATH_TYPE, check_writable, pluralize, print_pairs, report_facts
 from riskmin.report.progress import duration, relative_gap
 
@@ -60,13 +61,13 @@ def demo(output: Path) -> int:
 
 def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], int]:
     """Fit, certify and print; return the entry for the report and the exit code."""
-    from riskmin import LinearClassifier
-    from riskmin.cli.certification import certify_model
+    from riskmin.estimators import LinearClassifier, certify
 
     model = LinearClassifier(loss, alpha=DEMO_LAM).fit(X, y)
     result = model.result_
     # the second bound is proved by a solver of another kind
-    verdict, numbers = certify_model(model, X, y, solver=_independent_solver(result.solver), quiet=True)
+    found = certify(model, X, y, solver=_independent_solver(result.solver))
+    proof = found.proof or result
     last = result.trace[-1]
     took = f"{pluralize(result.n_iter, 'iteration')}, {duration(last['seconds'])}"
     click.echo()
@@ -76,11 +77,11 @@ def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], in
             ("objective", f"{model.objective_:.7f}"),
             ("lower bound", f"{model.lower_bound_:.7f}  by {result.solver}"),
             ("certified gap", f"{relative_gap(last):.1e} after {took}"),
-            ("second bound", f"{numbers['lower_bound']:.7f}  by {numbers['solver']}, started at the model"),
-            ("verdict", click.style(verdict.outcome, fg="red" if verdict.exit_code else "green", bold=True)),
+            ("second bound", f"{found.lower:.7f}  by {proof.solver}, started at the model"),
+            ("verdict", click.style(found.status, fg="green" if found else "red", bold=True)),
             ("correct", f"{model.score(X, y):.1%} of the tumours it was fitted to"),
         ]
     )
     facts = report_facts(model, X.shape)
-    facts["second bound"] = f"{numbers['lower_bound']:.10g} by {numbers['solver']}: {verdict.outcome}"
-    return (loss.replace("_", " "), result, facts), verdict.exit_code
+    facts["second bound"] = f"{found.lower:.10g} by {proof.solver}: {found.status}"
+    return (loss.replace("_", " "), result, facts), EXIT_CODES.get(found.status, 0)

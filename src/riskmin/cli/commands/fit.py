@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.backends import backend, backend_options, coordination, describe_paths, load_partitions
+from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
 from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
@@ -104,7 +104,7 @@ def fit(
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
         # MPI ranks load and fit together; the root alone checks and writes files
-        ranks = coordination(executor)
+        ranks = executor.coordination
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
             table = _load(data, model, given, executor, quiet=quiet or as_json)
@@ -145,7 +145,7 @@ def _load(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any
     """Load one file or several partitions, in this process or in those of the executor."""
     require_labels = TASK_BEHAVIORS[model.task].needs_labels
     roles = {name: given[name] for name in ("target", "qid")}
-    if executor is None and len(data) == 1:
+    if executor.is_local and len(data) == 1:
         return load_for_fit(data[0], model, given, quiet=quiet, require_labels=require_labels)
     if model.task == "tagging":
         return tagging.load_all_sentences(data, **roles)

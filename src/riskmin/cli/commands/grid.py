@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.cli.tasks.ordinal_ranking import grade_indices, ordered_grades
+from riskmin.cli.tasks.ordinal_ranking import ordered_grades
 from riskmin.core import NDArray
 
 
@@ -21,6 +21,8 @@ class GradeErrorScorer:
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
         """Score a fitted model on rows and labels; grades unseen in training are allowed."""
+        from riskmin.estimators.ordinal import grade_indices
+
         return -float(
             np.mean(np.abs(grade_indices(model.predict(X), self.grades) - grade_indices(y, self.grades)))
         )

@@ -146,7 +146,6 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         build_risk,
         fitted_loss,
         resolve_regularizer,
-        unwrap_risk,
     )
     from riskmin.estimators._common.standardize import column_scaling
 
@@ -154,7 +153,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     task.check(model, table.y, table.qid)
     # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
-    labels, weight = task.targets(model, table.y, n)
+    labels, weight = model._targets(table.y, n, None)
     outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     fit_intercept = model.task != "novelty" and model.fit_intercept
     risk = build_risk(
@@ -169,7 +168,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         **query_kwargs(model, table.qid),
     )
     return build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, unwrap_risk(risk), weight, None)
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
     )
 
 

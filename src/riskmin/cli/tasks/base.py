@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.cli.inputs import format_label
 from riskmin.cli.tasks import classification, ordinal_ranking, tagging
 from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores
 from riskmin.core import NDArray
+from riskmin.core.messages import format_label
 
 
 class TaskBehavior(NamedTuple):
@@ -22,8 +22,6 @@ class TaskBehavior(NamedTuple):
     """``check(model, y, qid)`` raises if labels or query ids cannot be fitted, naming the options."""
     classes: Callable[[Any, Any], NDArray | None]
     """``classes(model, y)``: the distinct classes or grades of the labels, sorted."""
-    targets: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
-    """``targets(model, y, n_rows)``: labels as the risk takes them, and weights of the rows that sum to 1."""
     predictions: Callable[[Any, Any], list[str]]
     """``predictions(model, X)``: one text per row."""
     scores: Callable[[Any, Any], NDArray]
@@ -63,30 +61,10 @@ def _distinct_labels(model: Any, y: Any) -> NDArray:
     return distinct
 
 
-def _class_codes(model: Any, y: NDArray) -> NDArray:
-    """Labels as the loss takes them: -1 and +1, or 0 to k - 1; raises for labels unknown to the model."""
-    from riskmin.estimators._common.fit import fitted_loss
-    from riskmin.estimators._common.multi_output import is_multi_output
-
-    if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
-        names = [format_label(label) for label in model.classes_.tolist()]
-        known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
-        raise ValueError(
-            f"the label {format_label(unknown[0])} is none of the model's, {known}: "
-            "check the data and --target"
-        )
-    # classes_ is sorted, and holds all labels of y
-    index = np.searchsorted(model.classes_, y).astype(np.float64)
-    return index if is_multi_output(fitted_loss(model)) else 2 * index - 1
-
-
-def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    from sklearn.utils.class_weight import compute_sample_weight
-
-    # weights as in `fit`: class weights, normalized to sum to 1
-    codes = _class_codes(model, y)
-    weight = compute_sample_weight(model.class_weight, y)
-    return codes, weight / weight.sum()
+def _risk_labels(model: Any, y: Any) -> NDArray:
+    """Labels as the loss takes them; raises for labels unknown to the model."""
+    labels: NDArray = model._targets(y, len(y), None)[0]
+    return labels
 
 
 def _predicted_classes(model: Any, X: Any) -> list[str]:
@@ -99,7 +77,7 @@ def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, A
     from riskmin.estimators._common.fit import fitted_loss
     from riskmin.estimators._common.scoring import measure_for_loss
 
-    codes = _class_codes(model, y)
+    codes = _risk_labels(model, y)
     if len(model.classes_) > 2:
         return classification.class_metrics(model, X, y, codes)
     z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
@@ -128,7 +106,7 @@ def _decision_function(model: Any, X: Any) -> NDArray:
 
 
 def _hierarchy_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    return classification.hierarchy_metrics(model, X, y, _class_codes(model, y))
+    return classification.hierarchy_metrics(model, X, y, _risk_labels(model, y))
 
 
 # ---------------------------------------------------------------- regression
@@ -157,14 +135,6 @@ def _check_numeric_labels(model: Any, y: Any) -> NDArray:
     return targets
 
 
-def _number_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    from riskmin.estimators._common.fit import resolve_loss
-    from riskmin.estimators._common.multi_output import is_multi_output
-
-    targets = _check_numeric_labels(model, y)
-    return targets[:, None] if is_multi_output(resolve_loss(model)) else targets, np.full(n_rows, 1 / n_rows)
-
-
 def _formatted_numbers(model: Any, X: Any) -> list[str]:
     y_pred = model.predict(X)
     return ["\t".join(map(repr, row)) for row in y_pred.reshape(len(y_pred), -1).tolist()]
@@ -179,7 +149,7 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     loss, y = resolve_loss(model), _check_numeric_labels(model, y)
     y_pred = model.predict(X)
     result = {
-        "mean loss": mean_loss(model, loss_scores(model, X), _number_targets(model, y, len(y))[0]),
+        "mean loss": mean_loss(model, loss_scores(model, X), _risk_labels(model, y)),
         "MAE": metrics.mean_absolute_error(y, y_pred),
         "RMSE": metrics.root_mean_squared_error(y, y_pred),
     }
@@ -196,10 +166,6 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- novelty
 def _accept_any_labels(model: Any, y: Any, qid: Any) -> None:
     """Accept any labels: they are not used in training, or the estimator checks them."""
-
-
-def _no_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    return np.zeros(n_rows), np.full(n_rows, 1 / n_rows)
 
 
 def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
@@ -227,7 +193,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         _check_classes,
         _distinct_labels,
-        _class_targets,
         _predicted_classes,
         raw_scores,
         _classification_metrics,
@@ -236,7 +201,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         _reject_text_labels,
         _no_classes,
-        _number_targets,
         _formatted_numbers,
         raw_scores,
         _regression_metrics,
@@ -245,7 +209,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         False,
         _accept_any_labels,
         _no_classes,
-        _no_targets,
         _formatted_numbers,
         _decision_function,
         _novelty_metrics,
@@ -254,7 +217,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         _accept_any_labels,
         _distinct_labels,
-        _class_targets,
         _predicted_classes,
         _decision_function,
         _hierarchy_metrics,
@@ -263,7 +225,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         ordinal_ranking.check_ordinal_labels,
         ordinal_ranking.ordered_grades,
-        ordinal_ranking.ordinal_targets,
         ordinal_ranking.predicted_grades,
         raw_scores,
         ordinal_ranking.ordinal_metrics,
@@ -272,7 +233,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         ordinal_ranking.check_ranking_labels,
         _no_classes,
-        ordinal_ranking.ranking_targets,
         _formatted_numbers,
         raw_scores,
         ordinal_ranking.ranking_metrics,
@@ -281,7 +241,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         tagging.check_tag_labels,
         tagging.distinct_tags,
-        tagging.targets,
         tagging.predicted_tags,
         tagging.tag_scores,
         tagging.tagging_metrics,

@@ -8,9 +8,10 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.inputs import format_label, print_table
+from riskmin.cli.inputs import print_table
 from riskmin.cli.tasks.measures import loss_scores, mean_loss
 from riskmin.core import NDArray
+from riskmin.core.messages import format_label
 
 MAX_CLASSES_PRINTED, N_WORST_CLASSES_PRINTED = 30, 10
 """Up to the first number of classes, all are printed; else only the second number, those of lowest F1."""

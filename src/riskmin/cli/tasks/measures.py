@@ -21,24 +21,11 @@ def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
 
 def raw_scores(model: Any, X: Any) -> NDArray:
     """The decision scores of a linear model or a kernel machine."""
-    from riskmin.estimators._common.fit import decision_scores
-    from riskmin.estimators.kernel_names import kernel_scores
-
-    return kernel_scores(model, X) if hasattr(model, "dual_coef_") else decision_scores(model, X)
+    z: NDArray = model._scores(X)
+    return z
 
 
 def loss_scores(model: Any, X: Any) -> NDArray:
     """The scores that the loss takes: all outputs, without the decision threshold."""
-    from riskmin.estimators._common.fit import fitted_loss, multi_output_scores
-    from riskmin.estimators._common.multi_output import is_multi_output
-
-    # intercept_ = b - threshold_: add the threshold back
-    if not is_multi_output(fitted_loss(model)):
-        return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
-    if model.task == "hierarchy":
-        z_nodes: NDArray = model.scores(X)
-        return z_nodes
-    if model.task == "classification":
-        return multi_output_scores(model, X)
-    z = raw_scores(model, X)
-    return z.reshape(len(z), -1)
+    z: NDArray = model._loss_scores(X)
+    return z

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.cli.inputs import format_label
 from riskmin.cli.tasks.measures import mean_loss, raw_scores
 from riskmin.core import NDArray
+from riskmin.core.messages import format_label
 
 
 # ---------------------------------------------------------------- ordinal
@@ -36,26 +36,6 @@ def ordered_grades(model: Any, y: Any) -> NDArray:
     return encode_grades(y, model.order)[0]
 
 
-def ordinal_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    """Grades as indices, 0 for the lowest, and equal weights of the rows."""
-    return grade_indices(y, model.classes_.tolist()), np.full(n_rows, 1 / n_rows)
-
-
-def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
-    """The index of each row's grade in `known`, which is sorted from the lowest to the highest."""
-    index = {grade: k for k, grade in enumerate(known)}
-    # one lookup per distinct grade
-    distinct, inverse = np.unique(y, return_inverse=True)
-    if unknown := [grade for grade in distinct.tolist() if grade not in index]:
-        names = ", ".join(format_label(grade) for grade in index)
-        raise ValueError(
-            f"the grade {format_label(unknown[0])} is none of the model's, {names}: "
-            "check the data and --target"
-        )
-    indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
-    return indices
-
-
 def predicted_grades(model: Any, X: Any) -> list[str]:
     """The predicted grade of each row, as text."""
     return [format_label(grade) for grade in model.predict(X).tolist()]
@@ -64,6 +44,8 @@ def predicted_grades(model: Any, X: Any) -> list[str]:
 def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """Errors of the predicted grades, and the rank correlation of the scores with the grades."""
     from scipy.stats import kendalltau
+
+    from riskmin.estimators.ordinal import grade_indices
 
     if y.dtype.kind in "US" and model.classes_.dtype.kind in "biuf":
         raise ValueError(
@@ -85,7 +67,7 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         tau = kendalltau(z, y_true).statistic
         metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
         if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
-            metrics["mean loss"] = mean_loss(model, z, ordinal_targets(model, y, len(y))[0])
+            metrics["mean loss"] = mean_loss(model, z, grade_indices(y, model.classes_.tolist()))
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -109,13 +91,6 @@ def require_queries(model: Any, qid: Any) -> None:
         )
 
 
-def ranking_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    """Grades as floats, and equal weights of the rows."""
-    if y.dtype.kind not in "biuf":
-        raise ValueError("the labels are not numbers, but the model ranks by grades: check --target")
-    return y.astype(np.float64), np.full(n_rows, 1 / n_rows)
-
-
 def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """Ranking metrics, each a mean over the queries for which it is defined."""
     from riskmin.estimators._common.fit import resolve_loss
@@ -123,7 +98,7 @@ def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from riskmin.losses import Mrr, Ndcg
 
     require_queries(model, qid)
-    grades, _ = ranking_targets(model, y, len(y))
+    grades: NDArray = model._targets(y, len(y), None)[0]
     z = raw_scores(model, X)
     _, sizes = np.unique(qid, return_counts=True)
     metrics: dict[str, Any] = {"queries": len(sizes)}

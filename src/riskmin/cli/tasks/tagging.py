@@ -109,14 +109,6 @@ def distinct_tags(model: Any, y: Any) -> NDArray:
     return distinct
 
 
-def targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    """The label indices of all tokens, and the weights of the sentences."""
-    from riskmin.estimators.tagger.sequences_input import encode_labels
-
-    flat = (label for labels in y for label in labels)
-    return encode_labels(flat, model.classes_.tolist(), where="the file"), np.full(len(y), 1 / len(y))
-
-
 def predicted_tags(model: Any, X: Any) -> list[str]:
     """The predicted labels, one per token."""
     return [str(label) for labels in model.predict(X) for label in labels]
@@ -165,7 +157,8 @@ def tagging_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         "sentences all right": float(np.mean([sentence.all() for sentence in correct])),
     }
     if {label for labels in y for label in labels} <= set(model.classes_.tolist()):
-        metrics["mean loss"] = recompute_tagging_risk(model, X, y)
+        at = model._risk_arguments(X, y, None)
+        metrics["mean loss"] = float(model._fitted_loss().value_grad(*at)[0])
     try:
         counts = chunk_counts(y, y_pred)
     except ValueError:
@@ -201,21 +194,3 @@ def print_tagging_metrics(metrics: dict[str, Any], title: str, rows: int, *, as_
         for kind, row in metrics["chunks"].items()
     ]
     print_table([["chunks", *fractions, *counts], *body])
-
-
-# ---------------------------------------------------------------- recomputation for `certify`
-def recompute_tagging_risk(model: Any, X: Any, y: Any) -> float:
-    """Recompute the mean loss over sentences from the arrays of the model."""
-    from riskmin.estimators._common.fit import resolve_loss
-    from riskmin.estimators.tagger.decode import emissions
-    from riskmin.estimators.tagger.sequences_input import read_tokens
-
-    tokens, _ = read_tokens(model, X, None, reset=False)
-    codes, _ = targets(model, y, len(y))
-    # y of a chain loss has two columns: label index and sequence number
-    sentence = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
-    # score rows: the tokens, then k rows of transitions, the starts and the ends
-    z = np.vstack([emissions(model, tokens.X), model.transitions_, model.start_, model.end_])
-    c = np.full(len(codes), 1 / len(tokens.lengths))
-    value, _ = resolve_loss(model).value_grad(z, np.column_stack([codes, sentence]), c)
-    return float(value)

@@ -136,7 +136,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     # candidates in order of preference
     smooth, candidates = bool(getattr(loss, "smooth", False)), []
     if isinstance(reg, L2) and isinstance(loss, HasCurvature if smooth else HasHessian):
-        candidates.append("newton" if smooth else "semismooth_newton")
+        candidates.append("newton")
     if smooth and isinstance(reg, Smooth):
         candidates.append("lbfgs")
     if smooth and isinstance(reg, (L1, Elastic)):

@@ -7,13 +7,20 @@ its arguments unchanged, and `get_params`, `clone` and `repr` read its signature
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
+from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
+from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
+from riskmin.estimators._common.multi_output import is_multi_output
+from riskmin.estimators.persistence.records import read_count, read_finite
+from riskmin.regularizers import unpenalized_tail
 
 Kind = TypeVar("Kind")
 
@@ -83,6 +90,15 @@ def _entries(text: str, title: str) -> dict[str, str] | None:
     return {name: block for block in blocks for name in block.partition(" :")[0].split("\n")[0].split(", ")}
 
 
+class RiskArguments(NamedTuple):
+    r"""The arguments of a loss for all rows: :math:`R = \sum_i c_i\, l(z_i, y_i)`."""
+
+    scores: NDArray
+    labels: NDArray
+    weights: NDArray
+    """The row weights, which sum to one."""
+
+
 @estimator
 class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""An estimator that minimizes J and stores the certificate.
@@ -144,6 +160,12 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     """Whether y may have several columns."""
     can_standardize: ClassVar[bool] = False
     """Whether it has the parameter `standardize`."""
+    can_be_saved: ClassVar[bool] = True
+    """Whether `save_model` takes it."""
+    repeats_settings: ClassVar[bool] = True
+    """Whether settings of a regularizer with one number per feature apply to each output."""
+    intercepts_in_w: ClassVar[bool] = False
+    """Whether the intercepts of a multi-output loss are the last entries of w."""
 
     alpha: float = 1e-4
     solver: Any = None
@@ -164,6 +186,83 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     checkpoint = None
 
     _hints = ConvergenceHints()
+
+    def _check_parameters(self) -> None:
+        """Raise unless the numeric parameters are valid."""
+        check_number(self, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
+        check_number(self, "tol", "a number >= 0", lambda v: v >= 0)
+        if self.atol is not None:
+            check_number(self, "atol", "None or a number >= 0", lambda v: v >= 0)
+        check_number(self, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        if self.max_seconds is not None:
+            check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
+
+    # ------------------------------------------------------------ the problem of a fitted model
+    def _fitted_loss(self) -> Any:
+        """Return the loss that a fitted model minimized."""
+        return resolve_loss(self)
+
+    def _n_unpenalized(self) -> int:
+        """Return how many entries at the end of a fitted w are unpenalized intercepts."""
+        return 0
+
+    def _scores(self, X: Any) -> NDArray:
+        """Return the decision scores of rows given by the user."""
+        return decision_scores(self, X)
+
+    def _loss_scores(self, X: Any) -> NDArray:
+        """Return the scores that the loss takes: all outputs, without the decision threshold."""
+        z = self._scores(X)
+        return z.reshape(len(z), -1) if is_multi_output(self._fitted_loss()) else z
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        """Return what the loss of the fitted model takes at its weights: scores, labels and row weights.
+
+        `weight` holds the given weights, which sum to one; `more` are the other arguments of `fit`.
+        """
+        z = self._loss_scores(X)
+        labels, c = self._targets(y, len(z), weight)
+        return RiskArguments(z, labels, np.full(len(z), 1 / len(z)) if c is None else c / c.sum())
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        """Return labels as the loss of a fitted model takes them, and the row weights of the risk."""
+        return np.zeros(n_rows), weight
+
+    def _risk_intercept(self) -> float:
+        """Return the intercept of a single-output risk, before a threshold is subtracted."""
+        return float(np.ravel(self.intercept_)[0])
+
+    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
+        """Return the thresholds of the decisions, and those that follow from the scores."""
+        return np.zeros(1), np.zeros(1)
+
+    def _penalty(self) -> Any:
+        """Return Omega as a function of all of w, intercepts included."""
+        return unpenalized_tail(fitted_regularizer(self), self._n_unpenalized())
+
+    def _recomputed(self, X: Any) -> CertifiedEstimator:
+        """Return the fitted model with everything recomputed that follows from the rows and coefficients."""
+        return self
+
+    def _rows_error(self, X: Any) -> str | None:
+        """Describe the error if rows that the model holds are not among X; None if there is none."""
+        return None
+
+    # ------------------------------------------------------------ model files
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        """Return what predictions need in addition to the parameters: arrays, and JSON-compatible data.
+
+        The array "coef" is w, and is read first: its length must be `_n_weights`.
+        """
+        return {"coef": np.asarray(self.result_.w)}, {}
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        """Return the length of w by the data of `_state`, "n_features" among them, and the rows fitted."""
+        return read_count(fitted, "n_features")
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        """Set the fitted attributes from what `_state` returned; raise ValueError if it is not sound."""
+        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -219,3 +318,10 @@ class RowEstimator(LinearEstimator):
 
     positive: bool = False
     standardize: bool = False
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        return {"coef": np.ravel(self.coef_)}, {"intercept": float(np.ravel(self.intercept_)[0])}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        self.coef_ = w
+        self.intercept_: Any = read_finite(fitted, "intercept")

@@ -14,6 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from riskmin.core import NDArray
+from riskmin.core.messages import format_label
+from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import resolve_loss
 from riskmin.estimators._common.input import DaskLabelsMixin
 from riskmin.estimators._common.multi_output import is_multi_output, supports_multiclass, unpack_weights
@@ -34,6 +36,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
     class_weight: Any
     decision_function: Any
     fit_intercept: bool
+    intercept_: Any
     loss: Any
     threshold_: float
 
@@ -62,6 +65,19 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
             self.threshold_ = loss.cutoff(scores() + b, y, c)
         return np.array([b - self.threshold_])
 
+    def _risk_intercept(self) -> float:
+        return float(self.intercept_[0]) + self.threshold_
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        codes, weight = class_codes(self, y, weight)
+        return 2 * codes - 1, weight
+
+    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
+        loss, expected = get_loss(self.loss), 0.0
+        if self.fit_intercept and hasattr(loss, "cutoff"):
+            expected = loss.cutoff(*at)
+        return np.array([self.threshold_]), np.array([expected])
+
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row."""
         positive = self.decision_function(X) > 0
@@ -84,8 +100,8 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
     """A classifier whose `decision_function` has one column per class, one-dimensional for two classes."""
 
+    _fitted_loss: Any
     coef_: NDArray
-    intercept_: NDArray
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -104,6 +120,10 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1
         labels = codes.astype(np.float64)
         return labels if is_multi_output(loss) else 2 * labels - 1, weight, classes
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        codes, weight = class_codes(self, y, weight)
+        return codes if is_multi_output(self._fitted_loss()) else 2 * codes - 1, weight
 
     def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set the fitted attributes from the weight vector of a multi-output loss."""
@@ -175,6 +195,22 @@ def unique_two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
             "wrap the model in sklearn.multiclass.OneVsRestClassifier"
         )
     return classes
+
+
+def class_codes(model: Any, y: Any, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+    """Return the indices of labels among the classes of a fitted model, and weights times class weights."""
+    y, classes = np.asarray(y), model.classes_
+    if unknown := sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str):
+        names = [format_label(label) for label in classes.tolist()]
+        known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
+        raise ValueError(
+            f"the label {format_label(unknown[0])} is none of the model's, {known}: check the data"
+        )
+    # classes_ is sorted, and holds all labels of y
+    codes = np.searchsorted(classes, y)
+    if model.class_weight is not None:
+        weight = apply_class_weight(model.class_weight, classes, codes, weight)
+    return codes.astype(np.float64), weight
 
 
 def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:

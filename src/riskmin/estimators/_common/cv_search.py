@@ -16,10 +16,8 @@ from riskmin.driver.path import lam_grid, path
 from riskmin.estimators._common.fit import (
     build_objective,
     build_risk,
-    check_parameters,
     resolve_loss,
     resolve_regularizer,
-    unwrap_risk,
 )
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
@@ -92,7 +90,7 @@ def search_alphas(
     -------
     SearchResult
     """
-    check_parameters(template)
+    template._check_parameters()
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
     used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
@@ -139,7 +137,7 @@ class _FoldProblem(NamedTuple):
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
             result = self.scaling.with_zeroed_constants(J, result)
-        return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
+        return np.asarray(result.w), risk.best_intercept(result.w)
 
 
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
@@ -158,7 +156,7 @@ def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
         loss=joint_loss(template, labels) if n_classes is None else resolve_loss(template, n_classes),
         n_outputs=n_classes,
     )
-    scaling = column_scaling(template, unwrap_risk(risk), weight, rows.weight)
+    scaling = column_scaling(template, risk, weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
     return _FoldProblem(objective, labels, weight, classes, scaling)
 

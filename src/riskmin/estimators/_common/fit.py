@@ -31,14 +31,11 @@ from riskmin.estimators._common.input import (
     executor_for,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes, unpack_weights
+from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.executors.coordination import coordination_of
-from riskmin.losses import Novelty, get_loss
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.explicit import CenteredIntercepts
-from riskmin.problem.intercept.profiled import ProfiledCursor, ProfiledIntercept
+from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -62,8 +59,6 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 
     With `n_classes`, return the form of the loss for that number of classes.
     """
-    if model.task == "novelty":
-        return Novelty()
     loss = loss_by_name(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
@@ -82,9 +77,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 
 def fitted_loss(model: Any) -> Any:
     """Return the loss that a fitted model minimized."""
-    if model.task == "hierarchy":
-        return model.loss_for_tree(model.tree_)
-    return resolve_loss(model, len(model.classes_) if model.task == "classification" else None)
+    return model._fitted_loss()
 
 
 def loss_by_name(model: Any, given: Any) -> Any:
@@ -99,11 +92,8 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
     """
     reg = get_regularizer(model.regularizer)
     # expand settings from one number per feature to one per feature and output
-    inner = None if risk is None else unwrap_risk(risk)
-    if inner is not None and inner.multi_output and inner.row_metadata is not None:
-        reg = repeat_per_output(
-            reg, inner.row_metadata.shape[1], inner.dim - getattr(inner, "n_intercepts", 0)
-        )
+    if risk is not None and risk.multi_output and risk.row_metadata is not None:
+        reg = repeat_per_output(reg, risk.row_metadata.shape[1], risk.dim - risk.n_intercepts)
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -117,8 +107,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
-    # w of a tagger also has transitions, starts and ends, which belong to no feature
-    if model.task != "tagging":
+    if model.repeats_settings:
         reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
         return reg
@@ -127,11 +116,7 @@ def fitted_regularizer(model: Any) -> Any:
 
 def n_unpenalized(model: Any) -> int:
     """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
-    if model.task == "hierarchy":
-        return len(model.result_.w) - int(model.coef_.size)
-    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
-        return 0
-    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
+    return int(model._n_unpenalized())
 
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
@@ -139,17 +124,6 @@ def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool])
     value = getattr(model, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
-
-
-def check_parameters(model: Any) -> None:
-    """Raise unless the numeric parameters are valid."""
-    check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
-    check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
-    if model.atol is not None:
-        check_number(model, "atol", "None or a number >= 0", lambda v: v >= 0)
-    check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
-    if model.max_seconds is not None:
-        check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
 
 def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
@@ -174,11 +148,11 @@ def fit_linear(
     `row_weight` holds the weights without class weights and is used for standard deviations. Further
     keywords are passed to `build_risk`.
     """
-    check_parameters(model)
+    model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    scaling = column_scaling(model, unwrap_risk(risk), weight, row_weight)
+    scaling = column_scaling(model, risk, weight, row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
@@ -190,7 +164,7 @@ def fit_linear(
         weighted=weight is not None,
         scaling=scaling,
     )
-    return w, b, PlacedRows(unwrap_risk(risk).executor) if isinstance(X, PartitionedMatrix) else X
+    return w, b, PlacedRows(risk.executor) if isinstance(X, PartitionedMatrix) else X
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
@@ -242,7 +216,7 @@ def fit_objective(
     return np.asarray(result.w), b
 
 
-def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, lower: float) -> None:
+def _check_certificate(risk: Risk, value: float, lower: float) -> None:
     """Raise if the lower bound exceeds the objective by more than rounding explains.
 
     If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
@@ -251,17 +225,11 @@ def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, 
     if excess <= 1e-9 * abs(value):
         return
     # cancellation leaves errors of the order of eps R(0), however small J is
-    inner = unwrap_risk(risk)
-    if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
+    if excess > 1e-12 * risk.with_zero_intercept()(np.zeros(risk.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
             "this is a bug in riskmin, or the loss is not convex"
         )
-
-
-def unwrap_risk(risk: Risk | ProfiledIntercept | Adaptive) -> Risk:
-    """Return the underlying risk, before any variable such as the intercept is minimized out."""
-    return risk if isinstance(risk, Risk) else risk.risk
 
 
 def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
@@ -286,7 +254,7 @@ def build_risk(
     qid: Any = None,
     loss: Any = None,
     n_outputs: int | None = None,
-) -> Risk | ProfiledIntercept | Adaptive:
+) -> Risk:
     """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
     # estimators with classes or outputs pass the form of the loss that they fit
     loss = resolve_loss(model) if loss is None else loss
@@ -312,7 +280,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
         return None
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
-    multi_output = isinstance(risk, Risk) and risk.multi_output
+    multi_output = risk.multi_output
     last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
@@ -325,30 +293,17 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _best_intercept(
-    risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
-) -> tuple[Any, float]:
+def _best_intercept(risk: Risk, objective: Objective, result: Result) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
-    # centered squared losses: b follows from w and the means
-    if isinstance(risk, CenteredIntercepts):
-        return risk.intercept(result.w), result.value
-    # no intercept, or explicit ones, which are entries of w
-    if isinstance(risk, Risk):
-        return 0.0, result.value
-    if isinstance(risk, ProfiledIntercept):
-        b, value = risk.best_intercept(result.w)
-    else:
-        b, cursor = risk.intercept(result.w), risk.cursor(result.w)
-        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).evaluate_at(0.0, b)
-    return b, value + objective.lam * objective.reg.value(result.w)
+    b, value = risk.intercept.best(risk, result.w)
+    # without a search for b, the value is that of the run
+    return b, result.value if value is None else value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
-    coordination: Any = coordination_of(risk)
-    # `rank` exists for MPI only
-    if not model.verbose or getattr(coordination, "rank", 0) > 0:
+    if not model.verbose or not coordination_of(risk).is_root:
         yield model.callback
         return
     from riskmin.report.progress import Progress
@@ -386,18 +341,7 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    # the offset is subtracted in `decision_function`
-    if model.task == "novelty":
-        return affine_scores(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
         return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order
     return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
-
-
-def multi_output_scores(model: Any, X: Any) -> NDArray:
-    """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
-    # `coef_` of two classes is a difference: unpack the weights of both classes from w
-    w, k = np.asarray(model.result_.w), len(model.classes_)
-    coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
-    return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

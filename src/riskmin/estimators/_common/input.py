@@ -20,8 +20,8 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import check_no_masks_or_dates
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
-from riskmin.core import Executor, NDArray
-from riskmin.executors import Serial, Threads
+from riskmin.core import NDArray
+from riskmin.executors import Executor, Serial, Threads, as_backend
 from riskmin.executors.dask.executor import DaskExecutor, is_dask, to_local_array
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput
 from riskmin.problem import shard_ops
@@ -244,10 +244,10 @@ class PlacedRows:
 def _place(X: PartitionedMatrix) -> Any:
     """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
     # scores need neither labels nor weights
-    executor, empty = X.executor, np.zeros(0)
-    if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
+    backend, empty = as_backend(X.executor or Serial), np.zeros(0)
+    if backend.is_local:
         return X.whole()
-    return PlacedRows(executor([LazyShard(part, empty, empty) for part in X.parts]))
+    return PlacedRows(backend.place([LazyShard(part, empty, empty) for part in X.parts]))
 
 
 def linear_scores(X: Any, w: NDArray) -> NDArray:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from riskmin.core import NDArray
+
 SEPARATOR = ":"
 UNKNOWN = -1
 """Column index of features unknown to the encoder."""
@@ -142,6 +144,33 @@ class FeatureEncoder:
             f"token {within} of sequence {number} has the weight {weight} for the feature {name!r}: "
             "give finite numbers"
         )
+
+
+def names_to_arrays(index: dict[str, int] | None) -> dict[str, NDArray]:
+    """Return the feature names as one UTF-8 text, and the byte offset at which each of them ends."""
+    if index is None:
+        return {}
+    # lone surrogates, which come from files that are not valid text, are preserved
+    names = [name.encode("utf-8", "surrogatepass") for name in index]
+    ends: NDArray = np.cumsum([len(name) for name in names], dtype=np.int64)
+    return {"feature_text": np.frombuffer(b"".join(names), dtype=np.uint8), "feature_ends": ends}
+
+
+def names_from_arrays(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
+    """Return the column of each name from the arrays of `names_to_arrays`; there must be p of them."""
+    if "feature_ends" not in arrays:
+        return None
+    text, offsets = arrays["feature_text"].tobytes(), arrays["feature_ends"]
+    if offsets.dtype != np.int64 or offsets.ndim != 1:
+        raise ValueError(f"feature_ends is {offsets.dtype}{offsets.shape}, not a row of int64")
+    ends = offsets.tolist()
+    starts = [0, *ends[:-1]]
+    names = [text[i:j].decode("utf-8", "surrogatepass") for i, j in zip(starts, ends, strict=True)]
+    # fewer entries than names if a name occurs twice
+    features = {name: j for j, name in enumerate(names)}
+    if len(features) != p or len(names) != p:
+        raise ValueError(f"it names {len(features)} features, but has {p}")
+    return features
 
 
 def drop_rare_features(

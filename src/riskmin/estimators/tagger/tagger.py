@@ -9,18 +9,19 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import LinearEstimator, estimator
+from riskmin.estimators._common.base import LinearEstimator, RiskArguments, estimator
 from riskmin.estimators._common.fit import (
     check_number,
-    check_parameters,
     fit_objective,
     resolve_loss,
     resolve_regularizer,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, executor_for
+from riskmin.estimators.persistence.records import classes_to_json, read_classes, read_count
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.decode import best_labels, emissions, label_marginals
+from riskmin.estimators.tagger.features import names_from_arrays, names_to_arrays
 from riskmin.estimators.tagger.sequences_input import (
     encode_labels,
     flatten_labels,
@@ -115,6 +116,8 @@ class ChainTagger(LinearEstimator):
     """
 
     task = "tagging"
+    # w also has transitions, starts and ends, which belong to no feature
+    repeats_settings = False
     loss_aliases: ClassVar[dict[str, Any]] = {
         "crf": ChainCrf(),
         "max_margin": ChainMaxMargin(),
@@ -155,8 +158,7 @@ class ChainTagger(LinearEstimator):
             The fitted estimator itself.
         """
         loss = resolve_loss(self)  # report invalid parameters before reading the data
-        check_parameters(self)
-        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        self._check_parameters()
         # `read_tokens` resets attributes of the previous fit
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
@@ -194,6 +196,39 @@ class ChainTagger(LinearEstimator):
         self.coef_ = w[: p * k].reshape(p, k).T
         self.transitions_ = w[p * k : p * k + k * k].reshape(k, k)
         self.start_, self.end_ = w[-2 * k : -k], w[-k:]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        tokens, _ = read_tokens(self, X, more.get("lengths"), reset=False)
+        n, lengths = len(tokens.lengths), tokens.lengths
+        codes = encode_labels(flatten_labels(compute_if_dask(y), tokens), self.classes_.tolist())
+        # labels of a chain loss have two columns: label index and sequence number
+        labels = np.column_stack([codes, np.repeat(np.arange(n), lengths)])
+        # score rows: the tokens, then k rows of transitions, the starts and the ends
+        z = np.vstack([emissions(self, tokens.X), self.transitions_, self.start_, self.end_])
+        c = np.full(n, 1 / n) if weight is None else weight
+        return RiskArguments(z, labels, np.repeat(c, lengths))
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, _ = super()._state()
+        return arrays | names_to_arrays(self.features_), {"labels": classes_to_json(self.classes_)}
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        # p emission, k transition, one start and one end weight for each of k labels
+        k = len(fitted["labels"]["values"])
+        return (read_count(fitted, "n_features") + k + 2) * k
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        p, classes = int(fitted["n_features"]), read_classes(fitted["labels"])
+        if len(classes) < 2:
+            raise ValueError("its labels are not two or more, each named once")
+        names = names_from_arrays(arrays, p)
+        if names is None and self.template is not None:
+            raise ValueError("the names of its features are missing, which its template makes")
+        self._set_fitted(w, classes, names, p)
 
     def predict(self, X: Any, lengths: Any = None) -> Any:
         """Predict the labels of highest score s(x, y) that satisfy `constraints` (Viterbi decoding).

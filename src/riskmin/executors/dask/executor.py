@@ -11,6 +11,7 @@ from typing import Any
 
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix
 from riskmin.core import Shard
+from riskmin.executors.base import Backend
 from riskmin.executors.dask.cluster import DaskCluster, connect_client
 from riskmin.executors.dask.collections import is_dask as is_dask
 from riskmin.executors.dask.collections import partitions_of
@@ -19,8 +20,8 @@ from riskmin.executors.dask.placed_shards import DaskShards
 from riskmin.executors.dask.worker_tasks import WorkerPartition
 
 
-class DaskExecutor:
-    """Executor with shards on the workers of a Dask cluster; those of a dead worker are rebuilt on another.
+class DaskExecutor(Backend):
+    """Shards on the workers of a Dask cluster; those of a dead worker are rebuilt on another.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class DaskExecutor:
                 weakref.finalize(self, _close, self._client)
         return self._client
 
-    def __call__(self, shards: Sequence[Shard | LazyShard]) -> DaskShards:
+    def place(self, shards: Sequence[Shard | LazyShard]) -> DaskShards:
         """Return an executor with these settings that holds these shards."""
         return DaskShards(self, shards)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
+from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
 from riskmin.executors.dask.worker_tasks import (
     ShardSpec,
@@ -23,7 +24,6 @@ from riskmin.executors.dask.worker_tasks import (
     touch_shard,
     unpack,
 )
-from riskmin.executors.local import sum_tuples
 
 ROUND_POLL_SECONDS = 0.2
 """Interval at which the workers are checked during a round."""
@@ -79,7 +79,7 @@ class PendingRound:
         return None
 
 
-class DaskShards:
+class DaskShards(Executor):
     """Executor that `DaskExecutor` returns for shards: holds them on the workers and sends rounds to them.
 
     Parameters

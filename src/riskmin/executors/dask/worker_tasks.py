@@ -15,8 +15,9 @@ import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, ShardCache
+from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
-from riskmin.executors.local import Threads, sum_tuples
+from riskmin.executors.local import ThreadExecutor
 
 INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
@@ -86,7 +87,7 @@ class ShardGroup:
     """Shards that one worker holds, or the error with which reading them failed."""
 
     def __init__(self, shards: Sequence[Shard], error: Exception | None = None) -> None:
-        self.executor = Threads(shards, n_workers=_threads())
+        self.executor = ThreadExecutor(shards, _threads())
         self.error = error
         self.last_round = -1
 

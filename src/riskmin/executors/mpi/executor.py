@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, PartitionedMatrix, materialize
 from riskmin.core import NDArray, Shard
-from riskmin.executors.local import call_arguments, sum_arrays, sum_tuples
+from riskmin.executors.base import Backend, Executor, call_arguments, sum_arrays, sum_tuples
+from riskmin.executors.coordination import Coordination
 from riskmin.executors.mpi.collective import Communicator, arguments_checksum
 
 T = TypeVar("T")
@@ -72,8 +73,8 @@ class RankPartition:
         return self.X
 
 
-class Spmd:
-    """Executor with shards on the ranks of an MPI job (single program, multiple data).
+class Spmd(Backend, Coordination):
+    """Shards on the ranks of an MPI job (single program, multiple data).
 
     Every rank of ``mpiexec -n 8 python script.py`` runs the same script with the same solver, reads its own
     shards and computes on them. Sums are taken over all ranks, so that all get the same results.
@@ -97,46 +98,29 @@ class Spmd:
     Spmd(ordered=False)
     """
 
+    single_process = False
+
     def __init__(self, comm: Any = None, *, ordered: bool = True) -> None:
         self.comm, self.ordered = comm, ordered
-        self.owner: list[int] = []
-        self.shards: list[Shard] = []
         self._communicator: Communicator | None = None
 
     def __repr__(self) -> str:
         return f"Spmd(ordered={self.ordered})"
 
     def __deepcopy__(self, memo: Any) -> Spmd:
-        """Return a copy of the settings, without the shards."""
-        return self._settings()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.owner or self.comm is not None:
-            raise TypeError("Spmd with shards or a communicator cannot be pickled: pickle Spmd() alone")
-        return partial(Spmd, ordered=self.ordered), ()
-
-    def _settings(self) -> Spmd:
-        """Return a copy without shards that shares the communicator."""
+        """Return a copy that shares the communicator."""
         copy = Spmd(self.comm, ordered=self.ordered)
         copy._communicator = self._communicator
         return copy
 
-    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Spmd:
-        """Return an executor with the same settings that holds these shards, on each rank its own."""
-        communicator, result, n = self.communicator, self._settings(), len(shards)
-        # a partition in the memory of a rank stays there; other shards are assigned in contiguous ranges
-        parts = [getattr(shard, "part", None) for shard in shards]
-        result.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
-        # all ranks must have the same labels and weights, which the checksum verifies
-        vectors = [x for shard in shards for x in (shard.y, shard.c)]
-        local_shards = [s for s, rank in zip(shards, result.owner, strict=True) if rank == communicator.rank]
-        name = "shards in order" if self.ordered else "shards"
-        communicator.exchange(
-            name,
-            arguments_checksum([float(n), *vectors]),
-            lambda: result.shards.extend(materialize(s) for s in local_shards),
-        )
-        return result
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.comm is not None:
+            raise TypeError("Spmd with a communicator cannot be pickled: pickle Spmd() alone")
+        return partial(Spmd, ordered=self.ordered), ()
+
+    def place(self, shards: Sequence[Shard | LazyShard]) -> SpmdExecutor:
+        """Return an executor that holds these shards, on each rank its own."""
+        return SpmdExecutor(self, shards)
 
     # ------------------------------------------------------------ ranks
     @property
@@ -160,6 +144,11 @@ class Spmd:
         return self._communicator
 
     @property
+    def coordination(self) -> Coordination:  # type: ignore[override]
+        """The backend itself coordinates the ranks."""
+        return self
+
+    @property
     def rank(self) -> int:
         """Rank of this process, from 0."""
         return self.communicator.rank
@@ -169,6 +158,11 @@ class Spmd:
         """Number of ranks."""
         return self.communicator.size
 
+    @property
+    def is_root(self) -> bool:  # type: ignore[override]
+        """Whether this process has rank 0."""
+        return self.rank == 0
+
     def broadcast_from_root(self, f: Callable[[], T]) -> T:
         """Call f on every rank and return the result of rank 0 on all; an error on one is raised on all."""
         result: T = self.communicator.exchange("agreement", 0, f)[0]
@@ -176,7 +170,7 @@ class Spmd:
 
     def on_root(self, f: Callable[[], T]) -> T:
         """Call f on rank 0 only, for instance to write a file, and return its result on all ranks."""
-        return self.broadcast_from_root(f if self.rank == 0 else lambda: None)  # type: ignore[return-value]
+        return self.broadcast_from_root(f if self.is_root else lambda: None)  # type: ignore[return-value]
 
     def synchronized(self) -> contextlib.AbstractContextManager[None]:
         """Block that all ranks leave in the same way: an error or Ctrl-C on one is raised on all."""
@@ -185,7 +179,7 @@ class Spmd:
     @contextlib.contextmanager
     def root_output_only(self) -> Iterator[None]:
         """Block in which only rank 0 prints."""
-        if self.rank == 0:
+        if self.is_root:
             yield
             return
         with (
@@ -234,7 +228,30 @@ class Spmd:
             raise ValueError(f"rank {missing[0]} gives None and others give arrays: give one at each rank")
         return np.concatenate(arrays)
 
-    # ------------------------------------------------------------ calls
+
+class SpmdExecutor(Executor):
+    """Shards of this rank, with the communicator of an `Spmd`; sums are taken over all ranks."""
+
+    def __init__(self, backend: Spmd, shards: Sequence[Shard | LazyShard]) -> None:
+        self.communicator, self.ordered = backend.communicator, backend.ordered
+        self.coordination = backend
+        communicator, n = self.communicator, len(shards)
+        # a partition in the memory of a rank stays there; other shards are assigned in contiguous ranges
+        parts = [getattr(shard, "part", None) for shard in shards]
+        self.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
+        # all ranks must have the same labels and weights, which the checksum verifies
+        vectors = [x for shard in shards for x in (shard.y, shard.c)]
+        local = [s for s, rank in zip(shards, self.owner, strict=True) if rank == communicator.rank]
+        self.shards: list[Shard] = []
+        communicator.exchange(
+            "shards in order" if self.ordered else "shards",
+            arguments_checksum([float(n), *vectors]),
+            lambda: self.shards.extend(materialize(s) for s in local),
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("shards on MPI ranks cannot be pickled: pickle Spmd() alone, and make the risk anew")
+
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k] on all ranks; each rank computes those of its shards."""
         # the exchange returns the results in the order of the ranks, which is that of the shards
@@ -245,7 +262,7 @@ class Spmd:
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`: in shard order, or with ``ordered=False`` in MPI's order."""
-        if self.size == 1 or len(self.owner) == 1:
+        if self.communicator.size == 1 or len(self.owner) == 1:
             return sum_tuples(self.map(f, *args, each=each))
         local: list[tuple[Any, ...]] = []
 
@@ -276,7 +293,7 @@ class Spmd:
     def _local_results(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         """Return the results of f on this rank's shards."""
         todo = call_arguments(len(self.owner), args, each)
-        local_args = [a for a, rank in zip(todo, self.owner, strict=True) if rank == self.rank]
+        local_args = [a for a, rank in zip(todo, self.owner, strict=True) if rank == self.communicator.rank]
         return [f(shard, *a) for shard, a in zip(self.shards, local_args, strict=True)]
 
     def _reduced(self, vectors: list[NDArray], n: int) -> NDArray:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numbers
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Executor, Shard
-from riskmin.executors import Serial, Threads
+from riskmin.core import Array, Shard
+from riskmin.executors import Serial, as_backend
 from riskmin.problem.linear_risk import check_weights
 from riskmin.problem.structured.structured_risk import MarginRisk, OpenedExamples, PartitionRisk
 
@@ -151,7 +151,7 @@ class Structured:
         ys: Iterable[Any],
         *,
         sample_weight: Any = None,
-        executor: Callable[[Sequence[Shard]], Executor] | None = None,
+        executor: Any = None,
         n_shards: int | None = None,
         check: bool = True,
         memory: float = 2**30,
@@ -163,7 +163,7 @@ class Structured:
         xs, ys : sequences
             Inputs and their correct outputs: any objects that the model accepts.
         sample_weight : (n,) array, optional
-        executor : executor class or settings, optional
+        executor : Backend, optional
             ``Processes`` distributes the examples over worker processes, with a copy of the model in each;
             both must be picklable. `Serial` by default.
         n_shards : int, optional
@@ -187,16 +187,16 @@ class Structured:
         count = _shard_count(n_shards, len(weighted))
         # the indices of the examples of each shard: contiguous, of about equal number
         parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]
-        local = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        backend = as_backend(executor or Serial)
         # checked on the first example, before workers are started
-        if not local:
+        if not backend.is_local:
             self._check_pickles(xs[weighted[0]], ys[weighted[0]])
         lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
         shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
-        holder = (executor or Serial)(shards)
+        holder = backend.place(shards)
         dim = int(self.model.dim)
         examples = OpenedExamples(holder, (self.model, dim, self.smooth, memory / len(weighted)), parts)
-        self._send_model(examples, check, local)
+        self._send_model(examples, check, holder.is_local)
         return (PartitionRisk if self.smooth else MarginRisk)(self, examples, dim)
 
     def _check_pickles(self, x: Any, y: Any) -> None:

@@ -17,10 +17,9 @@ import scipy.sparse as sp
 
 from riskmin.arrays.matrix import Csr, as_matrix, as_scipy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.design_operator import mean_squared_norm, row_major_matrix
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import L2, penalized_part
@@ -55,7 +54,7 @@ class FeatureWeightedAscent:
             X if penalized_part(obj.reg).unweighted else as_matrix(scale_features(X, self.roots)), shard
         )
         dim = self.k * rows.X.shape[1]
-        inner = Risk(risk.loss, MultiOutput(self.k), Serial([rows]), dim, rows)
+        inner = Risk(risk.loss, MultiOutput(self.k), SerialExecutor([rows]), dim, rows)
         self.inner = Objective(inner, L2(), obj.lam, obj.count)
         self.block = MulticlassAscent.create(solver, self.inner)
 
@@ -85,7 +84,6 @@ class ProximalIntercepts(FeatureWeightedAscent):
     """A run: dual block ascent with one more column, and the center of the intercepts."""
 
     def __init__(self, solver: Any, obj: Objective) -> None:
-        assert isinstance(obj.risk, ExplicitIntercepts)
         self.risk = obj.risk
         super().__init__(solver, obj)
         shard: Any = obj.risk.rows

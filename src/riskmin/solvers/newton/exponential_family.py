@@ -11,12 +11,10 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
 from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation
-
-COMPILED_LOSSES = Logistic, Exponential, Poisson
-"""The losses that have kernels."""
 
 
 def _kernels() -> Any:
@@ -46,6 +44,11 @@ class ExponentialFamily(CompiledScoreProblem):
         else:
             zeros = np.zeros(len(y))
             self.args, self.point_args = (-y, zeros, self.c), (zeros,)
+
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """Whether the loss has kernels; a subclass may compute something else."""
+        return type(obj.risk.loss) in (Logistic, Exponential, Poisson)
 
     def line_derivatives(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float

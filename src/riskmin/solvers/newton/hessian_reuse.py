@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from riskmin.solvers.newton.linear_system import (
     DENSE_SPEEDUP,
     GATHER_BELOW_ONE_ROW_IN,
     MAX_CG_STEPS,
+    LinearSystem,
     NewtonSystem,
     conjugate_gradients,
     factorized,
@@ -40,7 +42,7 @@ CG_RESIDUAL = 0.2
 """Conjugate gradients end once the residual is at most this share of the gradient norm."""
 
 
-class ReusedHessian:
+class ReusedHessian(LinearSystem):
     """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
 
     The matrix is factorized and reused while the gradient decreases fast. The matrix of a sample is replaced
@@ -48,10 +50,10 @@ class ReusedHessian:
     of them with a new matrix.
     """
 
-    def __init__(
-        self, design: DesignOperator, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
-    ) -> None:
-        self.design, self.reg, self.lam, self.direct, self.intercept = design, reg, lam, direct, intercept
+    tries_unit_step = True
+
+    def __init__(self, design: DesignOperator, reg: Any, direct: int, intercept: bool, sampled: bool) -> None:
+        self.design, self.reg, self.direct, self.intercept = design, reg, direct, intercept
         n, p = design.shape
         self.size = min(
             max(n // SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN * p), n // SAMPLE_AT_MOST_ONE_ROW_IN
@@ -61,7 +63,7 @@ class ReusedHessian:
         """Whether the next matrix may be formed from a sample."""
         self.hessian_diagonal: NDArray | None = None
         """The second derivatives of the rows from which the matrix was formed."""
-        self.solve: Callable[[Array], Array] | None = None
+        self.factor: Callable[[Array], Array] | None = None
         self.is_new = False
         """Whether the matrix was formed for the last step."""
         self.n_poor_steps = 0
@@ -71,9 +73,13 @@ class ReusedHessian:
         self.steps = 0.0
         """Expected steps of conjugate gradients."""
 
-    def direction(self, h: NDArray, g: Array) -> Array:
-        """The direction at a point with gradient g and second derivatives h, one per row."""
-        square = float(g @ g)
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """A share of the gradient norm."""
+        return CG_RESIDUAL * math.sqrt(float(g @ g))
+
+    def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
+        """The direction at a point with gradient g and this Hessian, or with that of an earlier point."""
+        square, h = float(g @ g), hessian.diagonal
         # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
         poor = square > self.last_square / REUSE_DECREASE
         self.last_square = square
@@ -83,31 +89,48 @@ class ReusedHessian:
             self.sampled = False
         self.is_new = self.hessian_diagonal is None or poor
         if self.is_new:
-            self.hessian_diagonal = self.solve = None
+            self.hessian_diagonal = self.factor = None
             if not self._should_factorize(h):
-                return self._iterative(h, g, CG_RESIDUAL * square**0.5)
+                return self._iterative(h, lam, g, tol)
             self.hessian_diagonal = self._sample(h) if self.sampled else h
         assert self.hessian_diagonal is not None
-        if self.solve is None:
-            self.solve = factorized(
-                self.design, self.reg, self.lam, separable_hessian(self.hessian_diagonal, self.intercept)
-            )
-        return self.solve(-1.0 * g)
+        if self.factor is None:
+            used = separable_hessian(self.hessian_diagonal, self.intercept)
+            self.factor = factorized(self.design, self.reg, lam, used)
+        return self.factor(-1.0 * g)
 
-    def check_sample(self, h: NDArray, dz: NDArray) -> None:
+    def check_direction(self, hessian: Hessian, dz: NDArray) -> None:
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
             square = dz * dz
-            exact, estimate = float(h @ square), float(self.hessian_diagonal @ square)
+            exact, estimate = float(hessian.diagonal @ square), float(self.hessian_diagonal @ square)
             ratio = SAMPLE_MAX_CURVATURE_RATIO
             self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 
     def discard(self) -> bool:
         """Drop the matrix, and return whether the next one will be better: of all rows, or newer."""
         better = self.hessian_diagonal is not None and (self.sampled or not self.is_new)
-        self.hessian_diagonal, self.solve, self.sampled, self.last_square = None, None, False, math.inf
+        self.hessian_diagonal, self.factor, self.sampled, self.last_square = None, None, False, math.inf
         return better
+
+    def to_state(self) -> dict[str, Any]:
+        """What the matrix is made of, and how well it does."""
+        state: dict[str, Any] = {
+            "sampled": self.sampled,
+            "is_new": self.is_new,
+            "kept": self.hessian_diagonal,
+        }
+        state |= {"n_poor_steps": self.n_poor_steps}
+        # files hold finite numbers only
+        state |= {"last_square": min(self.last_square, sys.float_info.max)}
+        return super().to_state() | state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `to_state` returned; the matrix is formed again."""
+        self.steps, self.last_square = state["cg_steps"], state["last_square"]
+        self.sampled, self.is_new = bool(state["sampled"]), bool(state["is_new"])
+        self.n_poor_steps, self.hessian_diagonal = int(state["n_poor_steps"]), state.get("kept")
 
     def _sample(self, h: NDArray) -> NDArray:
         """The second derivatives of a stratified sample, scaled to the same sum; 0 for all other rows.
@@ -144,7 +167,7 @@ class ReusedHessian:
         return float(p**3 / (3 * DENSE_SPEEDUP) + forming) / (2 * nnz)
 
     # ------------------------------------------------------------ conjugate gradients
-    def _iterative(self, h: NDArray, g: Array, tol: float) -> Array:
+    def _iterative(self, h: NDArray, lam: float, g: Array, tol: float) -> Array:
         """Solve by conjugate gradients; if they cost more than a factorization, the next solve uses that.
 
         After any number of steps, the result is a descent direction.
@@ -160,20 +183,22 @@ class ReusedHessian:
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
-            d = system.solve(hessian, self.lam, g, tol)
+            d = system.solve(hessian, lam, g, tol)
             self.steps = system.steps
             return d
         # a run that reached its limit is remembered as four times as long, so that it is not repeated
-        d, n_steps = self._preconditioned(hessian, g, tol, max_steps)
+        d, n_steps = self._preconditioned(hessian, lam, g, tol, max_steps)
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
 
-    def _preconditioned(self, hessian: Hessian, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
+    def _preconditioned(
+        self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
+    ) -> tuple[Array, int]:
         """The direction by conjugate gradients, preconditioned by the diagonal, and the number of steps."""
         risk, h = self.design.risk, hessian.diagonal
         parts = [h[part] for part in self.design.shard_slices]
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
-        penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
+        penalty = lam * (self.reg.terms(g).square + 0.0 * g)
         # the low-rank term is left out of the preconditioner
         diagonal = self.design.gram_diagonal(h) + penalty
 

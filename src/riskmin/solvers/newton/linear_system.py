@@ -7,6 +7,7 @@ nonzero second derivatives), or by conjugate gradients, whichever is expected to
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,7 +37,40 @@ DENSE_SPEEDUP = 8.0
 """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
 
 
-class NewtonSystem:
+class LinearSystem(ABC):
+    """The linear system of Newton's steps for one problem, a strategy that may remember earlier steps."""
+
+    tries_unit_step = False
+    """Whether the step t = 1 is tried before a line search: the Hessian changes slowly."""
+    steps: float
+    """Expected steps of conjugate gradients, or another estimate of the cost, for states."""
+
+    @abstractmethod
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """The residual norm that conjugate gradients may leave; `scaled_gap` is lam times complementarity."""
+
+    @abstractmethod
+    def solve(self, hessian: Any, lam: float, g: Array, tol: float) -> Array:
+        """The direction d, up to a residual of norm `tol`."""
+
+    def check_direction(self, hessian: Any, dz: NDArray) -> None:
+        """Compare a matrix that is not the current one with the Hessian along dz = X d."""
+        return
+
+    def discard(self) -> bool:
+        """Drop the matrix after a direction without descent; return whether the next one will be better."""
+        return False
+
+    def to_state(self) -> dict[str, Any]:
+        """The numbers (and the array "kept") to continue from."""
+        return {"cg_steps": self.steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `to_state` returned."""
+        self.steps = state["cg_steps"]
+
+
+class NewtonSystem(LinearSystem):
     """The linear system of one problem, (lam K + X' H X) d = -g, for a sequence of H and lam.
 
     There are three methods. Conjugate gradients make two passes over X per step, and are used if few steps

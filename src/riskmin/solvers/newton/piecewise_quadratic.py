@@ -15,6 +15,7 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
+from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, bracket_intercept
@@ -49,6 +50,12 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         )
         self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
         """The last mu and center, and the scores at which their multipliers are 0."""
+
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """Whether the conjugate of each row's loss is quadratic on an interval."""
+        risk = obj.risk
+        return interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
 
     @property
     def min_mu(self) -> float:

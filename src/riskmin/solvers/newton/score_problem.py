@@ -18,16 +18,12 @@ from riskmin.core import (
     Array,
     HasCurvature,
     HasHessian,
-    HasInverseMetric,
     Hessian,
     NDArray,
-    Smooth,
-    UnsupportedProblem,
 )
 from riskmin.core.deadline import check_each
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.losses.hessian import hessian_product, loss_hessian
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.losses.smoothed import can_be_smoothed, smoothed_value_grad, supports_center
 from riskmin.numerics.univariate import (
     CUT_ROUNDING,
@@ -37,14 +33,10 @@ from riskmin.numerics.univariate import (
     zero_slope_weights,
 )
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profiled import (
-    INTERCEPT_RELATIVE_GAP,
-    bracket_intercept_near,
-    without_intercept,
-)
+from riskmin.problem.intercept.profile import INTERCEPT_RELATIVE_GAP, bracket_intercept_near
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
-from riskmin.solvers.newton.linear_system import NewtonSystem
+from riskmin.solvers.newton.linear_system import LinearSystem, NewtonSystem
 
 LINE_SEARCH_SLOPE_RATIO = 0.05
 """A line search ends at a slope of at most this share of that at t = 0: a closer one saves no steps."""
@@ -78,46 +70,30 @@ class ScoreProblem:
         self.intercept = intercept
         self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), supports_center(self.loss)
 
-    @staticmethod
-    def from_objective(solver: object, obj: Objective) -> ScoreProblem:
-        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
-        name, risk = type(solver).__name__, obj.risk
-        if isinstance(risk, Risk) and risk.multi_output:
-            from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """Whether this class has a method for the loss of an objective; this general one has for all."""
+        return True
 
-            return MultiOutputScoreProblem.from_objective(solver, obj)
-        inner = without_intercept(risk)
-        table = inner.row_metadata if isinstance(inner, Risk) else None
-        if table is None or not isinstance(table.y, np.ndarray):
-            raise UnsupportedProblem(
-                f"{name} needs a linear_risk of NumPy arrays, with one score per row: "
-                "use Auto, Smoothing or Bundle"
-            )
-        if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
-            raise UnsupportedProblem(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
-        if not has_score_hessian(inner.loss, table.y):
-            raise UnsupportedProblem(
-                f"{name} needs second derivatives, and {type(user_loss(inner.loss)).__name__} has none: "
-                "use Bundle, or Lbfgs if the loss is smooth"
-            )
-        if interval_conjugate_of(inner.loss, table.y[:1]) is not None:
-            from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
+    @classmethod
+    def from_objective(cls, obj: Objective) -> ScoreProblem:
+        """The score problem of an objective that this class accepts."""
+        risk: Any = obj.risk
+        return cls(risk, risk.intercept.profiled)
 
-            return PiecewiseQuadratic(inner, inner is not risk)
-        from riskmin.solvers.newton.exponential_family import COMPILED_LOSSES, ExponentialFamily
-
-        if type(inner.loss) in COMPILED_LOSSES:
-            return ExponentialFamily(inner, inner is not risk)
-        return ScoreProblem(inner, inner is not risk)
+    @property
+    def can_reuse_hessian(self) -> bool:
+        """Whether the Hessian in the scores is diagonal and changes slowly: the loss is smooth."""
+        return self.smooth
 
     @property
     def min_mu(self) -> float:
         """The smallest useful mu: below it, 0 is used."""
         return 0.0
 
-    def newton_system(self, reg: Any, direct: int, steps: float) -> Any:
-        """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return NewtonSystem(self.design, reg, direct, steps)
+    def newton_system(self, reg: Any, direct: int) -> LinearSystem:
+        """The linear system of Newton's method."""
+        return NewtonSystem(self.design, reg, direct)
 
     def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""

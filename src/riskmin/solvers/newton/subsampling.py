@@ -6,24 +6,24 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, Shard, ShardCache
-from riskmin.executors import Serial
+from riskmin.executors.base import SerialExecutor
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profiled import ProfiledIntercept, without_intercept
 from riskmin.problem.objective import CallCounter, Objective
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The first sample has one row in 64, the second one row in 16."""
 START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
-START_SAMPLE_TOL = 1e-2
-"""The relative gap to which samples are solved."""
-START_SAMPLE_MAX_ITER = 60
-"""Iterations on a sample that does not reach this gap."""
+NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
+"""Rows per column that a sample needs, and the iterations on it."""
+SAMPLE_TOL = 1e-2
+"""The relative gap to which samples of nonsmooth losses are solved."""
 
 
 def sampled_objective(
@@ -40,7 +40,7 @@ def sampled_objective(
     >>> sampled.risk.rows.X.shape
     (56, 1)
     """
-    risk = without_intercept(obj.risk)
+    risk: Any = obj.risk
     n, p = risk.row_metadata.shape
     size = n // one_in
     if size < rows_per_column * p or not risk.loss.separable:
@@ -54,37 +54,36 @@ def sampled_objective(
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
     shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
-    inner = replace(
-        risk, linear_map=design.linear_map, executor=Serial([shard]), rows=shard, row_metadata=None
+    sampled = replace(
+        risk, linear_map=design.linear_map, executor=SerialExecutor([shard]), rows=shard, row_metadata=None
     )
-    return replace(
-        obj,
-        risk=ProfiledIntercept(inner) if isinstance(obj.risk, ProfiledIntercept) else inner,
-        count=CallCounter(),
-    )
+    return replace(obj, risk=sampled, count=CallCounter())
 
 
 def sampled_start(
-    obj: Objective, w0: Array, steps: Callable[[Objective, Array, float], Iterator[Iterate]]
+    obj: Objective, w0: Array, run: Callable[[Objective, Array, float], Iterator[Iterate]], smooth: bool
 ) -> tuple[Array, float]:
-    """A starting point from runs on samples, and its mu; w0 and 0 if w0 is not 0 or samples are too small.
+    """A starting point from runs on samples, and its mu; w0 and 0 if samples are too small.
 
-    `steps` gives the iterates for an objective, a starting point and a mu.
+    `run` gives the iterates for an objective, a starting point and a mu. A smooth loss needs fewer rows per
+    column and iterations, since its runs end as soon as they are as accurate as the sample.
     """
-    cold, mu = not w0.any(), 0.0
+    mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else NONSMOOTH_SAMPLE)
     for one_in in START_SAMPLE_ONE_ROW_IN:
-        sampled = sampled_objective(obj, one_in) if cold else None
+        sampled = sampled_objective(obj, one_in, rows_per_column)
         if sampled is None:
             continue
-        # a larger sample starts from the result of the smaller one
+        # the statistical error of a sample of m rows is about p / m of the objective
+        error = len(w0) * one_in / obj.risk.row_metadata.shape[0]
         # the certified gap on the sample is best - lower; 0 is a lower bound of any J
         best, lower = np.inf, 0.0
         with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-            for it in islice(steps(sampled, w0, mu), START_SAMPLE_MAX_ITER):
-                if it.value < best:
+            # a larger sample starts from the result of the smaller one
+            for it in islice(run(sampled, w0, mu), max_iter):
+                if smooth or it.value < best:
                     w, best = it.w, it.value
-                lower = max(lower, sampled.lower(it.cut))
-                if best - lower <= START_SAMPLE_TOL * best:
+                lower = max(lower, 0.0 if smooth else sampled.lower(it.cut))
+                if it.info["decrease"] <= error * it.value if smooth else best - lower <= SAMPLE_TOL * best:
                     break
             # the mu of the last stage: the run on more rows continues with as little smoothing
             w0, mu = w, it.info["mu"]

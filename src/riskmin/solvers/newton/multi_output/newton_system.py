@@ -19,6 +19,7 @@ from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each
 from riskmin.linear_maps.linear import WithIntercept
 from riskmin.problem.design_operator import DesignOperator, dense_rows, mean_squared_norm, row_matrix
+from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.preconditioners import MultiOutputActiveRows, Solve
 from riskmin.solvers.weights import feature_weights
@@ -67,26 +68,28 @@ class PreconditionerOption(NamedTuple):
     make: Callable[[MultiOutputActiveRows, NDArray], Solve]
 
 
-class MultiOutputNewtonSystem:
+class MultiOutputNewtonSystem(LinearSystem):
     """The linear system of one problem, for a sequence of points."""
 
-    def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
+    def __init__(self, design: DesignOperator, reg: Any, direct: int) -> None:
         self.design, self.reg, self.direct = design, reg, direct
         risk: Any = design.risk
         self.loss, self.linear_map = risk.loss, risk.linear_map
         self.preconditioner: Solve | None = None
-        reductions, level = divmod(int(steps), N_PRECONDITIONERS)
-        self.level = level
+        self.level = 0
         """The level of the last preconditioner."""
-        self.n_drop_reductions = reductions
+        self.n_drop_reductions = 0
         """The number of times that too many rows were dropped."""
         self.skip_reuse = self.last_skip_reuse = 0
         """The number of solves that do not try the old preconditioner, and its last initial value."""
 
-    @property
-    def steps(self) -> float:
-        """The state of the system as one number, for checkpoints: `n_drop_reductions` and `level`."""
-        return float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)
+    def to_state(self) -> dict[str, Any]:
+        """`n_drop_reductions` and `level`, as one number."""
+        return {"cg_steps": float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `to_state` returned."""
+        self.n_drop_reductions, self.level = divmod(int(state["cg_steps"]), N_PRECONDITIONERS)
 
     @property
     def dropped_share(self) -> float:

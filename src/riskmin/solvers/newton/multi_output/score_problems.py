@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, NDArray, UnsupportedProblem
+from riskmin.core import Array, NDArray
 from riskmin.linear_maps.linear import Centered, MultiOutput, WithIntercept
 from riskmin.losses.multiclass import MulticlassHinge, one_hot
 from riskmin.numerics.univariate import CUT_ROUNDING
@@ -18,6 +18,7 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import inner
 from riskmin.regularizers import L2, penalized_part
+from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
 from riskmin.solvers.newton.score_problem import (
     ScoreEvaluation,
@@ -65,25 +66,29 @@ class MultiOutputScoreProblem(ScoreProblem):
         self.last_evaluation: tuple[Any, ...] = ()
         """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
 
-    @staticmethod
-    def from_objective(solver: object, obj: Objective) -> MultiOutputScoreProblem:
-        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
-        name, risk = type(solver).__name__, obj.risk
-        if reason := unsupported_reason(name, obj):
-            raise UnsupportedProblem(reason)
-        assert isinstance(risk, Risk)
-        # the compiled kernels support margin rescaling (cost + z_j - z_y), but not slack rescaling
-        simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
-        problem = SimplexDual(risk) if simplex else MultiOutputScoreProblem(risk)
-        assert risk.rows is not None
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """Whether there are several scores per row."""
+        return isinstance(obj.risk, Risk) and obj.risk.multi_output
+
+    @classmethod
+    def from_objective(cls, obj: Objective) -> MultiOutputScoreProblem:
+        """The score problem of an objective that this class accepts."""
+        risk: Any = obj.risk
+        problem = cls(risk)
         if not problem.smooth:
             weights = feature_weights(obj.reg, risk.linear_map.columns)
             problem.dual_curvature = mean_squared_norm(risk.rows, weights) / (obj.lam * len(risk.rows.c))
         return problem
 
-    def newton_system(self, reg: Any, direct: int, steps: float) -> MultiOutputNewtonSystem:
-        """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return MultiOutputNewtonSystem(self.design, reg, direct, steps)
+    @property
+    def can_reuse_hessian(self) -> bool:
+        """False: the Hessian has blocks, for which there are preconditioners."""
+        return False
+
+    def newton_system(self, reg: Any, direct: int) -> LinearSystem:
+        """The linear system of Newton's method."""
+        return MultiOutputNewtonSystem(self.design, reg, direct)
 
     def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
@@ -172,6 +177,12 @@ class SimplexDual(MultiOutputScoreProblem):
         self._scaled: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
         """The last mu and center, and mu times the multipliers of that center."""
 
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """The kernels support margin rescaling (cost + z_j - z_y), but not slack rescaling."""
+        loss = obj.risk.loss if super().accepts(obj) else None
+        return isinstance(loss, MulticlassHinge) and not loss.rescaled
+
     def initial_mu(self, z: NDArray, penalty: float) -> float:
         """J at the scores z: with this mu, all wrong classes have positive multipliers at z = 0.
 
@@ -241,18 +252,17 @@ def _kernels() -> Any:
     return multi_output_blocks
 
 
-def unsupported_reason(name: str, obj: Objective) -> str | None:
-    """Why the Newton solver of this name cannot solve an objective, and what can; None if it can."""
+def multi_output_reason(obj: Objective) -> str | None:
+    """Why Newton's method cannot minimize a multi-output objective, and what can; None if it can."""
     risk: Any = obj.risk
-    loss, reg = getattr(risk, "loss", None), penalized_part(obj.reg)
-    if not isinstance(risk, Risk) or risk.rows is None:
-        return f"{name} needs a linear_risk with local rows: use Lbfgs or Smoothing"
-    scorer: Any = risk.linear_map
-    plain = isinstance(scorer, MultiOutput) or (
-        isinstance(scorer, (WithIntercept, Centered)) and isinstance(scorer.inner, MultiOutput)
+    reg, linear_map = penalized_part(obj.reg), risk.linear_map
+    if risk.rows is None:
+        return "Newton needs a linear_risk with local rows: use Lbfgs or Smoothing"
+    plain = isinstance(linear_map, MultiOutput) or (
+        isinstance(linear_map, (WithIntercept, Centered)) and isinstance(linear_map.inner, MultiOutput)
     )
-    if not hasattr(loss, "block_hessian") or not plain:
-        return f"{type(loss).__name__} has no second derivatives for {name}: use Lbfgs or Smoothing"
+    if not hasattr(risk.loss, "block_hessian") or not plain:
+        return f"{type(risk.loss).__name__} has no second derivatives for Newton: use Lbfgs or Smoothing"
     if not isinstance(reg, L2):
-        return f"{name} needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
+        return f"Newton needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
     return None

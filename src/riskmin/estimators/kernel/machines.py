@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+import copy
+import math
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from riskmin.core import NDArray
+from riskmin.core import Cut, NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
 from riskmin.estimators._common.classes import BinaryMixin
-from riskmin.estimators._common.fit import normalize_weights, resolve_loss, warn_unless_converged
-from riskmin.estimators.kernel_names import (
+from riskmin.estimators._common.fit import (
+    check_number,
+    normalize_weights,
+    resolve_loss,
+    warn_unless_converged,
+)
+from riskmin.estimators.kernel.names import (
     fit_kernel_machine,
+    kernel_matrix_of_model,
     kernel_scores,
     resolve_kernel,
     validate_kernel_rows,
 )
-from riskmin.estimators.regressor import is_poisson
-from riskmin.problem.kernel.rkhs import SQRT2
+from riskmin.estimators.persistence.records import (
+    classes_to_json,
+    read_binary,
+    read_finite,
+    rows_from_arrays,
+    rows_to_arrays,
+)
+from riskmin.estimators.regressor import is_poisson, numeric_targets
+from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 
 
 @estimator
@@ -72,6 +87,63 @@ class KernelMachine(CertifiedEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number(self, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+
+    def _scores(self, X: Any) -> NDArray:
+        return kernel_scores(self, X)
+
+    def _penalty(self) -> Any:
+        return RkhsNorm()
+
+    def _recomputed(self, X: Any) -> KernelMachine:
+        # the weights and the cut are pairs (K beta, beta): only the coefficients beta are kept
+        result, n = self.result_, X.shape[0]
+        if 2 * n != len(result.w):
+            return self  # the number of rows differs, which is reported with the claims
+        # w = (K beta, beta) / sqrt(2), and the slope of the cut is (gamma, K gamma) / sqrt(2)
+        K, beta, gamma = kernel_matrix_of_model(self, X), coefficients(result.w), SQRT2 * result.cut.a[:n]
+        recomputed, cut = copy.copy(self), Cut(as_pair(gamma, K.product(gamma)), result.cut.b)
+        recomputed.result_ = replace(result, w=as_pair(K.product(beta), beta), cut=cut)
+        return recomputed
+
+    def _rows_error(self, X: Any) -> str | None:
+        # the scores by w, against those by the support vectors that `predict` uses
+        z = self._scores(X)
+        error = float(abs(z - SQRT2 * self.result_.w[: len(z)] - np.ravel(self.intercept_)[0]).max())
+        if error <= 1e-6 * (1 + float(abs(z).max())):
+            return None
+        return f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, _ = super()._state()
+        kernel = self.kernel_
+        # gamma as a number; kernels of riskmin have an attribute, `partial` of scikit-learn's a keyword
+        gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
+        fitted = {"intercept": float(np.ravel(self.intercept_)[0])}
+        if not isinstance(kernel, str):
+            arrays |= rows_to_arrays(self.support_vectors_)
+        return arrays, fitted | {"gamma": None if gamma is None else float(gamma)}
+
+    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
+        return 2 * n_rows  # the pair (K beta, beta)
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        p, beta = int(fitted["n_features"]), coefficients(w)
+        resolved = copy.copy(self)  # `gamma` of the model itself may be a string such as "scale"
+        if fitted["gamma"] is not None:
+            resolved.gamma = read_finite(fitted, "gamma")
+        self.kernel_, self.support_ = resolve_kernel(resolved, np.empty((0, p))), np.flatnonzero(beta)
+        if not isinstance(self.kernel_, str):
+            self.support_vectors_ = rows_from_arrays(arrays, (len(self.support_), p))
+        elif p == len(beta):
+            self.support_vectors_ = np.empty((0, 0))
+        else:
+            raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
+        self.dual_coef_ = beta[self.support_]
+        self.intercept_: Any = read_finite(fitted, "intercept")
 
 
 @estimator
@@ -165,6 +237,18 @@ class KernelClassifier(BinaryMixin, KernelMachine):
         warn_unless_converged(self)
         return self
 
+    def _loss_scores(self, X: Any) -> NDArray:
+        return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
+
+    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays, fitted = super()._state()
+        return arrays, fitted | {"classes": classes_to_json(self.classes_), "threshold": self.threshold_}
+
+    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(w, fitted, arrays)
+        self.classes_, self.threshold_ = read_binary(fitted)
+        self.dual_coef_, self.intercept_ = self.dual_coef_[None, :], np.array([self.intercept_])
+
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores f(x) + b: above zero for ``classes_[1]``."""
         return kernel_scores(self, X)
@@ -240,6 +324,9 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         )
         warn_unless_converged(self)
         return self
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        return numeric_targets(self, y), weight
 
     def predict(self, X: Any) -> NDArray:
         """Predict f(x) + b; its exponential for the Poisson loss."""

@@ -16,7 +16,7 @@ from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.fit import check_number
 from riskmin.estimators._common.input import validate_local_rows
-from riskmin.estimators.kernel_names import (
+from riskmin.estimators.kernel.names import (
     KERNEL_VALIDATION_OPTIONS,
     cross_kernel_matrix,
     kernel_row_blocks,

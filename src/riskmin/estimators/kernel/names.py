@@ -15,8 +15,6 @@ from riskmin.arrays.namespace import as_numpy, to_floats
 from riskmin.arrays.partitioned import PartitionedMatrix
 from riskmin.core import NDArray
 from riskmin.estimators._common.fit import (
-    check_number,
-    check_parameters,
     fit_objective,
     resolve_loss,
     supports_intercept,
@@ -143,8 +141,7 @@ def fit_kernel_machine(
     model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None
 ) -> tuple[NDArray, float]:
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
-    check_parameters(model)
-    check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+    model._check_parameters()
     # cache_size is in MB of 2**20 bytes
     K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
     loss = resolve_loss(model)

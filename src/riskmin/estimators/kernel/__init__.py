@@ -1,0 +1,1 @@
+"""Kernel machines, the kernels by name, and kernel features by incomplete Cholesky factors."""

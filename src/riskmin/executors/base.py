@@ -1,0 +1,220 @@
+"""The contract of executors: a `Backend` has settings and places shards, an `Executor` computes on them.
+
+`SerialExecutor` is the reference: every other executor reproduces its results bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition, materialize
+from riskmin.core import Shard
+from riskmin.core.deadline import check, check_each
+from riskmin.executors.coordination import Coordination
+
+
+# ---------------------------------------------------------------- sums in order
+def call_arguments(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the arguments of the call on each of n shards."""
+    return [(*args, e) for e in each] if len(each) else [args] * n
+
+
+def sum_arrays(arrays: Sequence[Any]) -> Any:
+    """Return the sum of two or more arrays, added in order."""
+    # the first sum is a new array, so that no term is changed by the additions in place
+    result = arrays[0] + arrays[1]
+    for a in arrays[2:]:
+        # in place if the types agree: allocating a new array would cost as much as the sum
+        if getattr(result, "dtype", None) == getattr(a, "dtype", 0):
+            result += a
+        else:
+            result = result + a
+    return result
+
+
+def sum_tuples(
+    parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = sum_arrays
+) -> tuple[Any, ...]:
+    """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
+    # one tuple per shard; entry k of the result is the sum of their entries k
+    if len(parts) == 1:
+        return parts[0]
+    return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
+
+
+# ---------------------------------------------------------------- executors
+class Executor(ABC):
+    """Holds the shards, local or remote, and runs top-level functions on them.
+
+    Only `map` is required. An executor in this process declares ``is_local = True``: then solvers that visit
+    rows or columns one by one (`CoordinateDescent`, dual coordinate ascent) are available, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Executor, Hinge, linear_risk
+    >>> class Reversed(Executor):
+    ...     is_local = True
+    ...     def __init__(self, shards):
+    ...         self.shards = shards
+    ...     def map(self, f, *args, each=()):
+    ...         calls = [(s, *args, *each[k : k + 1]) for k, s in enumerate(self.shards)]
+    ...         return [f(*call) for call in reversed(calls)][::-1]
+    >>> linear_risk(np.eye(2), [1.0, -1.0], Hinge(), executor=Reversed, n_shards=2)(np.zeros(2))[0]
+    1.0
+    """
+
+    is_local: bool = False
+    """Whether the shards are in this process, so that solvers may visit their rows."""
+    coordination: Coordination = Coordination()
+    """How the processes that run this program agree on decisions; a single process decides by itself."""
+    blas_threads: int | None = 1
+    """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
+
+    @abstractmethod
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """Return [f(shard_k, *args, each_k) for k], in shard order."""
+
+    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
+        return sum_tuples(self.map(f, *args, each=each))
+
+    def with_shards(self, shards: Sequence[Shard]) -> Executor:
+        """Return an executor with the same settings that holds other shards in this process."""
+        return SerialExecutor(shards)
+
+
+class SerialExecutor(Executor):
+    """Calls a function on one shard after the other, in the calling thread.
+
+    Parameters
+    ----------
+    shards : sequence of Shard or LazyShard
+    blas_threads : int or None
+        See `Executor`.
+    """
+
+    is_local = True
+
+    def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, blas_threads: int | None = 1) -> None:
+        self.shards = [materialize(shard) for shard in shards]
+        self.blas_threads = blas_threads
+
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """Return [f(shard_k, *args, each_k) for k]."""
+        todo = call_arguments(len(self.shards), args, each)
+        if len(todo) == len(self.shards) == 1:
+            check()
+            return [f(self.shards[0], *todo[0])]
+        return [f(s, *a) for s, a in check_each(zip(self.shards, todo, strict=True))]
+
+
+class ForeignExecutor(Executor):
+    """Adapter of an object with a method `map`, and perhaps `sum` and attributes of `Executor`."""
+
+    def __init__(self, inner: Any, backend: Backend) -> None:
+        self.inner, self.backend, self.is_local = inner, backend, backend.is_local
+        for name in ("sum", "is_local", "coordination", "blas_threads"):
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """Return [f(shard_k, *args, each_k) for k], in shard order."""
+        results: list[Any] = self.inner.map(f, *args, each=each)
+        return results
+
+    def with_shards(self, shards: Sequence[Shard]) -> Executor:
+        """Return an executor made in the same way that holds other shards."""
+        return self.backend.place(shards)
+
+
+# ---------------------------------------------------------------- backends
+class Backend(ABC):
+    """Settings of an executor: `place` makes one that holds the given shards.
+
+    The other methods read files as partitions of X, for `load_partitioned`. By default, a local backend reads
+    them at once and holds the results; in other backends each process reads those that it needs, again.
+
+    Examples
+    --------
+    >>> from riskmin import Shard, Threads, as_matrix
+    >>> shards = [Shard(as_matrix([[1.0], [2.0]]), [1.0, -1.0], [0.5, 0.5], {})]
+    >>> Threads(n_workers=2).place(shards).map(lambda shard: shard.X.shape)
+    [(2, 1)]
+    """
+
+    is_local: bool = False
+    """Whether the executors of this backend hold the rows in this process."""
+    coordination: Coordination = Coordination()
+    """How the processes that run this program agree on decisions; a single process decides by itself."""
+
+    @abstractmethod
+    def place(self, shards: Sequence[Shard | LazyShard]) -> Executor:
+        """Return an executor that holds these shards; only those of a partitioned X are not read yet."""
+
+    def persist(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Run f(item) where the rows will be, and return handles of the results."""
+        return [f(item) if self.is_local else partial(f, item) for item in items]
+
+    def apply(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
+        """Return [g(result)] for each handle; only this is sent to this process."""
+        return [g(handle if self.is_local else handle()) for handle in handles]
+
+    def part(
+        self,
+        handle: Any,
+        name: str,
+        shape: tuple[int, int],
+        nnz: int,
+        sparse: bool,
+        pick: Callable[[Any], Any] | None = None,
+    ) -> Partition:
+        """Return a partition of X whose rows are ``pick(result)``, or the result itself."""
+        if not self.is_local:
+            return RereadPartition(name, shape, nnz, sparse, handle, pick)
+        return InMemoryPartition(handle if pick is None else pick(handle), name)
+
+
+class ForeignBackend(Backend):
+    """Backend whose executors are made by an executor class, or by any other function of the shards."""
+
+    def __init__(self, make: Callable[[Sequence[Any]], Any], is_local: bool = False) -> None:
+        self.make, self.is_local = make, is_local
+
+    def place(self, shards: Sequence[Shard | LazyShard]) -> Executor:
+        """Return an executor that holds these shards; one that is not derived from `Executor` is adapted."""
+        executor = self.make(shards)
+        if isinstance(executor, Executor):
+            return executor
+        if not callable(getattr(executor, "map", None)):
+            raise TypeError(f"{executor!r} has no method map(f, *args, each=()): derive it from `Executor`")
+        return ForeignExecutor(executor, self)
+
+
+def as_backend(executor: Any) -> Backend:
+    """Return the backend that the argument `executor` of `linear_risk` names.
+
+    That is a `Backend` or a class of them, an object with a method `place`, or a function of the shards that
+    returns an executor, such as a class with `map` and `sum`.
+
+    Examples
+    --------
+    >>> from riskmin import Threads
+    >>> as_backend(Threads(n_workers=2))
+    Threads(n_workers=2)
+    """
+    if isinstance(executor, Backend):
+        return executor
+    if isinstance(executor, type) and issubclass(executor, Backend):
+        return executor()
+    make = getattr(executor, "place", executor)
+    if not callable(make):
+        raise TypeError(f"executor={executor!r} is no executor: give one such as Threads(n_workers=2)")
+    return ForeignBackend(make, bool(getattr(executor, "is_local", False)))

@@ -1,0 +1,226 @@
+"""A point of Newton's method with its scores and multipliers, the step from it, and what is saved of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, NDArray
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.solvers.newton.linear_system import LinearSystem
+from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
+from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
+
+FORMER_NUMBERS = {
+    10: "mu initial_mu offset b risk damping age cg_steps full steps",
+    9: "offset b risk age sampled is_new n_poor_steps last_square cg_steps",
+}
+"""The names of the numbers that states had in one array, by its length: those of the two former solvers."""
+
+
+@dataclass(frozen=True)
+class NewtonPoint:
+    """A point with its scores, and its multipliers for a mu and a center."""
+
+    # class attributes, not fields: thresholds of step lengths and slopes
+    FULL_STEP_ABOVE = 0.3
+    RELAX_DAMPING_ABOVE = 0.9
+    UNIT_STEP_MAX_SLOPE_LEFT = 0.1
+    UNIT_STEP_MAX_SLOPE_REVERSED = 0.9
+
+    w: Array
+    z: NDArray
+    evaluation: ScoreEvaluation
+    a: NDArray
+    """X' dz of the evaluation."""
+    center: NDArray | None = None
+    mu: float = 0.0
+    """The smoothing; 0 for the loss itself."""
+    initial_mu: float = 0.0
+    """The mu of the first stage."""
+    damping: float = 0.0
+    """The linear system is solved with (1 + damping) lam in place of lam."""
+    age: int = 0
+    """The number of updates of z and a since they were computed from w and dz alone."""
+    full: bool = False
+    """Whether a full step was made since mu decreased."""
+    steps: int = 0
+    """The number of steps since mu decreased."""
+
+    @property
+    def cut(self) -> Cut:
+        return Cut(self.a, self.evaluation.offset)
+
+    def complementarity(self) -> float:
+        """R(w) - a'w - b, the height of the risk above its cut at w, which only a smaller mu decreases."""
+        return max(self.evaluation.risk - float(self.a @ self.w) - self.evaluation.offset, 0.0)
+
+    def stationary(self, obj: Objective, value: float, complementarity: float) -> bool:
+        """Whether stationarity is below half of complementarity, which only a smaller mu decreases.
+
+        The cut is not scaled down, as it is for the certified bound if R >= 0 is the better cut: such a point
+        is far from the end of its stage, and its multipliers are no good center.
+        """
+        cut = obj.project_out_intercepts(self.cut)
+        # J(w) - (b - lam Omega*(-a / lam)) is the sum of stationarity and complementarity
+        return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
+
+    def with_mu(self, mu: float, problem: ScoreProblem) -> NewtonPoint:
+        """The same point with another mu; the center moves to the multipliers of the point."""
+        center = self.evaluation.dz if problem.uses_center else None
+        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
+
+    def newton_step(
+        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+    ) -> tuple[NewtonPoint | None, int, float]:
+        """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
+
+        None in place of the point if there is no descent. Conjugate gradients, if used, end once the residual
+        adds little to the gap beside complementarity.
+        """
+        d, hessian, slope = self._direction(obj, problem, system, complementarity)
+        if not -math.inf < slope < 0:
+            return None, 0, 0.0
+        dz, line, b = problem.design.forward(d), obj.reg.line(self.w, d), self.evaluation.b
+        system.check_direction(hessian, dz)
+        evaluation, t, n_evaluations = None, 1.0, 0
+        if system.tries_unit_step:
+            evaluation, n_evaluations = problem.evaluate(self.z + dz, self.mu, self.center, b), 1
+            # slope of J at the end of the step, and change of J
+            end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
+            change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
+            # where the second derivative decreases along the line, a longer step pays; a shorter one does not
+            bounds = self.UNIT_STEP_MAX_SLOPE_LEFT * slope, -self.UNIT_STEP_MAX_SLOPE_REVERSED * slope
+            evaluation = evaluation if bounds[0] <= end <= bounds[1] and change < 0 else None
+        if evaluation is None:
+            # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
+            curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
+
+            def penalty_derivatives(t: float) -> tuple[float, float]:
+                return obj.lam * line(t)[1], curvature
+
+            search = self.z, dz, self.mu, self.center, b, penalty_derivatives, slope
+            t, searched = problem.line_search(*search)
+            n_evaluations += searched
+        w = self.w + t * d
+        # the step is lost in rounding
+        if np.array_equal(w, self.w):
+            return None, n_evaluations, 0.0
+        damping = self._next_damping(t, 0.0 if system.tries_unit_step else problem.damp_below_step)
+        full = t > self.FULL_STEP_ABOVE
+        moved = replace(self, w=w, z=self.z + t * dz, damping=damping, full=full, steps=self.steps + 1)
+        # with the current Hessian, J is predicted to fall by -g'd / 2 on the unit step
+        return moved._evaluated(problem, evaluation, system.tries_unit_step), n_evaluations, -0.5 * slope
+
+    def _direction(
+        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+    ) -> tuple[Array, Any, float]:
+        """Newton's direction, its Hessian, and the slope of the smoothed objective along it.
+
+        After the center has moved and mu has decreased, multipliers leave the faces they were on, and few
+        rows are active (have nonzero second derivatives). So the first direction of a stage is that of a
+        model in which the multipliers stay on these faces.
+        """
+        penalty_gradient = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
+        # the gradient of the smoothed objective
+        g = penalty_gradient + self.a
+        lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
+        model = None
+        if self.center is not None and not self.steps:
+            model = problem.face_model(self.z, self.mu, self.center)
+        # the model's direction is used if it is one of descent for the smoothed objective itself
+        if model is not None:
+            d = system.solve(model[1], lam, penalty_gradient + problem.design.adjoint(model[0]), tol)
+            if -math.inf < float(g @ d) < 0:
+                return d, model[1], float(g @ d)
+        hessian = problem.hessian(self.evaluation, self.z, self.mu, self.center)
+        d = system.solve(hessian, lam, g, tol)
+        return d, hessian, float(g @ d)
+
+    def _next_damping(self, t: float, damp_below_step: float) -> float:
+        """The damping after a step of length t.
+
+        If the active rows do not determine d, it is long in directions in which J has the curvature of
+        lam Omega alone. A short step shortens all of d, while damping shortens that part alone.
+        """
+        # 1, 4, 16, ... while steps are short; divided by 4 after each long step, and 0 once at most 1/2
+        if t < damp_below_step:
+            return max(4 * self.damping, 1.0)
+        if t > self.RELAX_DAMPING_ABOVE and self.damping > 0.5:
+            return 0.25 * self.damping
+        return self.damping * (t <= self.RELAX_DAMPING_ABOVE)
+
+    def _evaluated(
+        self, problem: ScoreProblem, evaluation: ScoreEvaluation | None = None, anew: bool = False
+    ) -> NewtonPoint:
+        """The point with the evaluation at its z, mu and center, which may be known.
+
+        X' dz is updated, so that rows whose dz is unchanged cost nothing; or computed `anew`: dz of a smooth
+        loss changes in most rows.
+        """
+        fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
+        z = problem.design.forward(self.w) if fresh else self.z
+        if fresh or evaluation is None:
+            b = (self.evaluation if evaluation is None else evaluation).b
+            evaluation = problem.evaluate(z, self.mu, self.center, b)
+        a = problem.weight_gradient(evaluation, None if fresh or anew else (self.evaluation, self.a))
+        return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
+
+
+POINT_NUMBERS = [f.name for f in fields(NewtonPoint)][5:]
+"""The fields of a point that are numbers, from `mu` on."""
+
+
+@dataclass(frozen=True)
+class NewtonState:
+    """What a run continues from: its point, the best cut, and the arrays of the linear system."""
+
+    point: NewtonPoint
+    best: Cut
+    system: dict[str, Any]
+    """Numbers and arrays by name, as `LinearSystem.to_state` returns them."""
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The arrays of a saved state; numbers have names that begin with ``number.``."""
+        p, evaluation = self.point, self.point.evaluation
+        arrays = {"w": p.w, "z": p.z, "dz": evaluation.dz, "a": p.a, "center": p.center}
+        arrays |= {"cut": np.append(self.best.a, self.best.b), "kept": self.system.get("kept")}
+        arrays |= {"hessian_diagonal": evaluation.hessian_diagonal}
+        numbers = {name: getattr(p, name) for name in POINT_NUMBERS}
+        numbers |= {"offset": evaluation.offset, "b": evaluation.b, "risk": evaluation.risk}
+        numbers |= {name: v for name, v in self.system.items() if name != "kept"}
+        arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
+        return {name: a for name, a in arrays.items() if a is not None}
+
+    @classmethod
+    def from_arrays(cls, obj: Objective, arrays: dict[str, Array]) -> NewtonState:
+        """The state in these arrays, after checks; states of before have one array `numbers`."""
+        state = dict(arrays)
+        if "numbers" in state:
+            former = np.atleast_1d(state.pop("numbers"))
+            names = FORMER_NUMBERS.get(len(former), "").split() if former.ndim == 1 else []
+            if not names:
+                raise ValueError(f"its array numbers has shape {former.shape}")
+            check_state({"numbers": former}, {"numbers": "k"}, NO_INTEGER_ARRAYS, k=len(names))
+            defaults = dict.fromkeys(POINT_NUMBERS, 0.0)
+            numbers = defaults | dict(zip(names, former.tolist(), strict=True))
+            state |= {f"number.{name}": np.array([v]) for name, v in numbers.items()}
+        rows = f"n{' k' * obj.risk.multi_output}"
+        shapes = {"w": "d", "a": "d", "cut": "e", "z": rows, "dz": rows, "center?": rows}
+        shapes |= {"hessian_diagonal?": "n", "kept?": "n"}
+        shapes |= {f"number.{name}": "one" for name in (*POINT_NUMBERS, "offset", "b", "risk", "cg_steps")}
+        shapes |= {name: "one" for name in state if name.startswith("number.")}
+        check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), one=1)
+        n = {k.removeprefix("number."): float(v[0]) for k, v in state.items() if k.startswith("number.")}
+        evaluation = ScoreEvaluation(
+            state["dz"], n.pop("offset"), n.pop("b"), n.pop("risk"), state.get("hessian_diagonal")
+        )
+        kinds = {"age": int, "full": bool, "steps": int}
+        own: dict[str, Any] = {name: kinds.get(name, float)(n.pop(name)) for name in POINT_NUMBERS}
+        point = NewtonPoint(state["w"], state["z"], evaluation, state["a"], state.get("center"), **own)
+        system = n | ({"kept": state["kept"]} if "kept" in state else {})
+        return cls(point, Cut(state["cut"][:-1], float(state["cut"][-1])), system)
