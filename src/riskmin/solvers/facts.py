@@ -20,7 +20,7 @@ from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.costs import COSTS
-from riskmin.solvers.dual.chain import supports_chain_ascent
+from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.newton.newton import Newton
@@ -215,7 +215,7 @@ class Facts:
     @cached_property
     def chain_ascent(self) -> bool:
         """Whether block-coordinate ascent over sequences supports this risk."""
-        return supports_chain_ascent(self.risk, self.reg)
+        return ChainAscent().supports(self.obj) is None
 
     @property
     def newton_remote(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from riskmin.cli.inputs import json_option, print_table
-from riskmin.regularizers import REGULARIZERS, Separable, regularizer_to_dict
+from riskmin.regularizers import REGULARIZERS, Separable
 from riskmin.solvers import SOLVERS
 
 
@@ -17,7 +17,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
     return {
         "name": name,
         "formula": reg.formula,
-        "parameters": regularizer_to_dict(reg)["params"],
+        "parameters": REGULARIZERS.to_dict(reg)["params"],
         # weights are exactly zero by a polyhedral Omega or by the l1 part of an elastic net
         "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from riskmin.cli.inputs import json_option
-from riskmin.losses import LOSSES, formula, loss_to_dict
+from riskmin.losses import LOSSES, formula
 
 UNBROKEN_FORMULAS_WIDTH = 100
 """Terminal width in characters from which on every formula fits into one line."""
@@ -19,7 +19,7 @@ def _loss_facts(name: str, loss: Any) -> dict[str, Any]:
         "name": name,
         "task": loss.task,
         "formula": formula(loss),
-        "parameters": loss_to_dict(loss)["params"],
+        "parameters": LOSSES.to_dict(loss)["params"],
         "smooth": bool(loss.smooth),
     }
 
