@@ -51,12 +51,12 @@ BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_pas
 # ---------------------------------------------------------------- the rules, in order
 KERNEL_RULES = (
     Rule(
-        "a kernel, and a loss with a conjugate",
-        lambda f: f.kernel and f.conjugate,
+        "a loss with a conjugate",
+        lambda f: f.conjugate,
         KernelDual(),
         "a kernel, and {loss} has a conjugate",
     ),
-    Rule("a kernel", lambda f: f.kernel, BUNDLE, "a kernel, and {loss} has no conjugate"),
+    Rule("any other loss", lambda f: True, BUNDLE, "a kernel, and {loss} has no conjugate"),
 )
 SMOOTH_RULES = (
     Rule(
