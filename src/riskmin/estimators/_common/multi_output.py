@@ -28,6 +28,7 @@ def loss_for_classes(loss: Any, k: int) -> Any:
 
     Examples
     --------
+    >>> from riskmin import Logistic
     >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
     (Logistic(), Softmax())
     """
@@ -48,6 +49,7 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
 
     Examples
     --------
+    >>> from riskmin import L2, Hinge
     >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
     (MultivariateSquared(), None)
     """
