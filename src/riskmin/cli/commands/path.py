@@ -148,6 +148,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         resolve_regularizer,
         unwrap_risk,
     )
+    from riskmin.estimators._common.input import EncodedLabels
     from riskmin.estimators._common.standardize import column_scaling
 
     n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
@@ -155,19 +156,8 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
     labels, weight = model._targets(table.y, n, None)
-    outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
-    fit_intercept = model.task != "novelty" and model.fit_intercept
-    risk = build_risk(
-        model,
-        table.X,
-        labels,
-        weight,
-        fit_intercept=fit_intercept,
-        executor=executor,
-        loss=fitted_loss(model),
-        **outputs,
-        **query_kwargs(model, table.qid),
-    )
+    rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
+    risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     return build_objective(
         model, risk, resolve_regularizer(model, risk), column_scaling(model, unwrap_risk(risk), weight, None)
     )

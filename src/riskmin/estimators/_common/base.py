@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
+from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.multi_output import is_multi_output
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.regularizers import unpenalized_tail
@@ -196,6 +197,10 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
         check_number(self, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
         if self.max_seconds is not None:
             check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
+
+    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
+        """Return the labels of training rows for the loss that the parameters denote."""
+        return EncodedLabels(y, weight, None, loss)
 
     # ------------------------------------------------------------ the problem of a fitted model
     def _fitted_loss(self) -> Any:

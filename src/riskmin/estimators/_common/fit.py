@@ -25,6 +25,7 @@ from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
 from riskmin.estimators._common.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
 from riskmin.estimators._common.input import (
+    EncodedLabels,
     PlacedRows,
     affine_scores,
     compute_if_dask,
@@ -139,26 +140,18 @@ def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any,
-    X: Any,
-    y: NDArray | None,
-    weight: NDArray | None,
-    *,
-    row_weight: NDArray | None,
-    fit_intercept: bool,
-    **more: Any,
+    model: Any, X: Any, rows: EncodedLabels, row_weight: NDArray | None, qid: Any = None
 ) -> tuple[NDArray, Any, Any]:
     """Minimize J with the model's parameters and store the certificate; return w, b and the rows.
 
     The rows are returned in the form that `affine_scores` takes, so that remote rows are not read twice.
-    `row_weight` holds the weights without class weights and is used for standard deviations. Further
-    keywords are passed to `build_risk`.
+    `row_weight` holds the weights without class weights and is used for standard deviations.
     """
     model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
-    risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    scaling = column_scaling(model, unwrap_risk(risk), weight, row_weight)
+    risk = build_risk(model, X, rows, executor=executor, qid=qid)
+    scaling = column_scaling(model, unwrap_risk(risk), rows.weight, row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
@@ -167,7 +160,7 @@ def fit_linear(
         get_solver(model.solver),
         start,
         n_rows=X.shape[0],
-        weighted=weight is not None,
+        weighted=rows.weight is not None,
         scaling=scaling,
     )
     return w, b, PlacedRows(unwrap_risk(risk).executor) if isinstance(X, PartitionedMatrix) else X
@@ -256,29 +249,19 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
 
 
 def build_risk(
-    model: Any,
-    X: Any,
-    y: NDArray | None,
-    weight: NDArray | None,
-    *,
-    fit_intercept: bool,
-    executor: Any,
-    qid: Any = None,
-    loss: Any = None,
-    n_outputs: int | None = None,
+    model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None
 ) -> Risk | ProfiledIntercept | Adaptive:
-    """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
-    # estimators with classes or outputs pass the form of the loss that they fit
-    loss = resolve_loss(model) if loss is None else loss
+    """Return the risk that the model's parameters denote for labeled rows."""
+    labels, weight, classes, loss = rows
     return linear_risk(
         X,
-        y,
+        labels,
         loss,
         sample_weight=weight,
         qid=qid,
-        fit_intercept=bool(fit_intercept) and supports_intercept(loss),
+        fit_intercept=bool(model.fit_intercept) and supports_intercept(loss),
         executor=executor,
-        n_outputs=n_outputs if is_multi_output(loss) else None,
+        n_outputs=len(classes) if classes is not None and is_multi_output(loss) else None,
     )
 
 
