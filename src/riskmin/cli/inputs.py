@@ -312,7 +312,7 @@ def fit_summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str
         "atol": model.atol,
         "status": result.status,
         "criterion": result.criterion,
-        "standardized": getattr(model, "scale_", None) is not None,
+        "standardized": model.can_standardize and model.scale_ is not None,
         "iterations": result.n_iter,
         "calls": int(last["calls"]),
         "seconds": last["seconds"],
@@ -395,7 +395,7 @@ def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
         "columns": dimensions[1],
         "tol": float(model.tol),
         "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
-        **({"standardized": STANDARDIZED_NOTE} if getattr(model, "standardize", False) else {}),
+        **({"standardized": STANDARDIZED_NOTE} if model.standardize else {}),
     }
 
 

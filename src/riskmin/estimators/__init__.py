@@ -50,6 +50,17 @@ MODULE_OF = {
 }
 """Module of each public name, imported on first access because some load much of scikit-learn."""
 
+ESTIMATOR_OF_TASK = {
+    "classification": "LinearClassifier",
+    "multiclass": "LinearClassifier",
+    "regression": "LinearRegressor",
+    "novelty": "NoveltyDetector",
+    "ordinal": "OrdinalClassifier",
+    "ranking": "LinearRanker",
+    "tagging": "ChainTagger",
+}
+"""The estimator for losses of a task, which messages name and the command fits."""
+
 
 def __getattr__(name: str) -> Any:
     if name not in MODULE_OF:

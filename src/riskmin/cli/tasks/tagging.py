@@ -24,26 +24,6 @@ def is_conll(path: Path) -> bool:
     return any(suffix.lower() in CONLL_SUFFIXES for suffix in path.suffixes)
 
 
-def make_tagger(given: dict[str, Any]) -> Any:
-    """Make the tagger that the options specify."""
-    from riskmin.estimators import ChainTagger
-
-    return ChainTagger(
-        given["loss"],
-        alpha=given.get("lam", 1.0),
-        regularizer=given["reg"],
-        tol=given["tol"],
-        atol=given["atol"],
-        solver=given["solver"],
-        max_iter=given["max_iter"],
-        max_seconds=given["max_seconds"],
-        n_jobs=given["jobs"],
-        constraints=given.get("constraints"),
-        min_count=given.get("min_count") or 1,
-        template="window",
-    )
-
-
 # ---------------------------------------------------------------- data
 def load_sentences(
     path: Path, target: str | int | None, qid: str | int | None, *, labels: bool, n_columns: int | None = None

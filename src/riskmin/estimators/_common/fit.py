@@ -23,6 +23,7 @@ from riskmin.arrays.partitioned import PartitionedMatrix
 from riskmin.core import Iterate, NDArray, Result
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
+from riskmin.estimators import ESTIMATOR_OF_TASK
 from riskmin.estimators._common.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
 from riskmin.estimators._common.input import (
     EncodedLabels,
@@ -46,16 +47,6 @@ from riskmin.problem.risk import Risk
 from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer, repeat_per_output
 from riskmin.solvers import get_solver
 
-_ESTIMATOR_FOR = {
-    "classification": "LinearClassifier",
-    "multiclass": "LinearClassifier",
-    "regression": "LinearRegressor",
-    "novelty": "NoveltyDetector",
-    "ordinal": "OrdinalClassifier",
-    "ranking": "LinearRanker",
-    "tagging": "ChainTagger",
-}
-
 
 # ---------------------------------------------------------------- parameters
 def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
@@ -66,7 +57,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
     loss = loss_by_name(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
-        use = _ESTIMATOR_FOR.get(kind)
+        use = ESTIMATOR_OF_TASK.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
