@@ -22,12 +22,12 @@ from benchmarks.harness.data import SETS
 LAMS = (1e-2, 1e-4, 1e-6)
 CASES = [  # loss, regularizer, intercept, solvers
     ("hinge", rm.L2(), False, ("dual", "bundle", "newton")),
-    ("hinge", rm.Elastic(), False, ("dual", "bundle")),
+    ("hinge", rm.Elastic(), False, ("dual_gauss_seidel", "bundle")),
     ("logistic", rm.L2(), False, ("lbfgs", "dual", "newton")),
     ("squared_hinge", rm.L2(), False, ("lbfgs", "dual", "newton")),
     ("logistic", rm.L1(), False, ("coordinate_descent", "owlqn", "proximal_gradient")),
     ("logistic", rm.Entropy(balanced=True), False, ("bundle", "proximal_gradient")),
-    ("hinge", rm.L2(), True, ("dual", "bundle", "newton")),
+    ("hinge", rm.L2(), True, ("augmented_lagrangian", "bundle", "newton")),
 ]
 LISTS = [(loss, rm.L2(), False, ("bundle", "smoothing", "newton")) for loss in ("roc_area", "prbep")]
 

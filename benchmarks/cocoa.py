@@ -3,11 +3,11 @@
     python -m benchmarks.cocoa --data FOLDER [--only a9a "rcv1 CCAT"] [--losses hinge] [--most 300]
 
 A table entry is the work until a certified gap of 1e-2, 1e-3 and 1e-4, or a dash if the limit was reached
-first: the number of evaluations of the risk (or rounds of `DualGaussSeidel`), and after the slash the number
-of calls of all shards, line searches included. Then follow the CPU seconds of the whole run. Only dual ascent
-depends on the number of shards. The shards are in this process (set OMP_NUM_THREADS=1), but solvers treat
-their rows as remote. The folder holds the svmlight files listed in benchmarks/RESULTS.md; missing files are
-skipped.
+first: the number of evaluations of the risk (or rounds of `DualCoordinateAscent`), and after the slash the
+number of calls of all shards, line searches included. Then follow the CPU seconds of the whole run. Only dual
+ascent depends on the number of shards. The shards are in this process (set OMP_NUM_THREADS=1), but solvers
+treat their rows as remote. The folder holds the svmlight files listed in benchmarks/RESULTS.md; missing files
+are skipped.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def main():
         for loss in args.losses:
             small = split.X[:500], split.y[:500], loss, 1.0
             smooth = rm.get_loss(loss).smooth
-            cell(*small, rm.DualGaussSeidel(), 2, 5)  # compile or load the kernels
+            cell(*small, rm.DualCoordinateAscent(), 2, 5)  # compile or load the kernels
             for lam in LAMS:
                 case = split.X, split.y, loss, lam
                 entries = [cell(*case, rm.Bundle(), 8, args.most)]
                 entries.append(cell(*case, rm.Lbfgs(), 8, args.most) if smooth else "")
-                entries += [cell(*case, rm.DualGaussSeidel(), k, args.most) for k in args.shards]
+                entries += [cell(*case, rm.DualCoordinateAscent(), k, args.most) for k in args.shards]
                 print(f"| {name} | {loss} | {lam:g} | {' | '.join(entries)} |", flush=True)
 
 

@@ -64,7 +64,7 @@ def trials(split: Split, loss, lams, seconds, seed):
     results = []
     for lam, result in zip(lams, rm.path(risk, rm.L2(), lams, max_seconds=seconds), strict=True):
         z, v, t = (A @ result.w for A in (fit.X, fit.T, split.T))
-        at = {"zero": -risk.intercept(result.w), "training": cut(z, fit.y), "validation": cut(v, fit.t)}
+        at = {"zero": -risk.best_intercept(result.w), "training": cut(z, fit.y), "validation": cut(v, fit.t)}
         gap = result.gap / result.value
         for threshold, theta in at.items():
             results.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))

@@ -173,7 +173,7 @@ def cell(name, X, y, kind, lam, solvers, seconds, rounds):
 
 
 SOLVERS = {
-    "ascent": rm.DualGaussSeidel(),
+    "ascent": rm.DualCoordinateAscent(),
     "smoothing": rm.Smoothing(),
     "lbfgs": rm.Lbfgs(),
     "newton": rm.Newton(),

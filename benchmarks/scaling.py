@@ -135,7 +135,7 @@ FORMATS = {
 SOLVERS = {
     "Bundle": ("hinge", "L2"),
     "Lbfgs": ("logistic", "L2"),
-    "DualGaussSeidel": ("hinge", "L2"),
+    "DualCoordinateAscent": ("hinge", "L2"),
     "Newton": ("hinge", "L2"),
     "Newton, smooth": ("logistic", "L2"),
     "CoordinateDescent": ("logistic", "L1"),
@@ -161,7 +161,7 @@ def fit(X, y, name, limit):
         rm.LinearClassifier(loss, alpha=1e-4, max_seconds=limit).fit(X, y)
         return
     J = rm.Objective(
-        rm.linear_risk(X, y, loss, fit_intercept=name != "DualGaussSeidel"), getattr(rm, reg)(), 1e-4
+        rm.linear_risk(X, y, loss, fit_intercept=name != "DualCoordinateAscent"), getattr(rm, reg)(), 1e-4
     )
     rm.minimize(J, getattr(rm, name.partition(",")[0])(), tol=1e-3, max_seconds=limit)
 

@@ -61,7 +61,11 @@ def estimators():
     return [
         (rm.LinearClassifier("hinge", alpha=1e-2), (X, y), {}),
         (rm.LinearClassifier("logistic", alpha=1e-2, solver="lbfgs"), (sp.csr_array(X), y), {}),
-        (rm.LinearClassifier("squared_hinge", alpha=1e-2, solver="dual"), (X.astype(np.float32), y), {}),
+        (
+            rm.LinearClassifier("squared_hinge", alpha=1e-2, solver="dual", fit_intercept=False),
+            (X.astype(np.float32), y),
+            {},
+        ),
         (rm.LinearClassifier("softmax", alpha=1e-2), (X, grades), {}),
         (rm.LinearClassifier("roc_area", alpha=1e-1, solver="bundle"), (X, y), {}),
         (rm.LinearClassifier("logistic", alpha=1e-2, regularizer="l1"), (X, y), {}),

@@ -38,10 +38,11 @@ cvxpy's optimum, with valid bounds: `tests/solvers/test_support.py` tries every 
 regularizer and every solver.
 
 """
-TICK, SOME, STALLS = "✓", "(✓)", "may stall"
+TICK, SOME, ONLY_WITH, STALLS = "✓", "(✓)", "with b", "may stall"
 NOTES = f"""
-{TICK}: supported. {SOME}: without an intercept only. *{STALLS}*: supported, but may end as `stalled` at a
-nonsmooth point of the loss. Weights, priors and bounds may be a number, or one per feature.
+{TICK}: supported. {SOME}: without an intercept only. *{ONLY_WITH}*: with an intercept only. *{STALLS}*:
+supported, but may end as `stalled` at a nonsmooth point of the loss. Weights, priors and bounds
+may be a number, or one per feature.
 
 Losses on pairs, contingency tables and rankings are non-decomposable, so no solver that visits rows or
 columns one by one supports them. Most of them do not depend on an intercept; `FBeta` has one, and
@@ -56,8 +57,8 @@ X is *remote* if its rows are in other processes or in another array library, or
 function. With an intercept `Auto` treats sparse X as it does dense X.
 
 A user-defined loss counts as nonsmooth unless it has `smooth = True`. `CoordinateDescent` needs its
-`curvature`, `DualGaussSeidel` its `interval_conjugate` or `conjugate`; all other solvers need only
-[the required attributes of a loss](add-a-loss.md).
+`curvature`, `DualCoordinateAscent` and `DualGaussSeidel` its `interval_conjugate` or `conjugate`; all other
+solvers need only [the required attributes of a loss](add-a-loss.md).
 """
 
 
@@ -108,7 +109,7 @@ def cell(name: str, loss: Any, reg: str) -> str:
     supported = [takes(SOLVERS[name], objective(loss, reg, intercept)) for intercept in (True, False)]
     with_intercept, without_intercept = supported
     if not without_intercept:
-        return ""
+        return ONLY_WITH if with_intercept else ""
     if isinstance(SOLVERS[name], Lbfgs) and not loss.smooth:
         return STALLS
     return TICK if with_intercept else SOME

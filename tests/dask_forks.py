@@ -81,7 +81,7 @@ def warm_up():
     from riskmin import linear_risk
 
     risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge())
-    risk.cursor(risk(np.zeros(2))[1]).value_grad()
+    risk.cursor(risk(np.zeros(2))[1]).evaluate()
 
 
 def main():

@@ -36,9 +36,6 @@ ROOMS = [
     "testing",
 ]
 
-# `DualGaussSeidel` still dispatches to the gradient steps of paper E.
-FAMILY_EXCEPTIONS = {("dual", "reference")}
-
 # The rooms that may import each heavy or optional library.
 # The command takes metrics and the data of the demonstration from scikit-learn.
 HOMES = {
@@ -168,7 +165,7 @@ def test_solver_families_do_not_import_each_other():
         source = family(".".join(["riskmin", *path.relative_to(ROOT).with_suffix("").parts]))
         targets = {family(module) for module, _ in imports(parse(path))}
         edges |= {(source, target) for target in targets if source and target and source != target}
-    assert edges <= FAMILY_EXCEPTIONS
+    assert not edges
 
 
 @each_module

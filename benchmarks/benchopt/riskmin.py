@@ -93,12 +93,12 @@ class Solver(BaseSolver):
         objective = self._objective_of_ours()
 
         def note(it, row):
-            more = [objective.risk.intercept(it.w)] if self.fit_intercept else []
+            more = [objective.risk.best_intercept(it.w)] if self.fit_intercept else []
             self.beta = np.concatenate([it.w, more])
             return not callback()
 
         result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
-        more = [objective.risk.intercept(result.w)] if self.fit_intercept else []
+        more = [objective.risk.best_intercept(result.w)] if self.fit_intercept else []
         self.beta = np.concatenate([result.w, more])
 
     def get_result(self):

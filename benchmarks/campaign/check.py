@@ -109,7 +109,7 @@ def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
     k, risk = objective.n_intercepts, objective.risk
     if k:
         return w[:-k], w[-k:]
-    b = risk.intercept(w) if hasattr(risk, "intercept") else 0.0
+    b = risk.best_intercept(w)
     return (coefficients(w) if problem.kernel else w), b
 
 

@@ -25,7 +25,18 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin import L2, DualGaussSeidel, Elastic, Entropy, Hinge, Objective, linear_risk, minimize, online
+from riskmin import (
+    L2,
+    DualCoordinateAscent,
+    DualGaussSeidel,
+    Elastic,
+    Entropy,
+    Hinge,
+    Objective,
+    linear_risk,
+    minimize,
+    online,
+)
 
 RATE = 0.01
 UWIN, NWIN = (Entropy(prior=0.01, normalized=normalized, balanced=True) for normalized in (False, True))
@@ -54,8 +65,8 @@ def large_margin(X, y, reg, lam, passes):
     """The weights of a regularized hinge loss."""
     obj = Objective(linear_risk(X, y, Hinge()), reg, lam)
     if isinstance(reg, L2):
-        return minimize(obj, DualGaussSeidel(), tol=1e-3, max_iter=passes).w
-    solver = DualGaussSeidel(step="gradient", rate=RATE, shuffle=False)
+        return minimize(obj, DualCoordinateAscent(), tol=1e-3, max_iter=passes).w
+    solver = DualGaussSeidel(rate=RATE, shuffle=False)
     start = reg.conjugate_grad(np.zeros(X.shape[1]))
     return deque(islice(solver.iterates(obj, start), passes), maxlen=1)[0].w
 

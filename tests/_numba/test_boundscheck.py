@@ -59,7 +59,7 @@ def duals():
         for A in (X, sp.csr_array(X)):
             solve(linear_risk(A, Y, loss), solver="dual")
     for reg in (L2(), Elastic(), riskmin.Entropy()):
-        solve(linear_risk(sp.csr_array(X), Y, "logistic"), reg, riskmin.DualGaussSeidel(step="gradient"))
+        solve(linear_risk(sp.csr_array(X), Y, "logistic"), reg, riskmin.DualGaussSeidel())
 
 
 def columns():

@@ -220,7 +220,7 @@ def test_interrupted_path_is_printed(svm, run, monkeypatch):
         (["--solver", "owlqn"], ["OwlQn needs a smooth loss", "use Bundle"]),
         (["--solver", "owlqn", "--loss", "logistic"], ["OwlQn is for L1() and Elastic()"]),
         (["--solver", "lbfgs", "--loss", "logistic", "--reg", "l1"], ["Lbfgs needs a smooth regularizer"]),
-        (["--solver", "dual", "--reg", "l1"], ["DualGaussSeidel needs a transfer function"]),
+        (["--solver", "dual", "--reg", "l1"], ["DualCoordinateAscent takes exact steps, which need L2()"]),
         (["--solver", "coordinate_descent", "--reg", "l1"], ["second derivative"]),
         (
             ["--solver", "line_search_bmrm", "--reg", "l1"],

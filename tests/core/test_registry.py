@@ -5,12 +5,14 @@ import pytest
 
 from riskmin import (
     AcceleratedGradient,
+    AugmentedLagrangian,
     Auto,
     Bmrm,
     Bundle,
     ChainAscent,
     CoordinateDescent,
     DualAccelerated,
+    DualCoordinateAscent,
     DualGaussSeidel,
     Hinge,
     Lbfgs,
@@ -27,13 +29,15 @@ from riskmin.solvers import SOLVERS, get_solver
 def test_every_solver_has_a_name():
     named = {
         "accelerated_gradient": AcceleratedGradient(),
+        "augmented_lagrangian": AugmentedLagrangian(),
         "auto": Auto(),
         "bmrm": Bmrm(),
         "bundle": Bundle(),
         "chain_ascent": ChainAscent(),
         "coordinate_descent": CoordinateDescent(),
-        "dual": DualGaussSeidel(),
+        "dual": DualCoordinateAscent(),
         "dual_accelerated": DualAccelerated(),
+        "dual_gauss_seidel": DualGaussSeidel(),
         "lbfgs": Lbfgs(),
         "line_search_bmrm": LineSearchBmrm(),
         "newton": Newton(),
@@ -55,7 +59,10 @@ def test_a_solver_instance_is_returned_as_it_is():
 @pytest.mark.parametrize(
     ("solver", "message"),
     [
-        ("sgd", r"there is no solver named 'sgd'; the names are accelerated_gradient, auto, bmrm, bundle, c"),
+        (
+            "sgd",
+            r"there is no solver named 'sgd'; the names are accelerated_gradient, augmented_lagrangian, auto",
+        ),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
         (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),

@@ -21,6 +21,7 @@ from riskmin import (
     Bundle,
     Checkpoint,
     CoordinateDescent,
+    DualCoordinateAscent,
     DualGaussSeidel,
     Hinge,
     Huber,
@@ -35,7 +36,7 @@ from riskmin import (
 from riskmin.core.persist import FileError, load_arrays, save_arrays
 
 SOLVERS = [Bundle(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Lbfgs(), Auto()]
-VISITORS = [DualGaussSeidel(), DualGaussSeidel(step="gradient"), CoordinateDescent(), ProximalGradient()]
+VISITORS = [DualCoordinateAscent(), DualGaussSeidel(), CoordinateDescent(), ProximalGradient()]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 
 

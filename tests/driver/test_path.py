@@ -12,7 +12,7 @@ from riskmin import (
     Absolute,
     Box,
     Bundle,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Elastic,
     Entropy,
     Hinge,
@@ -82,7 +82,7 @@ def test_results_agree_with_cold_starts(reg, intercept):
     [
         (Hinge(), L2(), Bundle()),
         (Hinge(), L1(), Bundle()),
-        (Hinge(), L2(), DualGaussSeidel()),
+        (Hinge(), L2(), DualCoordinateAscent()),
         (Logistic(), L2(), Lbfgs()),
         (Squared(), Quadratic(K), Lbfgs()),
     ],
@@ -301,4 +301,4 @@ def test_switching_uses_the_tol_of_the_path():
     results = path(risk, L2(), [1e-2, 1e-4], tol=1e-5)
     assert [result.status for result in results] == ["converged"] * 2
     assert all("tol=1e-05)" in result.solver for result in results)
-    assert all("DualGaussSeidel to the end" in r.solver or "steps, then" in r.solver for r in results)
+    assert all("DualCoordinateAscent to the end" in r.solver or "steps, then" in r.solver for r in results)

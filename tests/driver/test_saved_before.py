@@ -16,11 +16,10 @@ from riskmin import (
     L1,
     L2,
     Absolute,
-    Adaptive,
     Auto,
     Bundle,
     Checkpoint,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Equality,
     Fallback,
     Hinge,
@@ -28,6 +27,7 @@ from riskmin import (
     MulticlassHinge,
     MultivariateSquared,
     Newton,
+    Nu,
     Objective,
     Quadratic,
     Switching,
@@ -42,7 +42,7 @@ FOLDER = Path(__file__).parents[1] / "golden" / "saved"
 RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
 SOLVERS_OF_FILES = {
-    "hand_over.checkpoint": Switching(DualGaussSeidel(), Newton(), tol=1e-4),
+    "hand_over.checkpoint": Switching(DualCoordinateAscent(), Newton(), tol=1e-4),
     "relay.checkpoint": Fallback((Lbfgs(), Bundle())),
     "adaptive.checkpoint": Auto(),
 }
@@ -83,7 +83,7 @@ def special_objectives():
     weights = np.arange(90) + 1.0
     yield "quad", linear_risk(X, sign, Hinge()), Quadratic(np.eye(6))
     yield "weights", linear_risk(X, sign, Hinge(), sample_weight=weights), L2(np.arange(6) + 1.0)
-    yield "adaptive+b", Adaptive(linear_risk(X, margin, Absolute(), fit_intercept=True), 0.5), L2()
+    yield "adaptive+b", linear_risk(X, margin, Nu(Absolute(), 0.5), fit_intercept=True), L2()
     yield "mvs", linear_risk(X, targets, MultivariateSquared(), fit_intercept=True), L2()
     yield "cost", linear_risk(X, classes, MulticlassHinge(costs), fit_intercept=True), L1()
     yield "equality", linear_risk(X, sign, Hinge()), Equality(L2(), np.ones(6))

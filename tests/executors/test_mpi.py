@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from mpi_jobs import job, mpiexec
-from riskmin import L2, Hinge, Objective, ProfiledIntercept, Spmd, linear_risk, minimize
+from riskmin import L2, Hinge, Objective, Spmd, linear_risk, minimize
 from riskmin.executors.base import SerialExecutor
 from riskmin.executors.coordination import Coordination, coordination_of
 from riskmin.executors.mpi.collective import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
 from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Message
-from riskmin.problem.intercept.adaptive import Adaptive
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
@@ -83,8 +82,7 @@ def test_coordination_of_a_risk():
     ranks = Ranks()
     risk = type(local)(local.loss, local.linear_map, ranks, 2)
     assert coordination_of(risk) is ranks.coordination
-    assert coordination_of(ProfiledIntercept(risk)) is ranks.coordination
-    assert coordination_of(Adaptive(risk, 0.5)) is ranks.coordination
+    assert coordination_of(Objective(risk, L2(), 0.1).risk) is ranks.coordination
 
 
 def test_run_takes_the_decisions_of_the_root(monkeypatch):

@@ -12,7 +12,7 @@ from benchmarks import scale, scale_model
 import everywhere
 from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
-from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, cursor_of
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
@@ -40,7 +40,7 @@ def test_line_search_of_a_cursor_needs_no_round(name):
     risk = TWO_ROUNDS[name](Elsewhere()).risk
     n, p = risk.row_metadata.shape
     executor_with_shards = risk.executor
-    cursor = cursor_of(risk, np.zeros(p))
+    cursor = risk.cursor(np.zeros(p))
     assert executor_with_shards.mapped == [8 * n]
     cursor.set_direction(np.ones(p))
     assert executor_with_shards.mapped == [8 * n, 8 * n]
@@ -49,7 +49,7 @@ def test_line_search_of_a_cursor_needs_no_round(name):
         cursor.value_slope(t)
     cursor.advance(0.3)
     assert executor_with_shards.calls == 0
-    cursor.value_grad()
+    cursor.evaluate()
     assert (executor_with_shards.mapped, executor_with_shards.summed, executor_with_shards.sent) == (
         [],
         [8 * p],

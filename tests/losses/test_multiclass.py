@@ -3,6 +3,7 @@
 import gc
 import itertools
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -377,7 +378,7 @@ def test_the_scores_of_all_rows_are_not_allocated(monkeypatch):
         tracemalloc.start()
         risk(w)
         cursor.value_slope(0.5)
-        cursor.value_grad()
+        cursor.evaluate()
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 0.5 * 8 * n * k
@@ -594,7 +595,7 @@ def test_wrappers_and_solvers_of_multi_output_losses():
     with pytest.raises(
         ValueError, match="Softmax has several scores per row, and one intercept is for one score"
     ):
-        ProfiledIntercept(linear_risk(X, y, Softmax()))
+        replace(linear_risk(X, y, Softmax()), intercept=ProfiledIntercept())
 
 
 @pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(), MulticlassSquaredHinge()], ids=repr)
@@ -654,11 +655,11 @@ def test_intercepts_are_optimized_without_a_pass_over_X():
     X, y = rng.standard_normal((60, 3)), rng.integers(0, 4, 60).astype(float)
     risk = linear_risk(X, y, Softmax(), fit_intercept=True, n_shards=3)
     cursor = risk.cursor(rng.standard_normal(risk.dim))
-    value, grad = cursor.value_grad()
+    value, grad, _ = cursor.evaluate()
     w = cursor.w
     for _ in range(3):
         cursor.optimize_intercepts()
-    optimized, slope = cursor.value_grad()
+    optimized, slope, _ = cursor.evaluate()
     assert np.array_equal(cursor.w[:-4], w[:-4])  # the weights are unchanged
     assert optimized < value
     assert abs(slope[-4:]).max() <= 1e-4 * abs(grad[-4:]).max()

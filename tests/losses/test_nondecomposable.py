@@ -27,8 +27,6 @@ from riskmin import (
     minimize,
 )
 from riskmin.numerics.sorting import RADIX_SORT_FROM, prefix_sums, ranks_in_sorted, stable_argsort
-from riskmin.problem.intercept.profiled import ProfiledIntercept
-from riskmin.problem.risk import Risk
 
 COSTS = ((), (1.0,), (3.0, 0.0), (4.0, 0.5, 2.0))
 
@@ -390,7 +388,7 @@ def test_all_storage_formats_and_executors_give_the_same_risk(loss):
         other, g = reference(w + 0.3 * d)
         assert (value, slope) == pytest.approx((other, float(g @ d)), rel=1e-11), name
         cursor.advance(0.3)
-        np.testing.assert_allclose(cursor.value_grad()[1], g, atol=1e-13, err_msg=name)
+        np.testing.assert_allclose(cursor.evaluate().gradient, g, atol=1e-13, err_msg=name)
     other = linear_risk(torch.as_tensor(X), y, loss)
     value, grad = other(torch.as_tensor(w))
     assert value == pytest.approx(reference(w)[0], rel=1e-13)
@@ -427,9 +425,9 @@ def test_torch_fits_agree_with_numpy(loss):
 
 def test_treatment_of_the_intercept():
     X, y = data()
-    assert isinstance(linear_risk(X, y, RocArea(), fit_intercept=True), Risk)
-    assert isinstance(linear_risk(X, y, Prbep(), fit_intercept=True), Risk)
-    assert isinstance(linear_risk(X, y, FBeta(), fit_intercept=True), ProfiledIntercept)
+    assert not linear_risk(X, y, RocArea(), fit_intercept=True).intercept.fitted
+    assert not linear_risk(X, y, Prbep(), fit_intercept=True).intercept.fitted
+    assert linear_risk(X, y, FBeta(), fit_intercept=True).intercept.profiled
     for loss in (PrecisionAtK(3), RecallAtK(3)):
         with pytest.raises(ValueError, match="intercept"):
             linear_risk(X, y, loss, fit_intercept=True)
@@ -444,7 +442,7 @@ def test_the_intercept_of_f_beta_is_optimal():
     grid = [float(FBeta().value_grad(X @ w + b, y, c)[0]) for b in np.linspace(-10, 10, 4001)]
     assert value <= min(grid) + 1e-12
     assert value == pytest.approx(min(grid), abs=0.01)
-    at_intercept = float(FBeta().value_grad(X @ w + risk.intercept(w), y, c)[0])
+    at_intercept = float(FBeta().value_grad(X @ w + risk.best_intercept(w), y, c)[0])
     assert at_intercept == pytest.approx(value, abs=1e-11)
     rng = np.random.default_rng(3)
     for _ in range(50):

@@ -1,5 +1,7 @@
 """The nu-trick: against brute force, cvxpy and LIBSVM's nu-machines, and its contract."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,6 @@ from riskmin import (
     L1,
     L2,
     Absolute,
-    Adaptive,
     Bmrm,
     Bundle,
     Hinge,
@@ -126,8 +127,6 @@ def test_nu_is_checked(nu):
 def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="sum over rows"):
         Nu(Nu(Hinge(), 0.5), 0.5)
-    with pytest.raises(TypeError, match="linear_risk"):
-        Adaptive(Hinge(), 0.5)
     with pytest.raises(ValueError, match="Hinge needs labels"):
         linear_risk(np.eye(2), np.arange(2.0), Nu(Hinge(), 0.5))
 
@@ -151,7 +150,7 @@ def joint_optimum(loss, X, y, c, nu, lam, intercept):
 def test_the_optimum_equals_cvxpys(loss, nu, intercept):
     X, y, weights = problem(loss, n=50)
     lam, c = 0.02, weights / weights.sum()
-    risk = Adaptive(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), nu)
+    risk = linear_risk(X, y, Nu(loss, nu), sample_weight=weights, fit_intercept=intercept)
     result = minimize(Objective(risk, L2(), lam), tol=1e-8)
     best = joint_optimum(loss, X, y, c, nu, lam, intercept)
     assert result.status == "converged"
@@ -163,7 +162,7 @@ def test_the_optimum_equals_cvxpys(loss, nu, intercept):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_cuts_lie_below_the_risk(intercept):
     X, y, weights = problem(Absolute(), n=40)
-    risk = Adaptive(linear_risk(X, y, Absolute(), sample_weight=weights, fit_intercept=intercept), 0.3)
+    risk = linear_risk(X, y, Nu(Absolute(), 0.3), sample_weight=weights, fit_intercept=intercept)
     obj, rng = Objective(risk, L2(), 0.1), np.random.default_rng(0)
     points = [s * rng.standard_normal(4) for s in (0.0, 0.1, 1.0, 10.0) for _ in range(5)]
     cuts = [obj.cut(v) for v in points]
@@ -187,7 +186,7 @@ def test_the_tube_equals_that_of_nu_svr(nu):
     n, C = 120, 0.5
     X = rng.standard_normal((n, 3))
     y = X @ [1.0, -2.0, 0.5] + 4.0 + rng.standard_normal(n)
-    risk = Adaptive(linear_risk(X, y, Absolute(), fit_intercept=True), nu)
+    risk = linear_risk(X, y, Nu(Absolute(), nu), fit_intercept=True)
     obj = Objective(risk, L2(), 1 / (C * n))
     result = minimize(obj, tol=1e-9)
     libsvm = NuSVR(kernel="linear", nu=nu, C=C, tol=1e-8).fit(X, y)
@@ -196,7 +195,7 @@ def test_the_tube_equals_that_of_nu_svr(nu):
     z = X @ libsvm.coef_[0] + libsvm.intercept_[0]  # one of the best intercepts, which may form an interval
     value, _ = Nu(Absolute(), nu).value_grad(z, y, np.full(n, 1 / n))
     assert float(value) == pytest.approx(risk(libsvm.coef_[0])[0], rel=1e-6)
-    outside = np.abs(X @ result.w + risk.intercept(result.w) - y) - risk.threshold(result.w)
+    outside = np.abs(X @ result.w + risk.best_intercept(result.w) - y) - risk.threshold(result.w)
     assert np.mean(outside > 1e-6) <= nu
     assert np.mean(outside >= -1e-6) >= nu
 
@@ -208,7 +207,7 @@ def test_the_direction_equals_that_of_nu_svc():
     X, y, _ = problem(Hinge(), n=80, seed=3)
     libsvm = NuSVC(kernel="linear", nu=0.5, tol=1e-9).fit(X, y).coef_[0]
     for lam in (1.0, 3.0):
-        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=True), 0.5)
+        risk = linear_risk(X, y, Nu(Hinge(), 0.5), fit_intercept=True)
         result = minimize(Objective(risk, L2(), lam), tol=1e-10)
         assert 0 < risk.threshold(result.w) < 1
         np.testing.assert_allclose(
@@ -222,11 +221,11 @@ def test_with_few_rows_in_the_margin_it_is_the_usual_svm():
     lam = 0.01
     w = minimize(Objective(unadapted, L2(), lam), tol=1e-9).w
     fraction = float(np.mean(y * (X @ w) < 1))
-    risk = Adaptive(unadapted, min(1.0, fraction + 0.1))
+    risk = replace(unadapted, loss=Nu(Hinge(), min(1.0, fraction + 0.1)))
     result = minimize(Objective(risk, L2(), lam), tol=1e-9)
     np.testing.assert_allclose(result.w, w, atol=1e-4)
     assert risk.threshold(result.w) == 0.0
-    assert risk.intercept(result.w) == 0.0
+    assert risk.best_intercept(result.w) == 0.0
 
 
 def test_nu_one_is_the_unchanged_risk():
@@ -234,7 +233,7 @@ def test_nu_one_is_the_unchanged_risk():
     w = np.array([0.3, -0.2, 1.0, 0.0])
     for intercept in (False, True):
         unadapted = linear_risk(X, y, Absolute(), sample_weight=weights, fit_intercept=intercept)
-        assert Adaptive(unadapted, 1.0)(w)[0] == pytest.approx(unadapted(w)[0], rel=1e-12)
+        assert replace(unadapted, loss=Nu(Absolute(), 1.0))(w)[0] == pytest.approx(unadapted(w)[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -242,7 +241,7 @@ def test_threads_and_shards_agree(intercept):
     X, y, _ = problem(Hinge(), n=60)
     results = []
     for options in ({}, {"n_shards": 4, "executor": Threads(n_workers=2)}):
-        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=intercept, **options), 0.3)
+        risk = linear_risk(X, y, Nu(Hinge(), 0.3), fit_intercept=intercept, **options)
         results.append(minimize(Objective(risk, L2(), 0.01), tol=1e-7))
     assert results[0].value == pytest.approx(results[1].value, rel=1e-6)
     assert {r.status for r in results} == {"converged"}
@@ -251,11 +250,11 @@ def test_threads_and_shards_agree(intercept):
 @pytest.mark.slow
 def test_processes():
     X, y, _ = problem(Hinge(), n=60)
-    local = Adaptive(linear_risk(X, y, Hinge()), 0.3)
-    remote = linear_risk(X, y, Hinge(), n_shards=2, executor=Processes(n_workers=2))
+    local = linear_risk(X, y, Nu(Hinge(), 0.3))
+    remote = linear_risk(X, y, Nu(Hinge(), 0.3), n_shards=2, executor=Processes(n_workers=2))
     w = np.array([0.3, -0.2, 1.0, 0.0])
-    assert Adaptive(remote, 0.3)(w)[0] == pytest.approx(local(w)[0], rel=1e-12)
-    assert minimize(Objective(Adaptive(remote, 0.3), L2(), 0.01)).status == "converged"
+    assert remote(w)[0] == pytest.approx(local(w)[0], rel=1e-12)
+    assert minimize(Objective(remote, L2(), 0.01)).status == "converged"
     remote.executor.close()
 
 
@@ -268,7 +267,7 @@ def test_other_solvers_and_regularizers(solver):
 
 def test_solvers_that_read_rows_refuse_nu_losses():
     X, y, _ = problem(Hinge())
-    for risk in (Adaptive(linear_risk(X, y, Hinge()), 0.3), linear_risk(X, y, Nu(Hinge(), 0.3))):
+    for risk in (linear_risk(X, y, Nu(Hinge(), 0.3)), linear_risk(X, y, Nu(Hinge(), 0.3))):
         with pytest.raises(TypeError, match="a loss that is a sum over rows"):
             local_rows_of(risk, get_solver("bundle"))
 
@@ -278,12 +277,12 @@ def test_with_an_intercept_the_risk_is_adaptive():
     X, y, weights = problem(Absolute())
     settings = {"sample_weight": weights, "fit_intercept": True, "n_shards": 2}
     risk = linear_risk(X, y, Nu(Absolute(), 0.3), **settings)
-    other = Adaptive(linear_risk(X, y, Absolute(), **settings), 0.3)
+    other = replace(linear_risk(X, y, Absolute(), **settings), loss=Nu(Absolute(), 0.3))
     w = np.array([0.3, -0.2, 1.0, 0.0])
-    assert isinstance(risk, Adaptive)
+    assert risk.intercept.profiled
     assert risk.loss == other.loss == Nu(Absolute(), 0.3)
     assert risk(w)[0] == other(w)[0]
-    assert risk.risk(w)[0] >= risk(w)[0]  # risk.risk has no intercept
+    assert risk.with_zero_intercept()(w)[0] >= risk(w)[0]
 
 
 def test_nu_is_converted_to_and_from_dicts():

@@ -17,7 +17,6 @@ from riskmin import (
     L1,
     L2,
     Absolute,
-    Adaptive,
     Bmrm,
     Box,
     Bundle,
@@ -359,7 +358,6 @@ def test_wrapped_losses_are_checked():
     for risk in (
         linear_risk(X, y, Nu(Values(), 0.5)),
         linear_risk(X, y, Nu(Values(), 0.5), fit_intercept=True),
-        Adaptive(linear_risk(X, y, Values()), 0.5),
     ):
         assert is_foreign(risk)
         with pytest.raises(ValueError, match="Values is not convex"):

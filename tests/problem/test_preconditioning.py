@@ -12,7 +12,7 @@ from riskmin import (
     Box,
     Bundle,
     CoordinateDescent,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Elastic,
     Hinge,
     Huber,
@@ -147,7 +147,7 @@ def test_the_storage_order_does_not_change_the_fit(loss):
 
 @pytest.mark.parametrize(
     "solver",
-    [Newton(), Lbfgs(), Bundle(), DualGaussSeidel(), CoordinateDescent(), None],
+    [Newton(), Lbfgs(), Bundle(), DualCoordinateAscent(), CoordinateDescent(), None],
     ids=repr,
 )
 def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
@@ -155,9 +155,9 @@ def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
     X, y = badly_scaled(3000)
     J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
     problem = precondition(J)
-    assert isinstance(problem.obj.risk.risk.linear_map, Standardized)
+    assert isinstance(problem.obj.risk.linear_map, Standardized)
     reads_rows = isinstance(
-        solver, (DualGaussSeidel, CoordinateDescent)
+        solver, (DualCoordinateAscent, CoordinateDescent)
     )  # these read rows or columns as stored
     result = minimize(J, solver, tol=1e-5, max_iter=100 if reads_rows else 3000)
     best = minimize(J, "newton", tol=1e-9)

@@ -23,12 +23,12 @@ from riskmin import (
     Logistic,
     MulticlassHinge,
     MultivariateSquared,
+    NoIntercept,
     Novelty,
     Objective,
     Poisson,
     ProfiledIntercept,
     Quantile,
-    Risk,
     RocArea,
     SmoothedHinge,
     Softmax,
@@ -37,8 +37,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.problem.intercept.profiled import ProfiledCursor
-from riskmin.problem.risk import GatheredCursor, OracleCursor, ScoreCursor, cursor_of
+from riskmin.problem.oracle import OracleCursor, as_oracle
+from riskmin.problem.risk import GatheredCursor, ScoreCursor
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 multi_output_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)
@@ -135,8 +135,8 @@ KINDS = {
     "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
     "scores of a nonsmooth loss": (lambda: make(Absolute(), weighted=True), ScoreCursor),
     "gathered scores": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), GatheredCursor),
-    "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
-    "intercept of a nonsmooth loss": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
+    "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ScoreCursor),
+    "intercept of a nonsmooth loss": (lambda: make(Hinge(), intercept=True), ScoreCursor),
     "any oracle": (lambda: make(Squared()).__call__, OracleCursor),
     "multi-output scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
     "nonsmooth multi-output scores": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
@@ -157,11 +157,11 @@ def test_a_cursor_agrees_with_the_oracle_along_lines(kind):
     rng = np.random.default_rng(4)
     dim = getattr(risk, "dim", 4)
     w = rng.standard_normal(dim)
-    cursor = cursor_of(risk, w)
+    cursor = as_oracle(risk).cursor(w)
     assert isinstance(cursor, cursor_type)
     for _ in range(40):  # more moves than scores are updated before they are recomputed
         value, grad = risk(w)
-        result, slope = cursor.value_grad()
+        result, slope, _ = cursor.evaluate()
         assert result == pytest.approx(value, rel=1e-10)
         np.testing.assert_allclose(slope, grad, rtol=1e-6, atol=1e-8)
         d = rng.standard_normal(dim)
@@ -171,7 +171,7 @@ def test_a_cursor_agrees_with_the_oracle_along_lines(kind):
             height, slope = cursor.value_slope(t)
             assert height == pytest.approx(expected, rel=1e-10)
             assert slope == pytest.approx(g @ d, rel=1e-6, abs=1e-8)
-            height, full = cursor.value_grad(t)
+            height, full, _ = cursor.evaluate(t)
             assert height == pytest.approx(expected, rel=1e-10)
             np.testing.assert_allclose(full, g, rtol=1e-6, atol=1e-8)
         t = float(rng.uniform(-0.5, 0.5))
@@ -194,7 +194,7 @@ def test_several_cursors_at_once(intercept):
 
 def test_scores_of_deleted_cursors_are_freed():
     risk = make(Logistic(), intercept=True)
-    cache = risk.risk.executor.shards[0].cache
+    cache = risk.executor.shards[0].cache
     for _ in range(20):
         risk(np.ones(4))
     gc.collect()
@@ -202,7 +202,7 @@ def test_scores_of_deleted_cursors_are_freed():
     risk(np.zeros(4))
     risk(np.zeros(4))
     assert len(cache["cursors"]) <= 3
-    assert cursor.value_grad()[0] == risk(np.ones(4))[0]
+    assert cursor.evaluate().value == risk(np.ones(4))[0]
 
 
 @pytest.mark.parametrize("slack", [1e-3, 0.1, 10.0, 1e7])
@@ -217,8 +217,8 @@ def test_slack_bounds_overestimates_and_keeps_cuts_below(loss, slack):
         for t in (0.0, 0.5, 3.0, -2.0):
             exact = risk(w + t * d)[0]
             assert exact * (1 - 1e-10) <= cursor.value_slope(t)[0] <= exact * (1 + 1e-10) + slack
-            value, grad = cursor.value_grad(t)
-            height = value - cursor.inexactness
+            _, grad, cut = cursor.evaluate(t)
+            height = cut.a @ (w + t * d) + cut.b
             assert height <= exact * (1 + 1e-10)
             for v in w + 3 * rng.standard_normal((5, 4)):
                 assert height + grad @ (v - w - t * d) <= risk(v)[0] * (1 + 1e-9) + 1e-12
@@ -257,7 +257,7 @@ def test_the_intercept_is_optimal(loss, weighted):
         def f(b, z=z):
             return float(loss.value_grad(z + b, y, c)[0])
 
-        value, b = risk(w)[0], risk.intercept(w)
+        value, b = risk(w)[0], risk.best_intercept(w)
         lo, hi = -60.0, 60.0
         for _ in range(200):  # ternary search
             one, two = lo + (hi - lo) / 3, hi - (hi - lo) / 3
@@ -304,8 +304,8 @@ def test_the_intercept_of_labels_far_from_zero(shift):
         assert shifted(np.ones(4))[0] == pytest.approx(
             original(np.ones(4))[0], rel=1e-9 + 1e-15 * abs(shift) * 100
         )
-        assert shifted.intercept(np.ones(4)) - shift == pytest.approx(
-            original.intercept(np.ones(4)), abs=1e-6
+        assert shifted.best_intercept(np.ones(4)) - shift == pytest.approx(
+            original.best_intercept(np.ones(4)), abs=1e-6
         )
 
 
@@ -319,8 +319,8 @@ def test_counts_of_zero_have_no_best_intercept():
 
 
 def test_kinds_of_risks():
-    assert isinstance(make(Hinge()), Risk)
-    assert isinstance(make(Hinge(), intercept=True), ProfiledIntercept)
+    assert make(Hinge()).intercept == NoIntercept()
+    assert make(Hinge(), intercept=True).intercept == ProfiledIntercept()
     assert make(Hinge()).dim == make(Hinge(), intercept=True).dim == 4
 
 
@@ -469,9 +469,9 @@ def test_rounding_errors_of_large_scores_do_not_remain_in_small_ones():
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-4)
     result = minimize(obj, Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
     assert result.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 1e-13)
-    for risk in (obj.risk.risk, linear_risk(X, y, RocArea())):
+    for risk in (obj.risk.with_zero_intercept(), linear_risk(X, y, RocArea())):
         cursor = risk.cursor(np.array([351.5, 903.5]))
         cursor.set_direction(np.array([-351.5, -901.5]))
         cursor.advance(1.0)
         assert cursor.scores_recomputed
-        assert cursor.value_grad()[0] == risk(cursor.w)[0]
+        assert cursor.evaluate().value == risk(cursor.w)[0]

@@ -63,7 +63,7 @@ def test_a_user_matrix_gives_the_risk_of_its_rows(loss, fit_intercept):
 def test_solvers_that_read_rows_refuse_a_user_matrix():
     J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
     with pytest.raises(UnsupportedProblem, match="rows are all in this process"):
-        minimize(J, riskmin.DualGaussSeidel())
+        minimize(J, riskmin.DualCoordinateAscent())
 
 
 def broken(**changes):

@@ -15,7 +15,7 @@ SMOOTH, KINKS = [rm.Softmax(), rm.MulticlassSquaredHinge()], [rm.MulticlassHinge
 CASES = [
     *((loss, solver) for loss in SMOOTH for solver in (rm.Newton(), rm.Lbfgs())),
     *((loss, rm.Bundle()) for loss in (*SMOOTH, *KINKS)),
-    *((rm.MulticlassHinge(), s) for s in (rm.Newton(), rm.DualGaussSeidel(), rm.Smoothing())),
+    *((rm.MulticlassHinge(), s) for s in (rm.Newton(), rm.DualCoordinateAscent(), rm.Smoothing())),
     (rm.MulticlassHinge(rescaled=True), rm.Newton()),
 ]
 
@@ -52,7 +52,7 @@ def test_weights_equal_features_divided_by_their_roots(loss, solver, intercept, 
 def test_a_saved_run_of_dual_ascent_continues(intercept):
     X, y = data()
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=intercept)
-    obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualGaussSeidel()
+    obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualCoordinateAscent()
     steps = [it for _, it in zip(range(5), solver.iterates(obj, np.zeros(risk.dim)), strict=False)]
     saved = {name: np.array(a, copy=True) for name, a in steps[2].state().items()}
     after = next(solver.resume(obj, saved))

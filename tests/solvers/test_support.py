@@ -22,7 +22,7 @@ from riskmin import (
     Auto,
     Box,
     Bundle,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Elastic,
     Entropy,
     Exponential,
@@ -79,7 +79,8 @@ SETTINGS = {
     "accelerated_gradient": (1.0, 1e-4),
     "bmrm": (0.5, 1e-5),
     "line_search_bmrm": (10.0, 1e-4),
-    "dual": (0.1, 1e-5),
+    "dual_gauss_seidel": (0.1, 1e-5),
+    "augmented_lagrangian": (0.1, 1e-5),
 }
 REFERENCE_ACCURACY = 2e-8
 """The accuracy of the reference optima."""
@@ -237,9 +238,9 @@ def test_auto_states_its_reason():
     newton, hinge = Newton(), "Hinge is not smooth, and X is"
     assert choices == {
         "dense": (newton, f"{hinge} dense"),
-        "sparse": (Switching(DualGaussSeidel(), newton), f"{hinge} sparse"),
+        "sparse": (Switching(DualCoordinateAscent(), newton), f"{hinge} sparse"),
         "intercept": (newton, f"{hinge} not wide"),
-        "wide": (DualGaussSeidel(), f"{hinge} wider than long"),
+        "wide": (DualCoordinateAscent(), f"{hinge} wider than long"),
     }
     assert Auto().choose(Objective(risks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6
     assert Auto().choose(Objective(risks["sparse"], L1(), 0.1))[0] == Bundle()

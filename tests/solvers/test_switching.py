@@ -12,7 +12,7 @@ from riskmin import (
     L2,
     Bundle,
     Cut,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     Hinge,
     Iterate,
     Lbfgs,
@@ -79,19 +79,19 @@ def test_a_first_solver_that_ends_is_followed_by_the_second():
 def test_it_reaches_the_optimum_with_valid_bounds():
     obj = hard()
     best = minimize(obj, Bundle(), tol=1e-8).value
-    result = minimize(obj, Switching(DualGaussSeidel(), Newton(), tol=1e-7), tol=1e-7)
+    result = minimize(obj, Switching(DualCoordinateAscent(), Newton(), tol=1e-7), tol=1e-7)
     assert result.status == "converged"
     assert result.value == pytest.approx(best, rel=1e-6)
     assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
     assert all(row["lower"] <= best * (1 + 1e-6) for row in result.trace)
-    assert result.n_iter < minimize(obj, DualGaussSeidel(), tol=1e-7, max_iter=500).trace[-1]["epochs"]
+    assert result.n_iter < minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=500).trace[-1]["epochs"]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_bounds_never_decrease_after_the_switch(sparse):
     obj = hard(sparse)
-    steps = list(islice(Switching(DualGaussSeidel(), Newton(), 1e-6).iterates(obj, np.zeros(5)), 20))
+    steps = list(islice(Switching(DualCoordinateAscent(), Newton(), 1e-6).iterates(obj, np.zeros(5)), 20))
     bounds = [obj.lower(it.cut) for it in steps if it.info["solver"] == 2]
     assert len(bounds) > 3
     assert np.all(np.diff(bounds) >= 0)
@@ -100,7 +100,7 @@ def test_bounds_never_decrease_after_the_switch(sparse):
 
 def test_a_resumed_run_continues_across_the_switch():
     obj = hard()
-    solver = Switching(DualGaussSeidel(), Newton(), tol=1e-6)
+    solver = Switching(DualCoordinateAscent(), Newton(), tol=1e-6)
     steps = list(islice(solver.iterates(obj, np.zeros(5)), 12))
     switch = next(k for k, it in enumerate(steps) if it.info["solver"] == 2)
     assert 1 < switch < 10
@@ -115,7 +115,7 @@ def test_a_resumed_run_continues_across_the_switch():
 
 def test_runs_are_reproducible():
     obj = hard(sparse=True)
-    runs = [minimize(obj, Switching(DualGaussSeidel(), Newton()), tol=1e-6) for _ in range(2)]
+    runs = [minimize(obj, Switching(DualCoordinateAscent(), Newton()), tol=1e-6) for _ in range(2)]
     assert np.array_equal(runs[0].w, runs[1].w)
     assert runs[0].lower == runs[1].lower
 
@@ -132,12 +132,12 @@ def test_solvers_without_a_warm_start_or_a_state():
 
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="tol"):
-        Switching(DualGaussSeidel(), Newton(), tol=0.0)
+        Switching(DualCoordinateAscent(), Newton(), tol=0.0)
     with pytest.raises(ValueError, match="passes_per_digit"):
-        Switching(DualGaussSeidel(), Newton(), passes_per_digit=-1.0)
+        Switching(DualCoordinateAscent(), Newton(), passes_per_digit=-1.0)
 
 
 @pytest.mark.slow
 def test_it_meets_the_contract():
-    check_solver(Switching(DualGaussSeidel(), Bundle()))
-    check_solver(Switching(DualGaussSeidel(), Newton(), passes_per_digit=0.1), nonsmooth=True, seed=1)
+    check_solver(Switching(DualCoordinateAscent(), Bundle()))
+    check_solver(Switching(DualCoordinateAscent(), Newton(), passes_per_digit=0.1), nonsmooth=True, seed=1)

@@ -13,6 +13,7 @@ FORMER_CLASSES = {
     "ByQuery": "QuerySeparable",
     "digit": "passes_per_digit",
     "SemismoothNewton": "Newton",
+    "lagrangian": "algorithm",
 }
 """Former name -> present name, of classes and parameters in the descriptions of problems and solvers."""
 FORMER_TRACE_KEYS = {"looks": "evaluations", "fall": "decrease", "turn": "solver_index"}
@@ -25,7 +26,12 @@ FINGERPRINT_ATTRIBUTES = {"row_metadata": "table", "linear_map": "scorer"}
 
 FORMER_SOLVER_NAMES = {"semismooth_newton": "newton"}
 """Former name -> present name of a solver, as commands and estimators give it."""
-OMITTED_SETTINGS = {"Newton": ("direct=2500", "sampled=True")}
+DUAL = "DualCoordinateAscent", "DualGaussSeidel", "AugmentedLagrangian"
+"""The solvers that `DualGaussSeidel` was before."""
+OMITTED_SETTINGS = {
+    "Newton": ("direct=2500", "sampled=True"),
+    "DualGaussSeidel": ("step='exact'", "step='gradient'"),
+}
 """Settings that descriptions of before contain, and present ones leave out: defaults."""
 
 
@@ -42,6 +48,20 @@ def present_names(text: str) -> str:
     # words before "(" are classes, words before "=" parameters
     text = re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
     return re.sub(r"(\w+)\(([^()]*)\)", _without_omitted_settings, text)
+
+
+def same_description(saved: str, present: str) -> bool:
+    """Whether a description in a file, which may have former names, is that of a present object.
+
+    `DualGaussSeidel` was one class for three methods; its states tell which of them it was.
+
+    Examples
+    --------
+    >>> same_description("HandOver(DualGaussSeidel(), Lbfgs())", "Switching(DualCoordinateAscent(), Lbfgs())")
+    True
+    """
+    names = present_names(saved)
+    return saved == present or any(names.replace("DualGaussSeidel(", f"{name}(") == present for name in DUAL)
 
 
 def _without_omitted_settings(call: re.Match[str]) -> str:

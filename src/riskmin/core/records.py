@@ -96,6 +96,27 @@ class Cut(NamedTuple):
     """The offset."""
 
 
+class Evaluation(NamedTuple):
+    r"""What an oracle returns at a point w: a value, a subgradient, and a cut.
+
+    The cut is a minorant of the risk despite rounding, inexact inner minimization or smoothing: all
+    corrections are made where the value is computed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> value, gradient, cut = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()).evaluate(np.zeros(2))
+    >>> value, gradient.tolist(), round(cut.b, 6)
+    (1.0, [-0.5, 0.5], 1.0)
+    """
+
+    value: float
+    """R(w), or an upper bound of it where an inner minimization is inexact."""
+    gradient: Array
+    cut: Cut
+
+
 class Iterate(NamedTuple):
     """One step of a solver: a point, its exact objective value, and the best cut known at this step.
 
@@ -154,7 +175,7 @@ class Result:
     >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
     >>> result = minimize(J, tol=1e-6)
     >>> result.status, result.solver
-    ('converged', 'Newton(direct=2500): Hinge is not smooth, and X is dense')
+    ('converged', 'Newton(): Hinge is not smooth, and X is dense')
     >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
     (True, True)
     """

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, Cut, NDArray, Solver
-from riskmin.core.former_names import FORMER_TRACE_KEYS, present_names, present_state_key
+from riskmin.core.former_names import FORMER_TRACE_KEYS, present_state_key, same_description
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.executors.coordination import coordination_of
 from riskmin.problem.objective import Objective
@@ -98,7 +98,7 @@ class Checkpoint:
             )
         # checks in order of cost: descriptions, then one pass over X, then an evaluation of J
         for field in ("problem", "solver"):
-            if present_names(str(meta.get(field))) != expected[field]:
+            if not same_description(str(meta.get(field)), expected[field]):
                 raise FileError(
                     f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
                     "delete it or give another checkpoint path"
@@ -200,4 +200,4 @@ def _describe(obj: object) -> str:
 
 def _evaluate(obj: Objective, w: Array) -> float:
     """Evaluate J(w) without counting the call, which serves no solver."""
-    return float(obj.value_grad_cut(w, *obj.risk(w))[0])
+    return float(obj.add_penalty(w, obj.risk.evaluate(w)).value)

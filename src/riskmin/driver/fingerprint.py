@@ -7,6 +7,7 @@ partitioned or stored: dense or sparse, float32 or float64, local or on workers.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from itertools import accumulate
@@ -25,8 +26,11 @@ from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.executors import Executor
+from riskmin.losses.nondecomposable.nu import Nu
+from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
+from riskmin.problem.oracle import Oracle
 from riskmin.problem.shard_ops import BLOCK_MAX_SCORES
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -52,8 +56,8 @@ def fingerprint(obj: Objective) -> str:
     (True, False)
     """
     digest = hashlib.sha256()
-    for path, content in _components((obj.risk, obj.reg), "", set()):
-        digest.update(path.encode())
+    for path, content in _components((user_object(obj.risk), obj.reg), "", set()):
+        digest.update(_saved_path(path, obj.risk).encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -78,6 +82,15 @@ def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, b
     else:
         for key, member in _members(obj):
             yield from _components(member, f"{path}.{key}", visited)
+
+
+def _saved_path(path: str, risk: Oracle) -> str:
+    """Return the path as it was when intercepts and the nu-trick were wrappers of the risk."""
+    if risk.intercept.profiled and isinstance(risk.loss, Nu):
+        path = re.sub(r"^\.0(\.loss(?=\.loss))?", ".0.base.risk", path)
+    elif risk.intercept.profiled:
+        path = re.sub(r"^\.0", ".0.risk", path)
+    return ".0.target" if path == ".0.intercept.target" else path
 
 
 def _members(obj: Any) -> Iterator[tuple[str, Any]]:

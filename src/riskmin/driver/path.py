@@ -16,10 +16,8 @@ import numpy as np
 from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import (
     Array,
-    HasIntercepts,
     Iterate,
     NDArray,
-    Oracle,
     Regularizer,
     Result,
     Solver,
@@ -29,6 +27,7 @@ from riskmin.driver.run import Callback
 from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import CallCounter, Objective
+from riskmin.problem.oracle import Oracle, as_oracle
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.regularizers import L2, Separable
 from riskmin.solvers import Auto, get_solver
@@ -67,7 +66,8 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     """
     if not isinstance(reg, Separable):
         raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
-    if isinstance(risk, HasIntercepts):
+    risk = as_oracle(risk)
+    if risk.n_intercepts:
         w = reg.conjugate_grad(np.zeros(risk.dim - risk.n_intercepts))
         g = _gradient_at_zero(risk, w)
     else:

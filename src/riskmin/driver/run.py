@@ -19,7 +19,6 @@ from riskmin.driver.fingerprint import fingerprint
 from riskmin.executors.coordination import Coordination
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.problem.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
@@ -146,7 +145,9 @@ class RunState:
         If y is constant, the best intercept makes the risk zero up to this error.
         """
         risk = self.obj.risk
-        return CUT_ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, ProfiledIntercept) else 0.0
+        if not risk.intercept.profiled:
+            return 0.0
+        return CUT_ROUNDING * risk.with_zero_intercept()(0.0 * self.w)[0]
 
     @property
     def refutation(self) -> str:
@@ -171,11 +172,11 @@ class RunState:
         """Evaluate what `reference_point` returns."""
         # 0 * w keeps the array library and device of w
         zero = 0.0 * self.w
-        r, g, inexactness = self.obj.evaluate_risk(zero)
+        evaluation = self.obj.evaluate_risk(zero)
         # some domains, such as that of a normalized entropy, do not contain 0
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
-        value, _, cut = self.obj.value_grad_cut(w, r, g, inexactness) if w is zero else self.obj(w)
-        return w, value, cut, max(r, 0.0)
+        value, _, cut = self.obj.add_penalty(w, evaluation) if w is zero else self.obj(w)
+        return w, value, cut, max(evaluation.value, 0.0)
 
     def use_origin_if_better(self) -> None:
         """Replace the best point by the reference point, if J is lower there.

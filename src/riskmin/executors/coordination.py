@@ -36,20 +36,9 @@ class Coordination:
         return nullcontext()
 
 
-def executor_of(risk: Any) -> Any:
-    """Return the executor of a risk, or of the risk that it wraps; None if it has none."""
-    # wrapped risks (an intercept, a smoothing) keep the inner one in `risk`; a user's oracle has neither
-    while risk is not None:
-        executor: Any = getattr(risk, "executor", None)
-        if executor is not None:
-            return executor
-        risk = getattr(risk, "risk", None)
-    return None
-
-
 def coordination_of(risk: Any) -> Coordination:
     """Return the coordination of a risk: that of its executor, or that of a single process."""
-    executor = executor_of(risk)
+    executor: Any = getattr(risk, "executor", None)
     return Coordination() if executor is None else executor.coordination
 
 
@@ -66,5 +55,5 @@ def blas_threads_of(risk: Any) -> int | None:
     >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
     1
     """
-    executor = executor_of(risk)
+    executor: Any = getattr(risk, "executor", None)
     return None if executor is None else executor.blas_threads

@@ -29,9 +29,8 @@ from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, QuerySeparable, query_ends
-from riskmin.problem.intercept.adaptive import Adaptive, with_intercept
-from riskmin.problem.intercept.explicit import CenteredIntercepts, center_rows
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.intercept.explicit import center_rows
+from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
 
 SHARD_ENTRIES = 2**20
@@ -234,7 +233,7 @@ def linear_risk(
     executor: Any = None,
     n_shards: int | None = None,
     n_outputs: int | None = None,
-) -> Risk | ProfiledIntercept | Adaptive:
+) -> Risk:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, with weights c of sum one.
 
     Parameters
@@ -268,10 +267,9 @@ def linear_risk(
 
     Returns
     -------
-    Risk, ProfiledIntercept or Adaptive
-        `ProfiledIntercept` with an intercept, unless the loss does not depend on it; `Adaptive` with an
-        intercept and a loss ``Nu(loss, nu)``. For multi-output losses, w is the weight matrix of shape (p, k)
-        in row-major order.
+    Risk
+        ``risk.best_intercept(w)`` is the intercept, if there is one that is no entry of w. For multi-output
+        losses, w is the weight matrix of shape (p, k) in row-major order.
 
     Examples
     --------
@@ -322,7 +320,7 @@ def linear_risk(
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
-        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, row_metadata, target)
+        return Risk(resolved, linear_map, holder, dim, rows, row_metadata, CenteredIntercepts(target))
     risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
 

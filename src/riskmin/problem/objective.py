@@ -10,24 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import (
-    Array,
-    Cursor,
-    Cut,
-    HasIntercepts,
-    HasInverseMetric,
-    InexactOracle,
-    Oracle,
-    Regularizer,
-)
+from riskmin.core import Array, Cut, Evaluation, HasInverseMetric, Regularizer
 from riskmin.core.deadline import check
-from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.convexity import refuse_nan
-from riskmin.problem.risk import Risk, cursor_of
+from riskmin.problem.oracle import Cursor, Oracle, as_oracle
 from riskmin.regularizers import penalized_part, unpenalized_tail
-
-DOT_ROUNDING = 2.0**-50
-"""Relative rounding error of inner products, times the sum of the absolute values of their terms."""
 
 
 @dataclass
@@ -44,7 +31,8 @@ class Objective:
     Parameters
     ----------
     risk : Oracle
-        ``risk(w)`` is R(w) >= 0 and a subgradient; `linear_risk` makes one from arrays.
+        ``risk(w)`` is R(w) >= 0 and a subgradient; `linear_risk` makes one from arrays. Any object with
+        ``dim`` that can be called so is adapted.
     reg : Regularizer
     lam : float
         The regularization strength, > 0.
@@ -69,80 +57,44 @@ class Objective:
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
-        if self.has_intercepts:  # the intercepts in w are not penalized
-            object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.n_intercepts))
+        # user-defined risks are adapted here, once
+        object.__setattr__(self, "risk", as_oracle(self.risk))
+        if self.risk.n_intercepts:  # the intercepts in w are not penalized
+            object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.risk.n_intercepts))
 
-    # isinstance with a protocol takes longer than an evaluation of a small risk: cache its results
-    @cached_property
-    def has_intercepts(self) -> bool:
-        """Whether the last entries of w are intercepts, in which cuts must have slope zero."""
-        return isinstance(self.risk, HasIntercepts)
-
-    @cached_property
+    @property
     def n_intercepts(self) -> int:
-        """The number of intercepts at the end of w."""
-        return int(self.risk.n_intercepts) if self.has_intercepts else 0  # type: ignore[attr-defined]
+        """The number of intercepts at the end of w, in which cuts must have slope zero."""
+        return self.risk.n_intercepts
 
+    # isinstance with a protocol takes longer than an evaluation of a small risk: cache its result
     @cached_property
     def has_inverse_metric(self) -> bool:
         """Whether the regularizer is a squared norm with an inner product."""
         return isinstance(self.reg, HasInverseMetric)
 
-    @cached_property
-    def _is_inexact(self) -> bool:
-        return isinstance(self.risk, InexactOracle)
-
-    @cached_property
-    def _is_nonseparable(self) -> bool:
-        return isinstance(self.risk, Risk) and not self.risk.loss.separable
-
-    @cached_property
-    def _is_shift_invariant(self) -> bool:
-        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "shift_invariant", False))
-
-    @cached_property
-    def _split_dot(self) -> Callable[[Array, Array], float] | None:
-        """The regularizer's inner product of slopes and points that are stored in two halves, or None."""
-        return getattr(self.reg, "score_dot", None)
-
     def project_out_intercepts(self, cut: Cut) -> Cut:
         """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
-        return self.risk.project_out_intercepts(cut) if self.has_intercepts else cut  # type: ignore[attr-defined]
+        return self.risk.project_out_intercepts(cut)
 
-    def __call__(self, w: Array) -> tuple[float, Array, Cut]:
+    def __call__(self, w: Array) -> Evaluation:
         """J(w), a subgradient of R, and the cut at w."""
-        return self.value_grad_cut(w, *self.evaluate_risk(w))
+        return self.add_penalty(w, self.evaluate_risk(w))
 
-    def evaluate_risk(self, w: Array) -> tuple[float, Array, float]:
-        """R(w), a subgradient, and the inexactness of its cut."""
-        check()  # user-defined risks do not check the deadline
+    def evaluate_risk(self, w: Array) -> Evaluation:
+        """R(w), a subgradient and a cut, which may have slopes in the intercepts of w."""
         self.count.calls += 1
-        if self._is_nonseparable:
-            return self.risk.evaluate_nonseparable(w)  # type: ignore[attr-defined, no-any-return]
-        if self._is_shift_invariant:  # a shift of all scores of a query cancels, but not its rounding error
-            point = cursor_of(self.risk, w)
-            return *point.value_grad(), point.inexactness
-        return self.risk.evaluate(w) if self._is_inexact else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
+        return self.risk.evaluate(w)
 
-    def value_grad_cut(
-        self, w: Array, r: float, g: Array, inexactness: float = 0.0
-    ) -> tuple[float, Array, Cut]:
-        """J(w), the subgradient and the cut at w, given R(w) = r, g and the inexactness of the cut of g."""
-        # a slope in an unpenalized intercept would make the bound minus infinity
-        cut = self.project_out_intercepts(self.tangent(w, r, g, inexactness))
-        return r + self.lam * self.reg.value(w), g, cut
-
-    def tangent(self, w: Array, r: float, g: Array, inexactness: float = 0.0) -> Cut:
-        """The cut before intercepts are projected out: it may have slopes in the intercepts of w."""
-        # the tangent at w: R(v) >= r + g'(v - w) = g'v + (r - g'w)
-        gw = float(g @ w) if self._split_dot is None else self._split_dot(g, w)
+    def add_penalty(self, w: Array, evaluation: Evaluation, *, project: bool = True) -> Evaluation:
+        """The evaluation of J at w, given that of R; its cut has no slopes in the intercepts of w."""
+        r, g, cut = evaluation
         # NaN is the only number that differs from itself
-        if r != r or (gw != gw and r < math.inf):
-            refuse_nan(self.risk, r)
-        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound;
-        # errors are relative to r and g'w, and to the terms |g_j w_j| of the inner product
-        inexactness += CUT_ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
-        return Cut(g, r - gw - inexactness)
+        if r != r or (cut.b != cut.b and r < math.inf):
+            refuse_nan(self.risk, r, float(g @ w))
+        # a slope in an unpenalized intercept would make the bound minus infinity
+        cut = self.risk.project_out_intercepts(cut) if project else cut
+        return Evaluation(r + self.lam * self.reg.value(w), g, cut)
 
     def value(self, w: Array) -> float:
         """J(w)."""
@@ -171,7 +123,7 @@ class Objective:
 
     def cursor(self, w: Array) -> ObjectiveCursor:
         """A cursor at w that caches its scores, for line searches."""
-        return ObjectiveCursor(self, cursor_of(self.risk, w))
+        return ObjectiveCursor(self, self.risk.cursor(w))
 
 
 class ObjectiveCursor:
@@ -187,20 +139,11 @@ class ObjectiveCursor:
     def w(self) -> Array:
         return self.risk.w
 
-    def __call__(self, t: float = 0.0) -> tuple[float, Array, Cut]:
-        """J(w + t d), a subgradient of R, and the cut there."""
+    def __call__(self, t: float = 0.0, *, project: bool = True) -> Evaluation:
+        """J(w + t d), a subgradient of R, and the cut there: see `Objective.add_penalty`."""
         check()
         self.obj.count.calls += 1
-        w = self.risk.w + t * self.d if t else self.risk.w
-        r, g = self.risk.value_grad(t)
-        return self.obj.value_grad_cut(w, r, g, self.risk.inexactness)
-
-    def tangent(self, t: float = 0.0) -> tuple[float, Cut]:
-        """J(w + t d) and the cut before intercepts are projected out: see `Objective.tangent`."""
-        self.obj.count.calls += 1
-        w = self.risk.w + t * self.d if t else self.risk.w
-        r, g = self.risk.value_grad(t)
-        return r + self.obj.lam * self.obj.reg.value(w), self.obj.tangent(w, r, g, self.risk.inexactness)
+        return self.obj.add_penalty(self.risk.point(t), self.risk.evaluate(t), project=project)
 
     def set_direction(self, d: Array, slack: float = 0.0) -> None:
         """Set the direction d; line evaluations may overestimate J by up to slack."""
@@ -222,9 +165,8 @@ class ObjectiveCursor:
         self.risk.advance(t)
 
     def optimize_intercepts(self) -> None:
-        """Approximately minimize over the explicit intercepts in w, if the cursor can."""
-        if hasattr(self.risk, "optimize_intercepts"):
-            self.risk.optimize_intercepts()
+        """Approximately minimize over the intercepts that are entries of w, if there are any."""
+        self.risk.optimize_intercepts()
 
 
 def starting_point(obj: Objective, w0: Array | None) -> Array:

@@ -45,9 +45,6 @@ from riskmin.core import (
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.explicit import CenteredIntercepts, ExplicitIntercepts
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import Rescaled, absorb_sizes, penalized_part, with_scaled_variables
@@ -106,7 +103,7 @@ class Preconditioner:
     >>> J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam=0.1)
     >>> change = Preconditioner(np.array([1001.0]), np.array([2.0]))
     >>> same = change.objective(J)
-    >>> same.risk.risk.rows.X.X.tolist()
+    >>> same.risk.rows.X.X.tolist()
     [[-2.0], [2.0]]
     >>> abs(same.value(np.array([0.1])) - J.value(np.array([0.2]))) < 1e-9
     True
@@ -164,15 +161,11 @@ class Preconditioner:
 
     def risk(self, risk: Any) -> Any:
         """The risk as a function of v; None if it is not the risk of a linear model."""
-        if isinstance(risk, (ProfiledIntercept, Adaptive)):
-            field = "risk" if isinstance(risk, ProfiledIntercept) else "base"
-            inner = self.risk(getattr(risk, field))
-            return None if inner is None else replace(risk, **{field: inner})
         rows = self._stored(risk)
         if rows is None:
             return self._implicit(risk)
         changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
-        if isinstance(risk, CenteredIntercepts):
+        if hasattr(risk.linear_map, "mean"):  # centered rows
             linear_map: Any = risk.linear_map
             # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
@@ -381,18 +374,14 @@ def sampled_moments(risk: Any) -> SampleMoments | None:
 
 def _linear(risk: Any) -> Risk | None:
     """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    while isinstance(risk, (ProfiledIntercept, Adaptive)):
-        risk = risk.risk if isinstance(risk, ProfiledIntercept) else risk.base
     return risk if isinstance(risk, Risk) and getattr(risk.loss, "task", None) != "tagging" else None
 
 
 def _shift_invariant(risk: Any) -> bool:
     """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
-    if isinstance(risk, (ProfiledIntercept, ExplicitIntercepts, CenteredIntercepts)):
-        return True
-    if isinstance(risk, Adaptive):
-        return _shift_invariant(risk.base)
-    return not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
+    return risk.intercept.fitted or (
+        not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
+    )
 
 
 def _scales(obj: Objective, size: NDArray) -> NDArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, pairwise
 from typing import Any, Self
@@ -20,19 +20,23 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import (
     Array,
-    Cursor,
-    HasCursor,
+    Cut,
+    Evaluation,
     LinearMap,
     Loss,
-    Oracle,
+    NDArray,
     Shard,
+    ShardCache,
     ShardStateLost,
     UnsupportedProblem,
 )
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
-from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem import shard_ops
+from riskmin.problem.intercept.explicit import ConstantPredictionCuts
+from riskmin.problem.intercept.profile import InterceptProfile
+from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
+from riskmin.problem.oracle import Cursor, Oracle, tangent
 
 MAX_CACHE_REBUILDS = 20
 """Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""
@@ -42,6 +46,8 @@ SUM_ROUNDING = 2.0**-50
 """Relative rounding error of the slopes of non-decomposable losses, times the largest possible slope."""
 RECOMPUTE_WHEN_SHRUNK_BY = 8.0
 """Recompute the scores, too, once the largest of them has shrunk by this factor since the last time."""
+NO_SHIFT = [(0.0, 1.0)]
+"""The mixture of one tangent, without a shift of the scores."""
 
 
 def check_point(dim: int, w: Array) -> None:
@@ -71,7 +77,7 @@ class ScoreLease:
 
 
 @dataclass(frozen=True)
-class Risk:
+class Risk(Oracle):
     """The risk of a loss over an executor's shards; `risk(w)` returns its value and a subgradient.
 
     Parameters
@@ -87,6 +93,8 @@ class Risk:
         All rows together, if all are in this process: for solvers that visit rows or columns one by one.
     row_metadata : RowMetadata, optional
         Shape, labels and weights of rows that may be remote.
+    intercept : Intercept
+        `NoIntercept`, `ProfiledIntercept`, `ExplicitIntercepts` or `CenteredIntercepts`.
 
     Examples
     --------
@@ -98,16 +106,24 @@ class Risk:
     (1.0, array([-0.5,  0.5]))
     """
 
-    loss: Loss
-    linear_map: LinearMap
-    executor: Executor
-    dim: int
+    loss: Loss = field()
+    linear_map: LinearMap = field()
+    executor: Executor = field()
+    dim: int = field()
     rows: Shard | None = field(default=None, repr=False, compare=False)
     row_metadata: RowMetadata | None = field(default=None, repr=False, compare=False)
+    intercept: Intercept = NO_INTERCEPT
+    last_evaluation: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
+    """The last evaluated w, with its profiled b and value: they are needed again at the end of a run."""
 
     def __post_init__(self) -> None:
         if self.row_metadata is None and self.rows is not None:
             object.__setattr__(self, "row_metadata", RowMetadata.from_rows(*self.rows[:3]))
+        if self.intercept.profiled and self.multi_output:
+            raise ValueError(
+                f"{type(self.loss).__name__} has several scores per row, and one intercept is for one "
+                "score: use linear_risk(..., fit_intercept=True), which adds one intercept per score"
+            )
 
     @cached_property
     def labels(self) -> tuple[Array, Array]:
@@ -118,28 +134,64 @@ class Risk:
         xp = namespace(ys[0])
         return xp.concat(ys), xp.concat(cs)
 
-    def __call__(self, w: Array) -> tuple[float, Array]:
-        """R(w) and a subgradient."""
-        if not self.loss.separable:
-            return self.evaluate_nonseparable(w)[:2]
-        check_point(self.dim, w)
-        value, grad = self.executor.sum(shard_ops.value_grad, self.loss, self.linear_map, w)
-        return value, grad
-
-    def evaluate_nonseparable(self, w: Array) -> tuple[float, Array, float]:
-        """R(w), a subgradient and the inexactness of its cut, for a non-decomposable loss."""
-        check_point(self.dim, w)
-        # one score per row is gathered, and one derivative per row sent back: 8 bytes each
-        zs = self.executor.map(shard_ops.scores, self.linear_map, w)
-        z = namespace(zs[0]).concat(zs)
-        total, dz = self.loss.value_grad(z, *self.labels)
-        # the derivatives of shard k are dz[ends[k]:ends[k + 1]]
-        ends = np.cumsum([0, *map(len, zs)])
-        (grad,) = self.executor.sum(
-            shard_ops.scatter, self.linear_map, w, each=[dz[i:j] for i, j in pairwise(ends)]
+    @cached_property
+    def _single_pass(self) -> bool:
+        """Whether one pass over X evaluates the risk, with no error but rounding relative to its value."""
+        return (
+            self.loss.separable
+            and not self.intercept.profiled
+            # a shift of all scores of a query cancels, but not its rounding error
+            and not getattr(self.loss, "shift_invariant", False)
+            and not hasattr(self.loss, "offset_tangent")
         )
-        return float(total), grad, self.rounding_error(z, dz)
 
+    @cached_property
+    def dot(self) -> Callable[[Array, Array], float] | None:
+        """The inner product of gradients and points, if it is not that of their entries."""
+        return getattr(self.linear_map, "dot", None)
+
+    def evaluate(self, w: Array) -> Evaluation:
+        """R(w), a subgradient and a cut."""
+        if self._single_pass:
+            check_point(self.dim, w)
+            value, grad = self.executor.sum(shard_ops.value_grad, self.loss, self.linear_map, w)
+            return tangent(w, value, grad, 0.0, self.dot)
+        cursor = self.cursor(w)
+        evaluation = cursor.evaluate()
+        if cursor.profile is not None:
+            self.last_evaluation.update(w=1.0 * w, b=cursor.profile.b, value=evaluation.value)
+        return evaluation
+
+    # ------------------------------------------------------------ intercepts
+    def cached_minimum(self, w: Array) -> tuple[float, float] | None:
+        """A minimizing b and R(w, b), if w is the last point that was evaluated."""
+        last = self.last_evaluation
+        same = last.get("w") is not None and bool((last["w"] == w).all())
+        return (last["b"], last["value"]) if same else None
+
+    def best_intercept(self, w: Array) -> Any:
+        """The best intercept for w, the midpoint if an interval is; 0.0 if b is part of w, or not fitted."""
+        return self.intercept.best(self, w)[0]
+
+    def with_zero_intercept(self) -> Risk:
+        """The risk with b = 0 in place of the best intercept; itself if b is not minimized out."""
+        return replace(self, intercept=NO_INTERCEPT) if self.intercept.profiled else self
+
+    def threshold(self, w: Array) -> float:
+        """The minimizing t of a loss `Nu`: the width of the tube, or 1 minus the margin."""
+        # t at the scores z + b, for the minimizing b
+        cursor, b = GatheredCursor(self, w), self.best_intercept(w)
+        return float(self.loss.threshold(cursor.z + b, cursor.y, cursor.c))  # type: ignore[attr-defined]
+
+    @cached_property
+    def constant_prediction_cuts(self) -> ConstantPredictionCuts:
+        """The cuts that are known beforehand if there are explicit intercepts: one pass over X."""
+        return ConstantPredictionCuts.from_risk(self)
+
+    def project_out_intercepts(self, cut: Cut) -> Cut:
+        return self.constant_prediction_cuts.project_out(cut) if self.n_intercepts else cut
+
+    # ------------------------------------------------------------ non-decomposable losses
     @cached_property
     def max_slopes(self) -> Array:
         """Upper bounds of |dl/dz_i| for a loss that averages over pairs of labels, weighted c_i c_j."""
@@ -155,14 +207,8 @@ class Risk:
         pair_weight = 0.5 * (1 - float(class_weights @ class_weights))
         return c * (1 - class_weights[class_of_row]) / pair_weight if pair_weight > 0 else c
 
-    def rounding_error(self, z: Array, dz: Array) -> float:
-        """Bound on the rounding error of a cut at scores z: slopes are differences of sums over rows."""
-        # the relative error of a product u_i z_i is at most CUT_ROUNDING; the absolute error of a slope
-        # u_i is at most SUM_ROUNDING times max_slopes[i]
-        return CUT_ROUNDING * shard_ops.inner(abs(dz), abs(z)) + self.summation_error(z)
-
     def summation_error(self, z: Array) -> float:
-        """The part of `rounding_error` that remains where the slopes vanish."""
+        """Bound on the rounding error of a cut where its slopes vanish: they are sums over rows."""
         # sum_i SUM_ROUNDING max_slopes_i max_j |z_ij|
         sizes = abs(z) if z.ndim == 1 else namespace(z).max(abs(z), axis=1)
         return SUM_ROUNDING * float(self.max_slopes @ sizes)
@@ -178,19 +224,22 @@ class Risk:
 
 
 @dataclass
-class ScoreCursor:
-    """A cursor of a `Risk` with a separable loss: the shards cache the scores z = X w and dz = X d."""
+class ScoreCursor(Cursor):
+    """A point of a `Risk` with a separable loss: the shards cache the scores z = X w and dz = X d."""
 
     risk: Risk
     w: Array
     d: Array = None
     key: int = field(default_factory=lambda: next(_cursor_keys))
     n_moves: int = 0
-    inexactness: float = 0.0
-    minorant_offset: float = 0.0
-    """How far the cut lies above the tangent of the evaluated loss; it is subtracted from the inexactness."""
     loss: Any = None
     """The loss that is evaluated: by default the loss of the risk."""
+    profile: InterceptProfile | None = None
+    """The search for a profiled intercept."""
+    intercept_inverse_hessian: NDArray | None = None
+    """Estimate of the inverse of the Hessian in explicit intercepts."""
+    last_evaluation: tuple[Array, Evaluation] | None = None
+    """The last w that was evaluated, and its evaluation."""
     lease: ScoreLease = field(default_factory=ScoreLease)
     """Keeps the cached scores alive while any cursor refers to them."""
     cache_lost: bool = False
@@ -203,12 +252,16 @@ class ScoreCursor:
     def __post_init__(self) -> None:
         check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
+        self.shift_invariant = bool(getattr(self.loss, "shift_invariant", False))
+        self.profile = self.risk.intercept.profile(self)
         self._cache_scores()
 
     def with_loss(self, loss: Loss) -> Self:
         """A cursor on the same cached scores that evaluates another loss; valid until the next step."""
         other = copy(self)
-        other.loss = loss
+        other.loss, other.last_evaluation = loss, None
+        # the intercept minimizes the other loss
+        other.profile = self.risk.intercept.profile(other)
         return other
 
     def _cache_scores(self) -> None:
@@ -222,7 +275,7 @@ class ScoreCursor:
         )
         self.max_score = max(max_scores)
 
-    def _update_shards(self, f: Callable[..., Any], *args: Any) -> list[Any]:
+    def update_shards(self, f: Callable[..., Any], *args: Any) -> list[Any]:
         """Change the cached state of all shards; if it was lost, it is rebuilt before the next reduction."""
         try:
             return self.risk.executor.map(f, self.key, *args)
@@ -230,14 +283,14 @@ class ScoreCursor:
             self.cache_lost = True
             return []
 
-    def _reduce_shards(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+    def reduce_shards(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         """Sum f over the shards; rebuild the cached scores if a shard was read again and has lost them."""
         for _ in range(MAX_CACHE_REBUILDS):
             if self.cache_lost:
                 self._cache_scores()
                 # the direction was cached together with the scores
                 if self.d is not None:
-                    self._update_shards(shard_ops.set_direction, self.risk.linear_map, self.d)
+                    self.update_shards(shard_ops.set_direction, self.risk.linear_map, self.d)
             try:
                 return self.risk.executor.sum(f, self.key, *args)
             except ShardStateLost:
@@ -248,68 +301,87 @@ class ScoreCursor:
 
     def evaluate_at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its derivatives in t and b."""
-        value, slope_t, slope_b = self._reduce_shards(
+        value, slope_t, slope_b = self.reduce_shards(
             shard_ops.value_slopes, self.loss, self.risk.linear_map, t, b
         )
         return value, slope_t, slope_b
 
-    def pull_back(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """Mixture of the values and gradients at w + t d with shifted scores.
+    def pull_back(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array, float]:
+        """Mixture of the values and gradients at w + t d with shifted scores, and the error of its cut.
 
-        The pairs (b_k, m_k) of mix are the shifts of the scores and the weights of the mixture.
+        The pairs (b_k, m_k) of mix are the shifts of the scores and the weights of the mixture. The error is
+        rounding, less the minorant offset: the cut of a smoothed loss may lie above the tangent.
         """
-        sums = self._reduce_shards(shard_ops.pull_back, self.loss, self.risk.linear_map, self.w, t, mix)
-        value, grad, rounding, self.minorant_offset = sums
-        if getattr(
-            self.loss, "shift_invariant", False
-        ):  # sums over queries: a shift common to all scores cancels
+        value, grad, rounding, offset = self.reduce_shards(
+            shard_ops.pull_back, self.loss, self.risk.linear_map, self.w, t, mix
+        )
+        if self.shift_invariant:  # sums over queries: a shift common to all scores cancels
             rounding += SUM_ROUNDING * self.max_score
-        # the cut is value + g'(v - w) + minorant_offset - rounding, so it may lie above the tangent
-        self.inexactness = rounding - self.minorant_offset
-        return value, grad
+        return value, grad, rounding - offset
 
-    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        return self.pull_back(t, [(0.0, 1.0)])
+    def evaluate(self, t: float = 0.0) -> Evaluation:
+        if self.profile is None:
+            value, grad, error = self.pull_back(t, NO_SHIFT)
+        else:
+            value, gap, mix = self.profile.mixture(t)
+            _, grad, error = self.pull_back(t, mix)
+            error += gap
+        w = self.point(t)
+        evaluation = tangent(w, value, grad, error, self.risk.dot)
+        self.last_evaluation = w, evaluation
+        return evaluation
 
     def set_direction(self, d: Array, slack: float = 0.0) -> None:
-        self.d = d
-        self._update_shards(shard_ops.set_direction, self.risk.linear_map, d)
+        bracket = self.profile.tangents(0.0) if self.profile is not None else None
+        super().set_direction(d)
+        self._set_score_direction(d)
+        if bracket is not None:
+            self.profile.set_direction(bracket, slack)  # type: ignore[union-attr]
+
+    def _set_score_direction(self, d: Array) -> None:
+        self.update_shards(shard_ops.set_direction, self.risk.linear_map, d)
 
     def value_slope(self, t: float) -> tuple[float, float]:
-        return self.evaluate_at(t, 0.0)[:2]
+        return self.evaluate_at(t, 0.0)[:2] if self.profile is None else self.profile.value_slope(t)
 
     def advance(self, t: float) -> None:
-        self.w = self.w + t * self.d
+        bracket = self.profile.tangents(t) if self.profile is not None else None
+        super().advance(t)
         self.n_moves += 1
         # -1 forces recomputation; otherwise the largest absolute score after the update
-        recompute = self.n_moves % RECOMPUTE_SCORES_EVERY == 0
-        largest = (
-            -1.0 if recompute else max(self._update_shards(shard_ops.advance, t), default=self.max_score)
-        )
+        largest = self._advance_scores(t) if self.n_moves % RECOMPUTE_SCORES_EVERY else -1.0
         self.max_score = max(self.max_score, largest)
-        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * largest < self.max_score
         # an update z + t dz has the absolute error of its largest operand: the error grows with the number
         # of updates, and does not shrink when the scores do
+        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * largest < self.max_score
         if self.scores_recomputed:
             self._cache_scores()
+        if bracket is not None:
+            self.profile.advance(bracket, self.scores_recomputed)  # type: ignore[union-attr]
+
+    def _advance_scores(self, t: float) -> float:
+        """Step to the scores z + t dz, without a pass over X; return the largest absolute score."""
+        return max(self.update_shards(shard_ops.advance, t), default=self.max_score)
+
+    def optimize_intercepts(self) -> None:
+        self.risk.intercept.optimize(self)
 
 
 class GatheredCursor(ScoreCursor):
     """A cursor of a `Risk` with a non-decomposable loss: it gathers the scores of all shards locally."""
 
+    dz: Array = None
+
     def __post_init__(self) -> None:
-        check_point(self.risk.dim, self.w)
-        self.loss = self.risk.loss
+        super().__post_init__()
+        self.y, self.c = self.risk.labels
+
+    def _cache_scores(self) -> None:
         parts = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, self.w)
         self.z = namespace(parts[0]).concat(parts)
-        self.y, self.c = self.risk.labels
+        # the rows of shard k are ends[k] to ends[k + 1]
         self.ends = np.cumsum([0, *map(len, parts)])
         self.max_score = shard_ops.max_abs(self.z)
-        self.dz: Array = None
-
-    def _scores(self, w: Array) -> Array:
-        parts = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, w)
-        return namespace(parts[0]).concat(parts)
 
     def _shifted_scores(self, t: float, b: float) -> Array:
         """The scores z + t dz + b."""
@@ -323,71 +395,26 @@ class GatheredCursor(ScoreCursor):
         value, g = self.loss.value_grad(self._shifted_scores(t, b), self.y, self.c)
         return float(value), 0.0 if self.dz is None else shard_ops.inner(g, self.dz), float(g.sum())
 
-    def pull_back(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """Mixture of the values and gradients at w + t d with shifted scores."""
+    def pull_back(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array, float]:
         z = self._shifted_scores(t, 0.0)
-        value, dz, rounding, self.minorant_offset = shard_ops.mix_tangents(self.loss, z, self.y, self.c, mix)
+        value, dz, rounding, offset = shard_ops.mix_tangents(self.loss, z, self.y, self.c, mix)
         rounding += self.risk.summation_error(self.z)
         rounding += shard_ops.cancellation_error(dz, self.z, t * self.dz) if t else 0.0
-        self.inexactness = rounding - self.minorant_offset
-        # one slice of the gradient per shard
+        # one derivative per row is sent to the shards, 8 bytes each
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, self.w, each=each)
-        return value, grad
+        return value, grad, rounding - offset
 
-    def set_direction(self, d: Array, slack: float = 0.0) -> None:
-        self.d, self.dz = d, self._scores(d)
+    def _set_score_direction(self, d: Array) -> None:
+        parts = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
+        self.dz = namespace(parts[0]).concat(parts)
 
-    def advance(self, t: float) -> None:
-        self.w = self.w + t * self.d
-        self.n_moves += 1
-        # scores are linear in w: z(w + t d) = z + t dz, without a pass over X
+    def _advance_scores(self, t: float) -> float:
         self.z = self.z + t * self.dz
-        # -1 forces recomputation
-        largest = shard_ops.max_abs(self.z) if self.n_moves % RECOMPUTE_SCORES_EVERY else -1.0
-        self.max_score = max(self.max_score, largest)
-        self.scores_recomputed = RECOMPUTE_WHEN_SHRUNK_BY * largest < self.max_score
-        if self.scores_recomputed:
-            self.z = self._scores(self.w)
-            self.max_score = shard_ops.max_abs(self.z)
+        return shard_ops.max_abs(self.z)
 
 
-@dataclass
-class OracleCursor:
-    """A cursor of any oracle: every evaluation along the line is an oracle call."""
-
-    risk: Oracle
-    w: Array
-    d: Array = None
-    inexactness: float = 0.0
-    last_evaluation: tuple[float, float, Array] | None = None
-    """The last t, value and gradient: a step usually ends at the last evaluation and then costs no call."""
-
-    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        if self.last_evaluation is None or self.last_evaluation[0] != t:
-            self.last_evaluation = (t, *self.risk(self.w + t * self.d if t else self.w))
-        return self.last_evaluation[1:]
-
-    def set_direction(self, d: Array, slack: float = 0.0) -> None:
-        self.d = d
-
-    def value_slope(self, t: float) -> tuple[float, float]:
-        value, grad = self.value_grad(t)
-        return value, float(grad @ self.d)
-
-    def advance(self, t: float) -> None:
-        self.w = self.w + t * self.d
-        # the evaluation at t is the evaluation at 0 of the new point
-        last = self.last_evaluation
-        self.last_evaluation = (0.0, *last[1:]) if last is not None and last[0] == t else None
-
-
-def cursor_of(risk: Oracle, w: Array) -> Cursor:
-    """A cursor of any risk: with cached scores if the risk offers one, else by oracle calls."""
-    return risk.cursor(w) if isinstance(risk, HasCursor) else OracleCursor(risk, w)
-
-
-def local_rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
+def local_rows_of(risk: Oracle, solver: object) -> tuple[Shard, Any, bool]:
     """The rows of a linear risk whose rows are all local, its loss, and whether it has an intercept.
 
     Raises
@@ -395,11 +422,10 @@ def local_rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
     UnsupportedProblem
         If the risk is of another kind or has remote rows; the message names solvers to use instead.
     """
-    inner = getattr(risk, "risk", risk)  # the risk without its profiled intercept
-    if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable or inner.multi_output:
+    if risk.rows is None or not risk.loss.separable or risk.multi_output:
         raise UnsupportedProblem(
             f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
             "rows are all in this process, with one score per row and a loss that is a sum over rows: use "
             "Auto, Bundle or Lbfgs"
         )
-    return inner.rows, inner.loss, inner is not risk
+    return risk.rows, risk.loss, risk.intercept.profiled

@@ -21,8 +21,6 @@ from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortra
 from riskmin.arrays.namespace import namespace
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Loss, Shard
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -62,7 +60,7 @@ def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
         # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
         n = len(w) // 2
         size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
-    if obj.has_intercepts:  # the constant cuts that cancel its slopes in the intercepts
+    if obj.n_intercepts:  # the constant cuts that cancel its slopes in the intercepts
         size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
     # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
     size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
@@ -111,12 +109,10 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     """
     risk: Any = obj.risk
     b = 0.0
-    if isinstance(risk, ProfiledIntercept):
+    if risk.intercept.profiled:
         cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
-        b, risk = risk.cursor(w).b if cached is None else cached[0], risk.risk
-    elif isinstance(risk, Adaptive):
-        b, risk = risk.intercept(w), risk.risk
+        b = risk.cursor(w).profile.best() if cached is None else cached[0]
     if not isinstance(risk, Risk):
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0

@@ -26,7 +26,7 @@ class Equality(ArrayDataclass):
               \Omega^*(v) = \Omega_0^*(v) \text{ for } C v = 0,
 
     and infinite for other v: an equality constraint of the dual problem. Only cuts that satisfy it give a
-    finite lower bound; the solver for it is `DualGaussSeidel`, with an augmented Lagrangian.
+    finite lower bound; the solver for it is `AugmentedLagrangian`.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from riskmin.solvers.bundle.bundle import Bundle as Bundle
 from riskmin.solvers.bundle.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
-from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
 from riskmin.solvers.fallback import Fallback as Fallback
 from riskmin.solvers.newton.newton import Newton as Newton
@@ -21,19 +21,23 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
 from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAccelerated
 from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
+from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+from riskmin.solvers.reference.dual_gradient import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 
 SOLVERS: dict[str, Any] = {
     "accelerated_gradient": AcceleratedGradient(),
+    "augmented_lagrangian": AugmentedLagrangian(),
     "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
     "chain_ascent": ChainAscent(),
     "coordinate_descent": CoordinateDescent(),
-    "dual": DualGaussSeidel(),
+    "dual": DualCoordinateAscent(),
     "dual_accelerated": DualAccelerated(),
+    "dual_gauss_seidel": DualGaussSeidel(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "newton": Newton(),

@@ -27,12 +27,10 @@ from riskmin.linear_maps.linear import Standardized
 from riskmin.losses import PowerHinge
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.losses.smoothed import can_be_smoothed, supports_center
+from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.kernel.rkhs import RkhsNorm
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
 from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.bundle import Bundle
@@ -40,10 +38,9 @@ from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.dual.chain import ChainAscent, supports_chain_ascent
-from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel
+from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.dual.kernel_conjugates import has_conjugate
-from riskmin.solvers.dual.multiclass import unsupported_reason
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.fallback import Fallback
 from riskmin.solvers.newton.newton import Newton
@@ -53,7 +50,7 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
-from riskmin.solvers.working_set import CachesOutputs, WorkingSet
+from riskmin.solvers.working_set import WorkingSet
 
 BUNDLE_MAX_SLOPE_RATIO_OF_PAIRS, BUNDLE_MAX_SLOPE_RATIO_OF_TABLES = 500.0, 10.0
 """`Bundle` needs few cuts up to this |grad R(0)|^2 / lam; for contingency tables, only where X is wide."""
@@ -90,7 +87,7 @@ class Auto(Solver):
     - `Newton`, if it has finite second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are
       local, or remote and at most 2^25 with at most 2500 features; multi-output losses only with `L2`, local
       rows and at most 2500 features. Where X is local, sparse and has more features, losses with a quadratic
-      conjugate start with `DualGaussSeidel`, by `Switching`, with `L2` and without an intercept;
+      conjugate start with `DualCoordinateAscent`, by `Switching`, with `L2` and without an intercept;
     - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if the regularizer is separable (`L1`, `Elastic`, `Box`), the rows are all local,
       and the loss has bounded second derivatives;
@@ -104,20 +101,20 @@ class Auto(Solver):
     - A piecewise quadratic conjugate (`Hinge`, `Quantile`, ...), with `L2` or `Quadratic`:
       `Newton`, if the rows are local, or remote as above, with these exceptions:
 
-      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualGaussSeidel`;
+      - at most 2500 rows, fewer than columns, with `L2` and without an intercept: `DualCoordinateAscent`;
       - local sparse rows, fewer than 800 per column, with `L2` and without an intercept: `Switching` from
-        `DualGaussSeidel` to `Newton`;
+        `DualCoordinateAscent` to `Newton`;
       - other local sparse rows, fewer than 800 per column, with more than 2500 columns: `Switching` from
         `Bundle` to `Newton`;
       - remote sparse rows, at most 2^22, with more than 2500 columns, `L2` and no intercept:
-        `DualGaussSeidel`, with local sweeps of the shards.
+        `DualCoordinateAscent`, with local sweeps of the shards.
 
     - A multi-output loss that can be smoothed:
 
       - `MulticlassHinge`, rescaled or not, with dense X and at most 5000 weights with intercepts; or at most
         1000 without, if the mean squared norm of a row is more than 2 n lam: `Newton`;
       - `MulticlassHinge`, not rescaled, with at most 2^26 rows times classes, unless there are intercepts and
-        rows are very long relative to n lam: `DualGaussSeidel`;
+        rows are very long relative to n lam: `DualCoordinateAscent`;
       - otherwise `Smoothing`, if the regularizer allows it.
 
     - A non-decomposable loss that can be smoothed (`RocArea`, `Ordinal`, `Prbep`), with `L2`:
@@ -145,7 +142,7 @@ class Auto(Solver):
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
         loss = loss_of(obj.risk)
-        name = type(obj.risk if loss is None else loss).__name__
+        name = type(user_object(obj.risk) if loss is None else loss).__name__
         if isinstance(obj.reg, RkhsNorm):
             conjugate = has_conjugate(loss)
             reason = f"a kernel, and {name} has {'a' if conjugate else 'no'} conjugate"
@@ -156,21 +153,21 @@ class Auto(Solver):
         # the order matters: the most specific structure is tested first
         if supports_chain_ascent(obj.risk, obj.reg):
             return ChainAscent(), f"{name} is not smooth, and its sequences are local"
-        if isinstance(obj.risk, Risk) and obj.risk.multi_output and isinstance(loss, Smoothable):
+        if obj.risk.multi_output and isinstance(loss, Smoothable):
             return _for_multi_output(obj, name)
-        if isinstance(obj.risk, CachesOutputs):
+        if obj.risk.caches_outputs:
             return WorkingSet(), f"{name} is not smooth, and caches the outputs of its argmax"
         if _has_interval_dual(obj):
             if _local_rows(obj) is None:
                 # Newton's method if the scores of all rows fit into this process, else CoCoA+ on the shards
                 newton, reason = Newton(), f"{name} is not smooth, and X is remote"
-                return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
+                return (newton if _newton_takes_remote(obj, newton) else DualCoordinateAscent()), reason
             return _for_intervals(obj, tol, name)
-        if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and isinstance(obj.risk, Risk):
-            return _for_nonseparable(obj.risk, obj.lam, loss, name)
+        if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and not obj.risk.intercept.profiled:
+            return _for_nonseparable(obj, loss, name)
         reason = f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'has no attribute smooth'}"
         # without a conjugate Hessian product, bundle methods have no master problem for the regularizer
-        smoothable = isinstance(without_intercept(obj.risk), Risk) and can_be_smoothed(loss, np.zeros(1))
+        smoothable = obj.risk.linear_map is not None and can_be_smoothed(loss, np.zeros(1))
         if smoothable and not has_master_problem(penalized_part(obj.reg)):
             kind = type(penalized_part(obj.reg)).__name__
             return Smoothing(ProximalGradient()), f"{reason}, and {kind} has no conjugate_hessian_product"
@@ -203,7 +200,7 @@ def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
     # cutting planes converge for every convex risk
     if has_master_problem(reg):
         fallbacks.append(Bundle())
-    if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
+    if not smooth and isinstance(obj.reg, Smooth) and obj.risk.linear_map is not None:
         fallbacks.append(Smoothing())
     return [solver for solver in fallbacks if type(solver) is not type(first)]
 
@@ -224,10 +221,12 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         sparse = (
             isinstance(rows.X, (Csr, Csc, CsrWithTranspose))
             and isinstance(reg, L2)
-            and isinstance(obj.risk, Risk)
+            and not obj.risk.intercept.profiled
         )
         if rows.X.shape[1] > newton.direct and sparse and interval_conjugate_of(loss, rows.y[:1]) is not None:
-            return Switching(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
+            return Switching(
+                DualCoordinateAscent(), newton, max(tol, MIN_TOL)
+            ), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
     if isinstance(loss, HasCurvature) and not unbounded and quadratic and _newton_takes_remote(obj, newton):
         return newton, f"{name} is smooth, has second derivatives, and X is remote"
@@ -249,21 +248,17 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
 def _newton_takes_multi_output(obj: Objective, newton: Newton) -> bool:
     """Whether the risk is multi-output, supported by Newton's method, and has few enough features."""
     risk: Any = obj.risk
-    return (
-        getattr(risk, "multi_output", False)
-        and newton.supports(obj) is None
-        and bool(risk.rows.X.shape[1] <= newton.direct)
-    )
+    return risk.multi_output and newton.supports(obj) is None and bool(risk.rows.X.shape[1] <= newton.direct)
 
 
 def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a multi-output loss that can be smoothed, and the reason."""
     if Newton().supports(obj) is None and _is_small_and_hard(obj):
         return Newton(), f"{name} is not smooth, and X is dense and small"
-    supported = unsupported_reason(DualGaussSeidel(), obj) is None
+    supported = DualCoordinateAscent().supports(obj) is None
     # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
-        return DualGaussSeidel(), f"{name} is not smooth, and has one multiplier per row and class"
+        return DualCoordinateAscent(), f"{name} is not smooth, and has one multiplier per row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
     if isinstance(penalized_part(obj.reg), (L1, Elastic)):
@@ -277,7 +272,7 @@ def _is_small_and_hard(obj: Objective) -> bool:
     """Whether X is dense, w short, and |x_i|^2 large relative to n lam: dual ascent is slow then."""
     risk: Any = obj.risk
     dense = not isinstance(risk.rows.X, (Csr, Csc, CsrWithTranspose))
-    if isinstance(risk, ExplicitIntercepts):  # dual ascent approaches intercepts slowly
+    if risk.n_intercepts:  # dual ascent approaches intercepts slowly
         return dense and risk.dim <= NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS
     if not dense or risk.dim > NEWTON_MAX_WEIGHTS:
         return False
@@ -293,12 +288,13 @@ def _multipliers_fit(obj: Objective) -> bool:
 
 def _intercepts_slow_ascent(obj: Objective) -> bool:
     """Whether there are explicit intercepts, and |x_i|^2 so large relative to n lam that they hardly move."""
-    rows = obj.risk.rows if isinstance(obj.risk, ExplicitIntercepts) else None
+    rows = obj.risk.rows if obj.n_intercepts else None
     return rows is not None and rms_row_norm(rows) ** 2 > INTERCEPT_ROW_NORM_RATIO * len(rows.y) * obj.lam
 
 
-def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
+def _for_nonseparable(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a non-decomposable loss that can be smoothed, and the reason."""
+    risk = obj.risk
     newton, centered = Newton(), supports_center(loss)  # contingency-table losses have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
@@ -309,7 +305,7 @@ def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Sol
         # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
         g = risk(np.zeros(risk.dim))[1]
         ratio = BUNDLE_MAX_SLOPE_RATIO_OF_TABLES if centered else BUNDLE_MAX_SLOPE_RATIO_OF_PAIRS
-        if float(g @ g) <= ratio * lam:
+        if float(g @ g) <= ratio * obj.lam:
             return Bundle(), f"{name} is not smooth, and lam is large"
     if wide and not centered:  # Newton's steps would be many, and each of them expensive
         return Smoothing(), f"{name} can be smoothed, and X is wide"
@@ -318,19 +314,17 @@ def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Sol
 
 def _has_interval_dual(obj: Objective) -> bool:
     """Whether rows are local, or few and remote, their conjugates quadratic, and the regularizer, too."""
-    risk = without_intercept(obj.risk)
+    risk = obj.risk
     local = _local_rows(obj) is not None
     reachable = local or _newton_takes_remote(obj, Newton()) or _dual_takes_remote(obj)
-    quadratic = (
-        isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
-    )
+    quadratic = isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)
     return reachable and quadratic and interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
 
 
 def _remote_metadata(obj: Objective) -> RowMetadata | None:
     """The metadata of remote rows with one score each and a separable loss; None for other rows."""
-    risk = without_intercept(obj.risk)
-    if not isinstance(risk, Risk) or risk.rows is not None or risk.row_metadata is None:
+    risk = obj.risk
+    if risk.rows is not None or risk.row_metadata is None:
         return None
     simple = risk.loss.separable and not risk.multi_output and isinstance(risk.row_metadata.y, np.ndarray)
     return risk.row_metadata if simple else None
@@ -344,9 +338,9 @@ def _newton_takes_remote(obj: Objective, newton: Newton) -> bool:
 
 def _dual_takes_remote(obj: Objective) -> bool:
     """Whether rows are remote, sparse, without an intercept, and few enough for local dual variables."""
-    rows = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
+    rows = None if obj.risk.intercept.profiled or not isinstance(obj.reg, L2) else _remote_metadata(obj)
     # sweeps of the shards use the columns as they are stored
-    standardized = isinstance(getattr(obj.risk, "linear_map", None), Standardized)
+    standardized = isinstance(obj.risk.linear_map, Standardized)
     return rows is not None and rows.sparse and rows.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
 
 
@@ -357,14 +351,14 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     assert rows is not None
     n, p = rows.X.shape
     # dual ascent has one variable per row, fewer than the primal has
-    if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
-        return DualGaussSeidel(), f"{reason} wider than long"
+    if isinstance(obj.reg, L2) and n < p and n <= newton.direct and not obj.risk.intercept.profiled:
+        return DualCoordinateAscent(), f"{reason} wider than long"
     # Newton's method on a sample of the rows gives a start from which few steps on all rows remain
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
     if not isinstance(rows.X, (Csr, Csc, CsrWithTranspose)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
-    if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
-        return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
+    if isinstance(obj.reg, L2) and not obj.risk.intercept.profiled:
+        return Switching(DualCoordinateAscent(), newton, tol), f"{reason} sparse"
     # with too many columns for a factorization, cuts are cheaper than Newton steps at first
     if p > newton.direct:
         return Switching(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"
@@ -376,9 +370,8 @@ def _local_rows(obj: Objective) -> Shard | None:
 
     None, too, for sparse mapped rows that exceed the memory: solvers of local rows store more per row.
     """
-    # a profiled intercept wraps the risk
-    risk = getattr(obj.risk, "risk", obj.risk)
-    if not isinstance(risk, Risk) or not risk.loss.separable or risk.multi_output or risk.rows is None:
+    risk = obj.risk
+    if risk.rows is None or not risk.loss.separable or risk.multi_output:
         return None
     return (
         None

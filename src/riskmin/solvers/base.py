@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from riskmin.core import Cut, UnsupportedProblem
 from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
+from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import UnpenalizedTail
 
 MAX_CUT_ENTRY = 1e100
@@ -21,7 +23,22 @@ MAX_CUT_ENTRY = 1e100
 # ---------------------------------------------------------------- checks
 def loss_of(risk: Any) -> Any:
     """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
-    return user_loss(getattr(getattr(risk, "risk", risk), "loss", None))
+    return user_loss(getattr(risk, "loss", None))
+
+
+def local_rows_reason(solver: object, obj: Objective) -> str | None:
+    """Why a solver that visits rows cannot minimize an objective, and what can; None for local rows."""
+    try:
+        local_rows_of(obj.risk, solver)
+    except UnsupportedProblem as error:
+        return str(error)
+    return None
+
+
+def repr_of_changes(solver: Any) -> str:
+    """The class and the settings that differ from their defaults: ``__repr__`` of solvers with many."""
+    changed = [f.name for f in fields(solver) if getattr(solver, f.name) != f.default]
+    return f"{type(solver).__name__}({', '.join(f'{name}={getattr(solver, name)!r}' for name in changed)})"
 
 
 def check_positive_int(solver: object, name: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, HasMinorantOffset, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -126,11 +126,7 @@ class ProximalGradient(Solver):
                 before = w
 
 
-EvaluatedPoint = tuple[float, Array, Cut]
-"""J, the gradient of R and the cut, at a point."""
-
-
-def lipschitz_lower_bound(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
+def lipschitz_lower_bound(obj: Objective, w: Array, point: Evaluation) -> float:
     """A lower bound of the Lipschitz constant: |grad R|^2 <= 2 L R, since R >= 0; 1 if it is not positive."""
     # by the descent lemma, 0 <= R(w - g / L) <= R(w) - |g|^2 / (2 L)
     risk = point[0] - obj.lam * obj.reg.value(w)
@@ -140,19 +136,15 @@ def lipschitz_lower_bound(obj: Objective, w: Array, point: EvaluatedPoint) -> fl
     return float(scaled @ scaled) or 1.0
 
 
-def evaluate_point(obj: Objective, w: Array) -> tuple[EvaluatedPoint, float]:
-    """The point w, and R(w) - g'w, the value at zero of the tangent there; J(w) may be infinite."""
-    r, g, inexactness = obj.evaluate_risk(w)
-    point = obj.value_grad_cut(w, r, g, inexactness)
-    if isinstance(obj.reg, UnpenalizedTail):  # the cut is no tangent: its slopes in the intercepts are 0
-        return point, r - float(g @ w)
-    # the offset of the cut is that of the tangent plus the minorant offset
-    return point, point[2].b - minorant_offset(obj, w)
+def evaluate_point(obj: Objective, w: Array) -> tuple[Evaluation, float]:
+    """The evaluation of J at w, and R(w) - g'w, the value at zero of the tangent there."""
+    risk = obj.evaluate_risk(w)
+    return obj.add_penalty(w, risk), risk.value - float(risk.gradient @ w)
 
 
 def _step(
     obj: Objective, v: Array, tangent: tuple[Array, float], L: float, max_value: float
-) -> tuple[Array, EvaluatedPoint | None, float, float]:
+) -> tuple[Array, Evaluation | None, float, float]:
     """The proximal step from v whose J is at most `max_value`, with the first L that is large enough.
 
     Returns the new point, its evaluation (None if no L was large enough), L, and its tangent's value at zero.
@@ -181,20 +173,15 @@ def _step(
     return v, None, L, base
 
 
-def risk_uncertainty(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
+def risk_uncertainty(obj: Objective, w: Array, point: Evaluation) -> float:
     """The uncertainty of R(w): twice what its cut allows for at w, for rounding and for an intercept."""
     J, g, cut = point
     risk = J - obj.lam * obj.reg.value(w)
-    if isinstance(
-        obj.reg, UnpenalizedTail
-    ):  # that cut lies further below, since its slopes in the intercepts are 0
-        return 4 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w)))
-    return 2 * abs(risk - float(cut.a @ w) - cut.b + minorant_offset(obj, w))
-
-
-def minorant_offset(obj: Objective, w: Array) -> float:
-    """By how much the cut at w lies above the tangent: 0, unless the risk is a smoothed one."""
-    return obj.risk.minorant_offset(w) if isinstance(obj.risk, HasMinorantOffset) else 0.0
+    # the cut of a smoothed loss lies above the tangent, so that it hides the error of the value
+    error = 2 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w))) + obj.risk.relative_error * abs(risk)
+    if isinstance(obj.reg, UnpenalizedTail):  # its cut lies further below: its slopes in intercepts are 0
+        return 2 * error
+    return 2 * max(risk - float(cut.a @ w) - cut.b, error)
 
 
 def _snapshot(

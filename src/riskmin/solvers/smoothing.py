@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,12 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
 from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.losses.smoothed import can_be_smoothed
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
 from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.regularizers import penalized_part
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
+from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.state_checks import check_state
 
 STAGE_MU_DECREASE = 0.3
@@ -82,7 +81,7 @@ class Smoothing(Solver):
         smoothed = smoothed_risk(self, obj, w0)
         value = obj.lam * obj.reg.value(w0) + smoothed.unsmoothed_value(w0)
         # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
-        smoothed.mu = self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0
+        smoothed = smoothed.with_mu(self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0)
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         return self._run(smoothed, smooth, SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0))
 
@@ -91,9 +90,9 @@ class Smoothing(Solver):
         check_state(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)
         saved = dict(state)
         w = saved["w"]
-        smoothed = smoothed_risk(self, obj, w)
         # the remaining arrays are the state of the inner solver
-        smoothed.mu, min_mu = (float(mu) for mu in saved.pop("mu"))
+        mu, min_mu = (float(mu) for mu in saved.pop("mu"))
+        smoothed = smoothed_risk(self, obj, w).with_mu(mu)
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         steps = self.inner.resume(smooth, saved)
         if steps is not None:
@@ -110,20 +109,27 @@ class Smoothing(Solver):
         state: Callable[[], dict[str, Array]] | None = None,
     ) -> Iterator[Iterate]:
         """The iterates of all stages; w and `state` are used if the inner solver's `steps` are exhausted."""
+        last: tuple[Array, Cut] | None = None
         while True:
             for it in steps:
                 w, state = it.w, it.state
                 # the inner solver minimizes the smoothed J; its iterates are reported with J itself
                 risk = smoothed.unsmoothed_value(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
-                # the state holds mu by value, since the smoothed risk is one object whose mu decreases
                 saved = _saved((smoothed.mu, min_mu), w, state)
                 yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
-                if smoothing_converged(smooth, w, risk, smoothed.cut(w)):
+                cut = judged = smoothed.cut(w)
+                # quasi-Newton steps take a smaller mu well: where a stage begins, the cut of the last one
+                # decides, so that mu decreases twice
+                if last is not None and last[0] is w and isinstance(self.inner, (Lbfgs, OwlQn)):
+                    judged = last[1]
+                last = w, cut
+                if smoothing_converged(smooth, w, risk, judged):
                     break
             if w is None or smoothed.mu <= min_mu:
                 return  # the rest of the gap is rounding
-            smoothed.mu *= STAGE_MU_DECREASE
+            smoothed = smoothed.with_mu(STAGE_MU_DECREASE * smoothed.mu)
+            smooth = replace(smooth, risk=smoothed)
             # the next stage starts from the end of this one
             warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)
             steps = warm or self.inner.iterates(smooth, w)
@@ -145,22 +151,19 @@ def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool
 
 def smoothed_risk(solver: object, obj: Objective, w: Array) -> SmoothedRisk:
     """The smoothed risk of an objective; raise UnsupportedProblem if it cannot be smoothed."""
-    risk: Any = obj.risk
-    name, inner = type(solver).__name__, without_intercept(risk)
-    if not isinstance(inner, Risk):
+    risk, name = obj.risk, type(solver).__name__
+    if risk.linear_map is None:
         raise UnsupportedProblem(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
-    if getattr(inner.loss, "smooth", False):
-        raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {inner.loss!r} is smooth: use Lbfgs")
+    if getattr(risk.loss, "smooth", False):
+        raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs")
     reg = (
         ""
         if has_master_problem(penalized_part(obj.reg))
         else ", with a regularizer that has conjugate_hessian_product"
     )
-    if not can_be_smoothed(inner.loss, w[:1]):  # any number serves as a label, and y may be remote
-        raise UnsupportedProblem(
-            f"{type(user_loss(inner.loss)).__name__} cannot be smoothed: use Bundle{reg}"
-        )
-    return SmoothedRisk(risk, 1.0)
+    if not can_be_smoothed(risk.loss, w[:1]):  # any number serves as a label, and y may be remote
+        raise UnsupportedProblem(f"{type(user_loss(risk.loss)).__name__} cannot be smoothed: use Bundle{reg}")
+    return SmoothedRisk.from_risk(risk, 1.0)
 
 
 def _saved(

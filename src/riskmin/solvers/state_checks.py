@@ -9,7 +9,6 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 
 NO_INTEGER_ARRAYS: Mapping[str, int] = {}
@@ -95,5 +94,5 @@ def check_row_order(order: Any, n: int) -> None:
 
 def state_sizes(obj: Objective) -> dict[str, int]:
     """The dimensions of the states of Newton's method: d = len(w), e = d + 1, and n rows."""
-    risk: Any = without_intercept(obj.risk)
+    risk: Any = obj.risk
     return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.row_metadata.shape[0]}

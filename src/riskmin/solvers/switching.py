@@ -46,7 +46,7 @@ class Switching(Solver):
     Parameters
     ----------
     fast : Solver
-        Fast at first, such as `DualGaussSeidel`.
+        Fast at first, such as `DualCoordinateAscent`.
     accurate : Solver
         Fast in the end, such as `Newton`.
     tol : float
@@ -58,13 +58,13 @@ class Switching(Solver):
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import DualGaussSeidel, Switching, Hinge, L2, Newton, Objective
+    >>> from riskmin import DualCoordinateAscent, Switching, Hinge, L2, Newton, Objective
     >>> from riskmin import linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 5))
     >>> y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-6)
-    >>> result = minimize(J, Switching(DualGaussSeidel(), Newton(), tol=1e-6), tol=1e-6)
+    >>> result = minimize(J, Switching(DualCoordinateAscent(), Newton(), tol=1e-6), tol=1e-6)
     >>> result.status, {row["solver"] for row in result.trace}
     ('converged', {1.0, 2.0})
     """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
+from riskmin.problem.oracle import Oracle, tangent
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.state_checks import check_state
 
@@ -29,15 +30,6 @@ class RestrictedOracle(Protocol):
 
     def dropped(self) -> int:
         """The number of outputs that were dropped so far."""
-        ...
-
-
-@runtime_checkable
-class CachesOutputs(Protocol):
-    """A risk that caches the outputs it finds."""
-
-    def restricted_risk(self) -> RestrictedOracle:
-        """The risk restricted to the cached outputs; equal to the risk at the last point it was called at."""
         ...
 
 
@@ -142,33 +134,33 @@ class WorkingSet(Solver):
 
 
 @dataclass
-class _RestrictedRiskAndCuts:
+class _RestrictedRiskAndCuts(Oracle):
     """The maximum of the restricted risk and of cuts found when it had more outputs."""
 
     restricted: RestrictedOracle
     A: Array
     b: NDArray
 
-    @property
-    def dim(self) -> int:
-        return self.restricted.dim
+    def __post_init__(self) -> None:
+        self.dim = self.restricted.dim
 
-    def __call__(self, w: Array) -> tuple[float, Array]:
+    def evaluate(self, w: Array) -> Evaluation:
         value, grad = self.restricted(w)
         if len(self.b):
             # the values of the cuts a_k'w + b_k; the largest one is active
             heights = self.A @ w + self.b
             k = int(heights.argmax())
             if heights[k] > value:
-                return float(heights[k]), self.A[k]
-        return value, grad
+                return tangent(w, float(heights[k]), self.A[k])
+        return tangent(w, value, grad)
 
 
 def _restricted(obj: Objective) -> RestrictedOracle:
     risk: Any = obj.risk
-    if not isinstance(risk, CachesOutputs):
+    if not risk.caches_outputs:
         raise UnsupportedProblem(
             "WorkingSet needs a risk that caches the outputs it finds, such as Structured(model).risk(...), "
             f"not {risk!r}: use Bundle"
         )
-    return risk.restricted_risk()
+    restricted: RestrictedOracle = risk.restricted_risk()
+    return restricted

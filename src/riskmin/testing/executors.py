@@ -15,7 +15,7 @@ from riskmin.executors import Backend, Executor, as_backend
 from riskmin.executors.base import SerialExecutor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import Hinge, Logistic, Softmax
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.linear_risk import linear_risk, make_shards
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -157,7 +157,7 @@ def _check_single_output(tested: Executor, shards: Sequence[Shard], rng: np.rand
         risk, reference = (Risk(loss, SingleOutput(), e, p) for e in (tested, SerialExecutor(shards)))
         same = _equal(risk(w), reference(w))
         require(same, tested, f"the risk of {loss!r} is not that of Serial, bit for bit")
-        same = _equal(ProfiledIntercept(risk)(w), ProfiledIntercept(reference)(w))
+        same = _equal(with_intercept(risk)(w), with_intercept(reference)(w))
         require(same, tested, f"the risk of {loss!r} with an intercept is not that of Serial, bit for bit")
         _check_line_search(tested, risk, reference, w, d)
 
@@ -181,7 +181,7 @@ def _check_line_search(tested: Executor, risk: Risk, reference: Risk, w: Array, 
         cursor.set_direction(d)
         line = [cursor.value_slope(t) for t in (0.0, 0.5, 2.0)]
         cursor.advance(0.5)
-        evaluations.append((np.array(line), cursor.value_grad()[1]))
+        evaluations.append((np.array(line), cursor.evaluate()[1]))
     same = _equal(*evaluations)
     require(same, tested, f"a line search on {risk.loss!r} is not that of Serial, bit for bit")
 

@@ -12,7 +12,7 @@ from riskmin import (
     L1,
     L2,
     Bundle,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     EpsilonInsensitive,
     Hinge,
     Huber,
@@ -160,7 +160,7 @@ def test_bounds_never_decrease_and_cuts_are_valid(loss):
         obj = remote_objective(loss, lam=0.01, reg=reg)
         points = [rng.standard_normal(4) * size for size in (0.1, 1.0, 10.0) for _ in range(5)]
         risks = [obj.risk(v)[0] for v in points]
-        steps = list(islice(DualGaussSeidel(local_epochs=1).iterates(obj, np.zeros(4)), 20))
+        steps = list(islice(DualCoordinateAscent(local_epochs=1).iterates(obj, np.zeros(4)), 20))
         bounds = [bound(obj, it.cut) for it in steps]
         assert all(b >= a - 1e-12 * (1 + abs(a)) for a, b in pairwise(bounds))
         for it in steps:
@@ -179,7 +179,7 @@ def test_the_optimum_equals_cvxpys(loss, n_shards):
     X, y, weights = problem(loss)
     for lam in (0.5, 0.005):
         result = minimize(
-            remote_objective(loss, lam, n_shards=n_shards), DualGaussSeidel(), tol=1e-7, max_iter=3000
+            remote_objective(loss, lam, n_shards=n_shards), DualCoordinateAscent(), tol=1e-7, max_iter=3000
         )
         assert result.status == "converged"
         expected = optimum(loss, X, y, weights, lam, False)
@@ -191,7 +191,7 @@ def test_the_optimum_equals_that_of_a_run_on_all_rows(loss):
     obj = remote_objective(loss)
     X, y, weights = problem(loss)
     local = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), obj.lam)
-    remote_result, local_result = (minimize(o, DualGaussSeidel(), tol=1e-6) for o in (obj, local))
+    remote_result, local_result = (minimize(o, DualCoordinateAscent(), tol=1e-6) for o in (obj, local))
     assert remote_result.status == "converged"
     assert "sigma" in remote_result.trace[-1]
     assert "sigma" not in local_result.trace[-1]
@@ -214,7 +214,7 @@ def test_lost_caches_do_not_change_the_bits(loss):
     for run in (RemoteShards(), ForgetfulShards(), Threads(n_workers=2)):
         obj = remote_objective(loss, executor=run)
         obj = Objective(replace(obj.risk, rows=None), L2(), obj.lam)
-        runs.append(list(islice(DualGaussSeidel().iterates(obj, np.zeros(4)), 8)))
+        runs.append(list(islice(DualCoordinateAscent().iterates(obj, np.zeros(4)), 8)))
     assert same(runs[0], runs[1])
     assert same(runs[0], runs[2])
 
@@ -229,14 +229,14 @@ def test_processes_give_the_same_bits():
         results = []
         for run in (RemoteShards(), executor):
             risk = linear_risk(X, y, loss, executor=run, n_shards=5)
-            steps = DualGaussSeidel().iterates(Objective(risk, L2(), 1e-3), np.zeros(30))
+            steps = DualCoordinateAscent().iterates(Objective(risk, L2(), 1e-3), np.zeros(30))
             results.append(list(islice(steps, 12)))
         assert same(*results)
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 def test_a_run_is_resumed(loss):
-    obj, solver = remote_objective(loss, lam=0.01), DualGaussSeidel(local_epochs=1)
+    obj, solver = remote_objective(loss, lam=0.01), DualCoordinateAscent(local_epochs=1)
     steps = list(islice(solver.iterates(obj, np.ones(4)), 20))
     for k in (0, 1, 14):
         saved = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
@@ -248,7 +248,7 @@ def test_a_run_is_resumed_with_rows_moved():
     X, y, weights = problem(Hinge())
     local, solver = (
         Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01),
-        DualGaussSeidel(),
+        DualCoordinateAscent(),
     )
     for source, target in ((remote, local), (local, remote)):
         last = list(islice(solver.iterates(source, np.zeros(4)), 8))[-1]
@@ -279,19 +279,19 @@ def test_zero_rows_empty_shards_and_zero_weights(losses):
             executor = obj.risk.executor
             empty = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], ShardCache())
             executor.shards = [executor.shards[0], empty, *executor.shards[1:]]
-            result = minimize(obj, DualGaussSeidel(), tol=1e-6)
+            result = minimize(obj, DualCoordinateAscent(), tol=1e-6)
             assert result.status == "converged"
             assert result.lower <= reference.value * (1 + 1e-9)
             assert result.value >= reference.lower * (1 - 1e-9)
     zeros = remote_objective(Hinge(), data=(np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), None), n_shards=2)
-    assert minimize(zeros, DualGaussSeidel(), tol=1e-9).value == 1.0
+    assert minimize(zeros, DualCoordinateAscent(), tol=1e-9).value == 1.0
 
 
 def test_few_cuts_with_many_rows(monkeypatch):
     """With many dual variables, cuts are aggregated sooner, and convergence is slower."""
     monkeypatch.setattr(cocoa, "MAX_STORED_DUALS", 1)
     obj = remote_objective(Hinge(), lam=0.01)
-    run = Cocoa.for_shard(DualGaussSeidel(), obj)
+    run = Cocoa.for_shard(DualCoordinateAscent(), obj)
     steps = list(islice(run.start(np.zeros(4)), 60))
     assert len(run.pool.U) == 3
     best = minimize(obj, Bundle(), tol=1e-9).value
@@ -302,11 +302,13 @@ def test_few_cuts_with_many_rows(monkeypatch):
 def test_paths_and_switching():
     obj = remote_objective(Hinge(), n_shards=4)
     lams = [1.0, 0.1, 0.01]
-    for result, lam in zip(path(obj.risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-6), lams, strict=True):
+    for result, lam in zip(
+        path(obj.risk, L2(), lams, solver=DualCoordinateAscent(), tol=1e-6), lams, strict=True
+    ):
         assert result.status == "converged"
         exact = minimize(Objective(obj.risk, L2(), lam), Bundle(), tol=1e-8)
         assert result.value == pytest.approx(exact.value, rel=1e-5)
-    switching = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
+    switching = Switching(DualCoordinateAscent(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
     result = minimize(replace(obj, lam=1e-4), switching, tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
@@ -324,12 +326,10 @@ def test_paths_and_switching():
 def test_unsupported_problems_are_refused(loss, reg, settings):
     obj = remote_objective(loss, reg=reg, **settings)
     with pytest.raises(UnsupportedProblem, match=r"for remote rows.*: use Auto or Bundle$"):
-        DualGaussSeidel().iterates(obj, np.zeros(4))
+        DualCoordinateAscent().iterates(obj, np.zeros(4))
     assert minimize(obj, tol=1e-2).status == "converged"
 
 
 def test_settings_are_checked():
-    with pytest.raises(ValueError, match="local_epochs must be a whole number >= 1, not 0"):
-        DualGaussSeidel(local_epochs=0)
-    with pytest.raises(UnsupportedProblem, match="exact steps"):
-        DualGaussSeidel(step="gradient").iterates(remote_objective(Hinge()), np.zeros(4))
+    with pytest.raises(ValueError, match="needs local_epochs to be a whole number >= 1, not 0"):
+        DualCoordinateAscent(local_epochs=0)

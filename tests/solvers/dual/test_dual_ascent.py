@@ -13,6 +13,8 @@ from riskmin import (
     L1,
     L2,
     Absolute,
+    AugmentedLagrangian,
+    DualCoordinateAscent,
     DualGaussSeidel,
     EpsilonInsensitive,
     Hinge,
@@ -138,7 +140,7 @@ def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
 def test_the_dual_never_decreases(loss):
     obj = objective(loss, lam=0.01)
     for settings_ in ({}, {"shrink": False, "shuffle": False}):
-        steps = islice(DualGaussSeidel(**settings_).iterates(obj, np.zeros(4)), 12)
+        steps = islice(DualCoordinateAscent(**settings_).iterates(obj, np.zeros(4)), 12)
         values = [dual_value(obj, it) for it in steps][1:]  # the first bound precedes the scaling
         assert all(b >= a - 1e-13 * (1 + abs(a)) for a, b in pairwise(values))
 
@@ -148,7 +150,7 @@ def test_the_dual_never_decreases(loss):
 def test_the_optimum_equals_cvxpys(loss):
     X, y, weights = problem(loss)
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.05)
-    result = minimize(obj, DualGaussSeidel(), tol=1e-8, max_iter=300)
+    result = minimize(obj, DualCoordinateAscent(), tol=1e-8, max_iter=300)
     best = optimum(loss, X, y, weights, 0.05, False)
     assert result.status == "converged" or result.gap <= 1e-9  # a minimum of 0 has no relative gap
     assert result.value == pytest.approx(best, rel=1e-6, abs=1e-7)
@@ -162,7 +164,7 @@ def test_each_feature_may_have_its_own_weight(loss):
     X, y, weights = problem(loss)
     for data in (X, sp.csr_array(X)):
         obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(weights=m), 0.05)
-        result = minimize(obj, DualGaussSeidel(), tol=1e-9)
+        result = minimize(obj, DualCoordinateAscent(), tol=1e-9)
         best = optimum(loss, X / np.sqrt(m), y, weights, 0.05, False)  # the same problem in other units
         assert result.status == "converged"
         assert result.value == pytest.approx(best, rel=1e-6)
@@ -180,7 +182,7 @@ def test_all_storage_formats_agree(loss):
     values = []
     for data in forms:
         obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(), 0.01)
-        result = minimize(obj, DualGaussSeidel(), tol=1e-8)
+        result = minimize(obj, DualCoordinateAscent(), tol=1e-8)
         assert result.status == "converged"
         values.append(result.value)
     assert np.ptp(values[:-2]) <= 1e-8 * values[0]
@@ -190,11 +192,11 @@ def test_all_storage_formats_agree(loss):
 def test_empty_rows_and_rows_of_zero_weight_keep_the_cut_exact():
     X = np.array([[1.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
     obj = Objective(linear_risk(X, [1.0, 1.0, -1.0], Hinge(), sample_weight=[1, 1, 0]), L2(), 0.1)
-    result = minimize(obj, DualGaussSeidel(), tol=1e-12)
+    result = minimize(obj, DualCoordinateAscent(), tol=1e-12)
     assert result.status == "converged"
     assert result.value == pytest.approx(0.5 + 0.05 / 5)  # w = (1, 2) / 5 reaches the margin of the first row
     zeros = Objective(linear_risk(np.zeros((2, 1)), [1.0, -1.0], Hinge()), L2(), 0.1)
-    assert minimize(zeros, DualGaussSeidel(), tol=1e-12).value == 1.0
+    assert minimize(zeros, DualCoordinateAscent(), tol=1e-12).value == 1.0
 
 
 @pytest.mark.parametrize("loss", SMALL, ids=repr)
@@ -202,7 +204,7 @@ def test_cuts_lie_below_the_risk(loss):
     obj = objective(loss, lam=1e-3)
     rng = np.random.default_rng(1)
     points = [scale * rng.standard_normal(4) for scale in (0.0, 0.1, 1.0, 10.0, 100.0) for _ in range(4)]
-    for it in islice(DualGaussSeidel().iterates(obj, rng.standard_normal(4)), 10):
+    for it in islice(DualCoordinateAscent().iterates(obj, rng.standard_normal(4)), 10):
         assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
         for v in points:
             assert it.cut.a @ v + it.cut.b <= obj.risk(v)[0] * (1 + 1e-12) + 1e-12
@@ -220,7 +222,7 @@ def test_a_check_of_sparse_rows_equals_an_oracle_call(loss):
         A.indices[row], A.data[row] = A.indices[row][::-1].copy(), A.data[row][::-1].copy()
     A.has_sorted_indices = False
     obj = Objective(linear_risk(A, y, loss, sample_weight=weights), L2(), 1e-4)
-    for k, it in enumerate(islice(DualGaussSeidel().iterates(obj, np.zeros(6)), 12)):
+    for k, it in enumerate(islice(DualCoordinateAscent().iterates(obj, np.zeros(6)), 12)):
         assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
         if k == 0:
             continue  # the state holds the scaled slopes at the start
@@ -236,7 +238,7 @@ def test_a_check_of_sparse_rows_equals_an_oracle_call(loss):
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Logistic()], ids=repr)
 def test_damped_steps_reach_the_same_minimum(loss, damping):
     obj = objective(loss)
-    one, other = (minimize(obj, DualGaussSeidel(damping=t), tol=1e-9) for t in (1.0, damping))
+    one, other = (minimize(obj, DualCoordinateAscent(damping=t), tol=1e-9) for t in (1.0, damping))
     assert one.status == other.status == "converged"
     assert one.value == pytest.approx(other.value, rel=1e-8)
 
@@ -245,8 +247,8 @@ def test_a_good_start_is_used():
     """At the minimum of a smooth loss, its slopes there are the optimal dual variables."""
     for loss in (Logistic(), SquaredHinge(), SmoothedHinge()):
         obj = objective(loss)
-        best = minimize(obj, DualGaussSeidel(), tol=1e-11)
-        warm = minimize(obj, DualGaussSeidel(), best.w, tol=1e-8)
+        best = minimize(obj, DualCoordinateAscent(), tol=1e-11)
+        warm = minimize(obj, DualCoordinateAscent(), best.w, tol=1e-8)
         assert warm.n_iter == 1
 
 
@@ -257,7 +259,7 @@ def test_a_resumed_run_is_bit_equal(loss, shrink):
     X = sp.random_array((300, 40), density=0.1, rng=rng, format="csr")
     y = np.where(X @ rng.standard_normal(40) > 0.1 * rng.standard_normal(300), 1.0, -1.0)
     obj = Objective(linear_risk(X, y, loss), L2(), 1e-4)
-    solver = DualGaussSeidel(shrink=shrink, seed=7)
+    solver = DualCoordinateAscent(shrink=shrink, seed=7)
     steps = list(islice(solver.iterates(obj, np.zeros(40)), 8))
     for k in (0, 1, 4):
         state = {name: np.array(a) for name, a in steps[k].state().items()}
@@ -270,7 +272,10 @@ def test_a_resumed_run_is_bit_equal(loss, shrink):
 
 def test_seeds_and_orders():
     obj = objective(Hinge(), lam=1e-3)
-    first = lambda **settings: next(islice(DualGaussSeidel(**settings).iterates(obj, np.zeros(4)), 1, 2)).w  # noqa: E731
+
+    def first(**settings):
+        return next(islice(DualCoordinateAscent(**settings).iterates(obj, np.zeros(4)), 1, 2)).w
+
     assert np.array_equal(first(seed=1), first(seed=1))
     assert not np.array_equal(first(seed=1), first(seed=2))
     assert np.array_equal(first(shuffle=False, seed=1), first(shuffle=False, seed=2))
@@ -300,7 +305,7 @@ def test_the_optimum_equals_liblinears(loss, kind):
         13: LinearSVR(epsilon=0.1, C=C, **options),
     }[kind].fit(X, y)
     obj = Objective(linear_risk(X, y, loss), L2(), lam)
-    result = minimize(obj, DualGaussSeidel(), tol=1e-9)
+    result = minimize(obj, DualCoordinateAscent(), tol=1e-9)
     assert result.status == "converged"
     assert result.value == pytest.approx(obj.value(peer.coef_.ravel()), rel=1e-7)
     assert result.value <= obj.value(peer.coef_.ravel()) * (1 + 1e-9)
@@ -308,23 +313,27 @@ def test_the_optimum_equals_liblinears(loss, kind):
 
 # ---------------------------------------------------------------- unsupported problems
 def test_settings_are_checked():
-    for wrong in (
-        {"step": "newton"},
-        {"damping": 2.0},
-        {"lagrangian": 1},
-        {"mu": 0.0},
-        {"rate": -1.0},
-        {"seed": -1},
+    for kind, wrong in (
+        (DualCoordinateAscent, {"damping": 2.0}),
+        (DualCoordinateAscent, {"seed": -1}),
+        (DualGaussSeidel, {"damping": 0.0}),
+        (DualGaussSeidel, {"rate": -1.0}),
+        (AugmentedLagrangian, {"algorithm": 1}),
+        (AugmentedLagrangian, {"mu": 0.0}),
+        (AugmentedLagrangian, {"bias_rate": 0.0}),
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            DualGaussSeidel(**wrong)
+            kind(**wrong)
 
 
 def test_unsupported_problems_are_refused_with_advice():
-    with pytest.raises(TypeError, match="use step='gradient'"):
-        DualGaussSeidel(step="exact").iterates(objective(Poisson()), np.zeros(4))
-    with pytest.raises(TypeError, match="use step='gradient'"):
-        DualGaussSeidel(step="exact").iterates(objective(Hinge(), reg=L1()), np.zeros(4))
+    for obj in (objective(Poisson()), objective(Hinge(), reg=L1())):
+        with pytest.raises(TypeError, match=r"exact steps.*use Auto, or DualGaussSeidel"):
+            DualCoordinateAscent().iterates(obj, np.zeros(4))
+        assert "exact steps" in DualCoordinateAscent().supports(obj)
+    with_intercept = Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge(), fit_intercept=True), L2(), 0.1)
+    with pytest.raises(TypeError, match=r"no intercept .*: use Auto or AugmentedLagrangian"):
+        DualCoordinateAscent().iterates(with_intercept, np.zeros(2))
 
     class Own:
         separable = True
@@ -334,20 +343,20 @@ def test_unsupported_problems_are_refused_with_advice():
 
     obj = Objective(linear_risk(np.eye(2), [1.0, 2.0], Own()), L2(), 0.1)
     with pytest.raises(TypeError, match="Own gives no conjugate, which dual methods need: use Bundle"):
-        DualGaussSeidel().iterates(obj, np.zeros(2))
-    with pytest.raises(TypeError, match="DualGaussSeidel visits rows"):
-        DualGaussSeidel().iterates(Objective(lambda w: (0.0, w), L2(), 0.1), np.zeros(2))
+        DualCoordinateAscent().iterates(obj, np.zeros(2))
+    with pytest.raises(TypeError, match="DualCoordinateAscent visits rows"):
+        DualCoordinateAscent().iterates(Objective(lambda w: (0.0, w), L2(), 0.1), np.zeros(2))
 
 
 @pytest.mark.slow
 def test_it_meets_the_contract():
-    check_solver(DualGaussSeidel())
-    check_solver(DualGaussSeidel(shrink=False, shuffle=False, damping=1.3), seed=1)
+    check_solver(DualCoordinateAscent())
+    check_solver(DualCoordinateAscent(shrink=False, shuffle=False, damping=1.3), seed=1)
 
 
-@pytest.mark.parametrize("step", ["exact", "gradient"])
+@pytest.mark.parametrize("solver", [DualCoordinateAscent(), DualGaussSeidel()], ids=repr)
 @pytest.mark.parametrize("stored", [sp.csr_array, sp.csc_array])
-def test_duplicate_entries_are_summed(step, stored):
+def test_duplicate_entries_are_summed(solver, stored):
     """SciPy sums duplicate entries of a row; the squares of the parts do not sum to the square."""
     rng = np.random.default_rng(0)
     D = rng.standard_normal((40, 3))
@@ -355,13 +364,13 @@ def test_duplicate_entries_are_summed(step, stored):
     X = sp.csr_array((parts, np.tile(np.repeat(np.arange(3), 6), 40), np.arange(0, 721, 18)), shape=(40, 3))
     y = np.where(D[:, 0] + 0.5 * rng.standard_normal(40) > 0, 1.0, -1.0)
     objectives = [Objective(linear_risk(A, y, Squared()), L2(), 1e-2) for A in (stored(X), D)]
-    duplicated, summed = (minimize(obj, DualGaussSeidel(step), tol=1e-8) for obj in objectives)
+    duplicated, summed = (minimize(obj, solver, tol=1e-8) for obj in objectives)
     assert duplicated.status == summed.status == "converged"
     assert duplicated.n_iter == summed.n_iter
-    if step == "exact":
+    if isinstance(solver, DualCoordinateAscent):
         np.testing.assert_allclose(duplicated.w, summed.w, rtol=1e-9)
     # the iterates of gradient steps come from searches that rounding may end sooner: compare the multipliers
-    runs = [islice(DualGaussSeidel(step).iterates(obj, np.zeros(3)), duplicated.n_iter) for obj in objectives]
+    runs = [islice(solver.iterates(obj, np.zeros(3)), duplicated.n_iter) for obj in objectives]
     for one, other in zip(*runs, strict=True):
         np.testing.assert_allclose(one.state()["u"], other.state()["u"], rtol=1e-9, atol=1e-13)
     assert duplicated.value == pytest.approx(summed.value, rel=1e-12)
@@ -370,7 +379,7 @@ def test_duplicate_entries_are_summed(step, stored):
 @pytest.mark.parametrize("loss", [Absolute(), Logistic()])
 def test_sparse_rows_without_entries_are_not_treated_as_dense(loss):
     obj = Objective(linear_risk(sp.csr_array((2, 40)), np.array([1.0, -1.0]), loss), L2(), lam=1.0)
-    result = minimize(obj, DualGaussSeidel(), w0=np.ones(40), tol=1e-6)
+    result = minimize(obj, DualCoordinateAscent(), w0=np.ones(40), tol=1e-6)
     assert result.status == "converged"
     assert result.trace[0]["value"] == pytest.approx(obj(np.ones(40))[0])
     assert result.value == pytest.approx(obj(np.zeros(40))[0])

@@ -10,7 +10,7 @@ from riskmin import (
     L1,
     L2,
     Auto,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     MulticlassHinge,
     Newton,
     Objective,
@@ -112,7 +112,7 @@ def test_the_optimum_equals_cvxpys(lam, seed):
     best = optimum(X, y, weights, cost, lam)
     for sparse in (False, True):
         obj = objective(lam, sparse, seed)
-        result = minimize(obj, DualGaussSeidel(), tol=1e-8)
+        result = minimize(obj, DualCoordinateAscent(), tol=1e-8)
         assert result.status == "converged"
         assert result.value == pytest.approx(obj.value(result.w), rel=1e-12)
         assert result.value == pytest.approx(best, rel=1e-6)
@@ -123,7 +123,7 @@ def test_cuts_are_below_the_risk_and_the_bound_never_decreases():
     obj, rng = objective(1e-3), np.random.default_rng(0)
     points = [s * rng.standard_normal(obj.risk.dim) for s in (0.01, 1.0, 100.0) for _ in range(5)]
     bounds = []
-    for it in islice(DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 25):
+    for it in islice(DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 25):
         assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
         for v in [*points, it.w]:
             assert it.cut.a @ v + it.cut.b <= obj.risk(v)[0] + 1e-13
@@ -133,7 +133,9 @@ def test_cuts_are_below_the_risk_and_the_bound_never_decreases():
 
 def test_runs_are_reproducible():
     for sparse in (False, True):
-        runs = [minimize(objective(1e-3, sparse), DualGaussSeidel(seed=s), max_iter=6) for s in (0, 0, 1)]
+        runs = [
+            minimize(objective(1e-3, sparse), DualCoordinateAscent(seed=s), max_iter=6) for s in (0, 0, 1)
+        ]
         assert np.array_equal(runs[0].w, runs[1].w)
         assert not np.array_equal(runs[0].w, runs[2].w)
 
@@ -141,21 +143,21 @@ def test_runs_are_reproducible():
 def test_a_saved_state_continues():
     for sparse in (False, True):
         obj = objective(1e-4, sparse, costly=False)
-        steps = list(islice(DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 30))
+        steps = list(islice(DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 30))
         for k in (0, 4, 20):
-            resumed = DualGaussSeidel().resume(obj, steps[k].state())
+            resumed = DualCoordinateAscent().resume(obj, steps[k].state())
             for it, expected in zip(islice(resumed, 3), steps[k + 1 :], strict=False):
                 assert it.value == pytest.approx(expected.value, rel=1e-9)
                 np.testing.assert_allclose(it.cut.a, expected.cut.a, atol=1e-9)
 
 
 def test_settings_do_not_change_the_optimum():
-    expected = minimize(objective(1e-2), DualGaussSeidel(), tol=1e-9).value
+    expected = minimize(objective(1e-2), DualCoordinateAscent(), tol=1e-9).value
     start = np.random.default_rng(0).standard_normal(30)
     for solver in (
-        DualGaussSeidel(shrink=False),
-        DualGaussSeidel(shuffle=False),
-        DualGaussSeidel(damping=1.5),
+        DualCoordinateAscent(shrink=False),
+        DualCoordinateAscent(shuffle=False),
+        DualCoordinateAscent(damping=1.5),
     ):
         result = minimize(objective(1e-2, sparse=True), solver, tol=1e-8, w0=start)
         assert result.status == "converged"
@@ -165,15 +167,15 @@ def test_settings_do_not_change_the_optimum():
 def test_a_path_starts_from_the_multipliers_of_its_neighbor():
     risk = objective(costly=False).risk
     lams = [1e-1, 1e-2, 1e-3]
-    runs = list(path(risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-7))
+    runs = list(path(risk, L2(), lams, solver=DualCoordinateAscent(), tol=1e-7))
     for lam, result in zip(lams, runs, strict=True):
-        cold = minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-7)
+        cold = minimize(Objective(risk, L2(), lam), DualCoordinateAscent(), tol=1e-7)
         assert result.value == pytest.approx(cold.value, rel=1e-6)
 
 
 def test_climbing_faces_increases_the_bound():
     obj = objective(1e-4, n=120, costly=False)
-    run = MulticlassAscent.create(DualGaussSeidel(), obj)
+    run = MulticlassAscent.create(DualCoordinateAscent(), obj)
     steps = run.start(np.zeros(obj.risk.dim))
     cut = [next(steps) for _ in range(8)][-1].cut
     before = obj.lower(cut)
@@ -195,14 +197,14 @@ def test_unsupported_problems_are_refused_with_advice():
         (MulticlassHinge(), L2(np.arange(1.0, 31.0)), {}, "one weight per feature: use Smoothing"),
     ):
         with pytest.raises(UnsupportedProblem, match=word):
-            minimize(Objective(linear_risk(X, y, loss, **settings), reg, 0.1), DualGaussSeidel())
+            minimize(Objective(linear_risk(X, y, loss, **settings), reg, 0.1), DualCoordinateAscent())
 
 
 def test_auto_chooses_it_where_supported():
     X, y, _, _ = problem()
     for fit_intercept, rows in ((False, X), (True, sp.csr_array(X))):
         risk = linear_risk(rows, y, MulticlassHinge(), fit_intercept=fit_intercept)
-        assert isinstance(Auto().choose(Objective(risk, L2(), 1.0))[0], DualGaussSeidel)
+        assert isinstance(Auto().choose(Objective(risk, L2(), 1.0))[0], DualCoordinateAscent)
     dense = Objective(linear_risk(X, y, MulticlassHinge(), fit_intercept=True), L2(), 1.0)
     assert isinstance(Auto().choose(dense)[0], Newton)
     hard = Objective(linear_risk(X, y, MulticlassHinge()), L2(), 1e-6)
@@ -216,7 +218,7 @@ def test_auto_chooses_smoothing_for_large_rows_or_too_many_multipliers(monkeypat
         for b in (True, False)
     )
     assert isinstance(Auto().choose(with_intercepts)[0], Smoothing)
-    assert isinstance(Auto().choose(without)[0], DualGaussSeidel)
+    assert isinstance(Auto().choose(without)[0], DualCoordinateAscent)
     monkeypatch.setattr(auto, "DUAL_MAX_MULTIPLIERS", len(y) * 5 - 1)
     assert isinstance(Auto().choose(without)[0], Smoothing)
 
@@ -232,7 +234,7 @@ def test_the_optimum_equals_liblinears():
     for index, label in enumerate(model.get_labels()):
         W[:, int(label)] = model.get_decfun(label_idx=index)[0]
     obj = Objective(linear_risk(X, y, MulticlassHinge()), L2(), lam)
-    result = minimize(obj, DualGaussSeidel(), tol=1e-7)
+    result = minimize(obj, DualCoordinateAscent(), tol=1e-7)
     assert result.lower <= obj.value(W.ravel()) <= result.value * (1 + 1e-5)
 
 
@@ -244,7 +246,7 @@ def test_proximal_centers_of_intercepts_lead_to_the_optimum(sparse, lam):
     X, y, weights, cost = problem()
     data = sp.csr_array(X) if sparse else X
     risk = linear_risk(data, y, MulticlassHinge(cost), sample_weight=weights, fit_intercept=True)
-    result = minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-7)
+    result = minimize(Objective(risk, L2(), lam), DualCoordinateAscent(), tol=1e-7)
     expected = optimum(X, y, weights, cost, lam, intercept=True)
     assert result.status == "converged"
     assert result.lower <= expected * (1 + 1e-7)
@@ -255,21 +257,21 @@ def test_multipliers_optimal_for_one_center_continue_with_the_next():
     rng = np.random.default_rng(20)
     X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
-    assert minimize(Objective(risk, L2(), 1.0), DualGaussSeidel(), tol=2e-5).status == "converged"
-    assert minimize(Objective(risk, L2(), 0.1), DualGaussSeidel(), tol=1e-17).status == "stalled"
+    assert minimize(Objective(risk, L2(), 1.0), DualCoordinateAscent(), tol=2e-5).status == "converged"
+    assert minimize(Objective(risk, L2(), 0.1), DualCoordinateAscent(), tol=1e-17).status == "stalled"
 
 
 def test_a_run_with_intercepts_resumes_with_its_center():
     X, y, _, cost = problem()
     w0 = np.random.default_rng(1).standard_normal(X.shape[1] * 5 + 5)
     J = Objective(linear_risk(X, y, MulticlassHinge(cost), fit_intercept=True), L2(), 0.02)
-    steps = list(islice(DualGaussSeidel().iterates(J, w0), 9))
+    steps = list(islice(DualCoordinateAscent().iterates(J, w0), 9))
     for it in steps:
         assert it.value == pytest.approx(J.value(it.w), rel=1e-10)
         assert not it.cut.a[-5:].any()
         assert J.lower(it.cut) <= it.value
     assert steps[-1].state()["center"].any()
-    resumed = next(DualGaussSeidel().resume(J, steps[-2].state()))
+    resumed = next(DualCoordinateAscent().resume(J, steps[-2].state()))
     np.testing.assert_allclose(resumed.w, steps[-1].w, rtol=1e-6, atol=1e-9)
 
 
@@ -279,5 +281,6 @@ def test_intercepts_of_classes_without_weight_do_not_affect_the_bound(lam):
     X, y = rng.standard_normal((21, 3)), rng.integers(0, 4, 21)
     risk = linear_risk(X, y, MulticlassHinge(), sample_weight=1.0 * (y < 3), fit_intercept=True)
     assert (
-        minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-6, max_iter=500).status == "converged"
+        minimize(Objective(risk, L2(), lam), DualCoordinateAscent(), tol=1e-6, max_iter=500).status
+        == "converged"
     )

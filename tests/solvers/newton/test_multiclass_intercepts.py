@@ -171,14 +171,14 @@ def test_the_face_model_of_a_stage_is_exact_on_the_faces():
 def test_newton_continues_from_the_multipliers_of_dual_ascent():
     X, y, _ = data(150)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-3)
-    before = list(islice(rm.DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
+    before = list(islice(rm.DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
     state = before.state()
     assert np.array_equal(next(NEWTON.warm_start(obj, state, obj)).w, before.w)
     scores = choose_score_problem(obj)
     center = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
     assert np.allclose(scores.saved_score_gradient(state), center, atol=1e-12)
     result = rm.minimize(
-        obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
+        obj, rm.Switching(rm.DualCoordinateAscent(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
     )
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}

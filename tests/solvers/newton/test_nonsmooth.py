@@ -16,7 +16,7 @@ from riskmin import (
     Absolute,
     Auto,
     Bundle,
-    DualGaussSeidel,
+    DualCoordinateAscent,
     EpsilonInsensitive,
     FBeta,
     Hinge,
@@ -284,7 +284,7 @@ def test_sampled_starts_save_steps(intercept):
 def test_it_starts_from_the_multipliers_of_dual_ascent():
     X, y = data(Hinge(), n=200, p=5)
     obj = Objective(linear_risk(X, y, Hinge()), L2(), 1e-4)
-    last = list(islice(DualGaussSeidel().iterates(obj, np.zeros(5)), 4))[-1]
+    last = list(islice(DualCoordinateAscent().iterates(obj, np.zeros(5)), 4))[-1]
     cold, warm = (
         Newton().iterates(obj, np.zeros(5)),
         Newton().warm_start(obj, last.state(), obj),
@@ -464,7 +464,7 @@ def test_remote_rows_give_the_same_bits(loss, sparse, direct):
         local = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
         results = []
         for inner in (local, replace(local, rows=None)):
-            risk = ProfiledIntercept(inner) if intercept else inner
+            risk = replace(inner, intercept=ProfiledIntercept()) if intercept else inner
             results.append(minimize(Objective(risk, L2(), 1e-4), Newton(direct), tol=1e-8))
         local_result, remote_result = results
         assert local_result.status == "converged"
@@ -533,11 +533,11 @@ def test_auto_chooses_by_the_metadata_of_remote_rows():
 
     def pick(X, loss, **settings):
         risk = linear_risk(X, y, loss, **settings)
-        remote = ProfiledIntercept(replace(risk.risk, rows=None)) if settings else replace(risk, rows=None)
+        remote = replace(risk, rows=None)
         return type(Auto().choose(Objective(remote, L2(), 0.1))[0])
 
     assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is Newton
     assert pick(X, Logistic()) is Newton
-    assert pick(wide, Hinge()) is DualGaussSeidel
+    assert pick(wide, Hinge()) is DualCoordinateAscent
     assert pick(wide, Hinge(), fit_intercept=True) is Bundle
     assert pick(wide, Logistic()) is Lbfgs

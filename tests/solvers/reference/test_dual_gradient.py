@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from helpers import problem
 from riskmin import (
+    AugmentedLagrangian,
     Bundle,
     DualGaussSeidel,
     EpsilonInsensitive,
@@ -27,8 +28,6 @@ from riskmin import (
 )
 from riskmin.regularizers import L1, L2, Box, Elastic, Entropy, Equality, QNorm, Quadratic
 from riskmin.solvers.reference import transfer
-from riskmin.solvers.reference.augmented_lagrangian import lagrangian_iterates
-from riskmin.solvers.reference.dual_gradient import gradient_iterates
 from riskmin.testing import check_regularizer, check_solver
 
 P = 4
@@ -60,23 +59,10 @@ LOSSES = [
 ]
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The gradient steps themselves, without a solver's choice of method."""
-
-    rate: float | None = None
-    damping: float = 1.0
-    shuffle: bool = True
-    seed: int = 0
-    lagrangian: int = 3
-    mu: float = 1.0
-    bias_rate: float = 0.1
-
-    def iterates(self, obj, w0):
-        return gradient_iterates(self, obj, w0, None)
-
-    def resume(self, obj, state):
-        return gradient_iterates(self, obj, None, None, state)
+def solver_for(obj, **settings):
+    """The method of the paper: with constraints (an intercept, unpenalized directions) or without."""
+    constrained = obj.risk.intercept.profiled or isinstance(obj.reg, Equality)
+    return (AugmentedLagrangian if constrained else DualGaussSeidel)(**settings)
 
 
 def objective(loss, reg, lam=0.3, intercept=False, **kwargs):
@@ -105,12 +91,12 @@ def check_optimum(obj, solver, tol=1e-6, max_iter=3000):
 # ---------------------------------------------------------------- any transfer function, any loss
 @pytest.mark.parametrize("reg", REGS, ids=repr)
 def test_the_minimum_is_found_for_every_regularizer(reg):
-    check_optimum(objective(SquaredHinge(), reg), Steps())
+    check_optimum(objective(SquaredHinge(), reg), DualGaussSeidel())
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_the_minimum_is_found_for_every_loss(loss):
-    check_optimum(objective(loss, Elastic(eps=0.1)), Steps())
+    check_optimum(objective(loss, Elastic(eps=0.1)), DualGaussSeidel())
 
 
 @pytest.mark.slow
@@ -118,14 +104,14 @@ def test_the_minimum_is_found_for_every_loss(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("reg", REGS, ids=repr)
 def test_the_minimum_is_found_for_every_pair(reg, loss, lam):
-    check_optimum(objective(loss, reg, lam, seed=3), Steps(), 1e-5, 20_000)
+    check_optimum(objective(loss, reg, lam, seed=3), DualGaussSeidel(), 1e-5, 20_000)
 
 
 @pytest.mark.parametrize("reg", REGS, ids=repr)
 def test_the_dual_never_decreases(reg):
     for loss in LOSSES:
         obj = objective(loss, reg, lam=0.05)
-        values = [dual(obj, it.cut) for it in first(obj, Steps(), 12)]
+        values = [dual(obj, it.cut) for it in first(obj, DualGaussSeidel(), 12)]
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in pairwise(values)), loss
 
 
@@ -143,7 +129,7 @@ def test_the_codes_equal_those_of_the_kernels():
 def test_regularizers_without_a_transfer_function_are_refused():
     for reg in (L1(), Box(L1(), -1.0, 1.0)):
         with pytest.raises(TypeError, match=r"transfer function, which .* has not: use CoordinateDescent"):
-            minimize(objective(Hinge(), reg), Steps(), np.zeros(P))
+            minimize(objective(Hinge(), reg), DualGaussSeidel(), np.zeros(P))
 
 
 # ---------------------------------------------------------------- the steps of the paper
@@ -172,7 +158,7 @@ def test_the_gradient_step_of_winnow_equals_the_papers():
         )
         reg = Entropy(prior=0.1, normalized=normalized, balanced=True)
         obj = Objective(linear_risk(X, y, Hinge()), reg, 0.05)
-        it = first(obj, Steps(rate=0.01, shuffle=False), 3)[-1]
+        it = first(obj, DualGaussSeidel(rate=0.01, shuffle=False), 3)[-1]
         assert_allclose(it.w, w[:3] - w[3:], rtol=1e-10)
 
 
@@ -195,7 +181,7 @@ def test_epsilon_insensitive_steps_do_not_oscillate_around_zero():
                 step = np.clip(step, -abs(alpha[i]), abs(alpha[i]))
             alpha[i] = project(alpha[i] + step, y[i])
     obj = Objective(linear_risk(X, y, EpsilonInsensitive(epsilon=eps)), L2(), lam)
-    it = first(obj, Steps(rate=rate, shuffle=False), 5)[-1]
+    it = first(obj, DualGaussSeidel(rate=rate, shuffle=False), 5)[-1]
     assert_allclose(it.state()["u"], -alpha, atol=1e-12)
 
 
@@ -207,7 +193,7 @@ def test_epsilon_insensitive_steps_do_not_oscillate_around_zero():
 def test_open_domains_are_never_left(loss, rate):
     obj = objective(loss, L2())
     lower, upper = loss.conjugate_domain(obj.risk.rows.y)
-    for it in first(obj, Steps(rate=rate), 30):
+    for it in first(obj, DualGaussSeidel(rate=rate), 30):
         u, used = it.state()["u"], obj.risk.rows.c > 0
         assert np.all((lower < u) & (u < upper) | ~used)
         assert np.isfinite(it.cut.b)
@@ -215,7 +201,10 @@ def test_open_domains_are_never_left(loss, rate):
 
 def test_a_small_rate_converges():
     for reg in (L2(), Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)):
-        assert minimize(objective(SquaredHinge(), reg), Steps(rate=0.02), tol=1e-5).status == "converged"
+        assert (
+            minimize(objective(SquaredHinge(), reg), DualGaussSeidel(rate=0.02), tol=1e-5).status
+            == "converged"
+        )
 
 
 # ---------------------------------------------------------------- storage formats and user-defined objects
@@ -229,7 +218,7 @@ def test_storage_formats_agree():
     for reg in (Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)):
         forms = [X, np.asfortranarray(X), rows, rows.tocsc(), duplicated]
         risks = [linear_risk(A, y, Hinge(), sample_weight=c) for A in forms]
-        cuts = [first(Objective(risk, reg, 0.1), Steps(), 5)[-1].cut.a for risk in risks]
+        cuts = [first(Objective(risk, reg, 0.1), DualGaussSeidel(), 5)[-1].cut.a for risk in risks]
         for a in cuts[1:]:
             assert_allclose(a, cuts[0], rtol=1e-9, atol=1e-12)
 
@@ -256,25 +245,29 @@ def test_user_losses_and_regularizers(intercept):
         objective(Logistic(), Own(Entropy(balanced=True)), intercept=intercept, n=15),
     ):
         best = minimize(builtin, Bundle(), tol=1e-9)
-        result = minimize(obj, Steps(), tol=1e-5, max_iter=300)
+        result = minimize(obj, solver_for(obj), tol=1e-5, max_iter=300)
         assert result.status == "converged"
         assert result.value <= best.value * (1 + 1e-5)
-        weights = [first(o, Steps(rate=0.05), 2)[-1].w for o in (builtin, obj)]
+        weights = [first(o, solver_for(o, rate=0.05), 2)[-1].w for o in (builtin, obj)]
         assert_allclose(weights[1], weights[0], rtol=1e-9)
 
 
 @pytest.mark.slow
 def test_the_contract_of_solvers():
-    check_solver(DualGaussSeidel(step="gradient"), tol=1e-4, max_iter=3000)
+    check_solver(DualGaussSeidel(), tol=1e-4, max_iter=3000)
 
 
-def test_the_solver_uses_gradient_steps_where_exact_ones_do_not_exist():
+def test_each_method_supports_its_problems():
     X, y, _ = problem(Hinge())
     for reg, intercept in ((Elastic(eps=0.1), False), (L2(), True), (Equality(L2(), np.ones(P)), True)):
         obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=intercept), reg, 0.1)
-        result = minimize(obj, DualGaussSeidel(), tol=1e-5)
+        result = minimize(obj, solver_for(obj), tol=1e-5)
         assert result.status == "converged"
         assert ("feasibility" in result.trace[-1]) == intercept
+        other = DualGaussSeidel() if intercept else AugmentedLagrangian()
+        assert other.supports(obj).endswith(
+            "use AugmentedLagrangian or Bundle" if intercept else "use DualGaussSeidel"
+        )
 
 
 # ---------------------------------------------------------------- the intercept
@@ -282,7 +275,7 @@ def check_bias(loss, reg, algorithm, passes):
     obj = objective(loss, reg, intercept=True)
     best = minimize(obj, Bundle(), tol=1e-10, max_iter=3000)
     assert best.status == "converged"
-    its = first(obj, Steps(lagrangian=algorithm), passes)
+    its = first(obj, AugmentedLagrangian(algorithm=algorithm), passes)
     lower = max(obj.lower(it.cut) for it in its)
     assert lower <= best.value * (1 + 1e-9)
     assert min(it.value for it in its) - lower <= 1e-6 * best.value
@@ -320,8 +313,8 @@ def test_exact_steps_with_a_bias_equal_the_papers():
             alpha[i] += 0.1 * (y[i] * min(max(best, 0.0), 1.0) - alpha[i])
         s += eta / mu * alpha.sum()  # equation (31)
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
-    solver = Steps(damping=0.1, shuffle=False, mu=mu, bias_rate=eta)
-    it = list(islice(lagrangian_iterates(solver, obj, np.zeros(P), None), 4))[-1]
+    solver = AugmentedLagrangian(damping=0.1, shuffle=False, mu=mu, bias_rate=eta)
+    it = first(obj, solver, 4)[-1]
     assert_allclose(it.state()["u"], -alpha, atol=1e-12)
     assert_allclose(it.info["bias"], s)
     assert_allclose(it.info["feasibility"], abs(alpha.sum()) / n)
@@ -337,7 +330,7 @@ def test_gradient_steps_with_a_bias_equal_the_papers():
             alpha[i] = y[i] * np.clip((alpha[i] - lam * n * rate * (z - y[i])) * y[i], 0, 1)  # (29)
         s += 0.1 * alpha.sum()
     obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
-    it = first(obj, Steps(rate=rate, shuffle=False), 4)[-1]
+    it = first(obj, AugmentedLagrangian(rate=rate, shuffle=False), 4)[-1]
     assert_allclose(it.state()["u"], -alpha, atol=1e-12)
     assert_allclose(it.info["bias"], s)
 
@@ -371,7 +364,7 @@ def test_an_unpenalized_column_of_ones_is_an_intercept():
         linear_risk(wide, y, Hinge(), sample_weight=c), Equality(L2(), np.eye(P + 1)[-1]), 0.1
     )
     best = minimize(with_intercept, Bundle(), tol=1e-9)
-    result = minimize(with_column, Steps(), tol=1e-6, max_iter=2000)
+    result = minimize(with_column, AugmentedLagrangian(), tol=1e-6, max_iter=2000)
     assert result.status == "converged"
     assert_allclose(result.value, best.value, rtol=2e-6)
     assert_allclose(result.w[:-1], best.w, atol=1e-2)
@@ -386,7 +379,7 @@ def test_unpenalized_directions_equal_a_convex_program(intercept):
     losses = cp.sum_squares(cp.pos(1 - cp.multiply(y, X @ w + b * intercept))) / (2 * len(y))
     program = cp.Problem(cp.Minimize(losses + 0.1 * cp.sum_squares(w - C.T @ s)))
     program.solve(solver=cp.CLARABEL)
-    result = minimize(obj, Steps(), tol=1e-6, max_iter=2000)
+    result = minimize(obj, solver_for(obj), tol=1e-6, max_iter=2000)
     assert result.status == "converged"
     assert_allclose(result.value, program.value, rtol=2e-6)
 
@@ -400,5 +393,6 @@ def test_features_of_any_size_do_not_raise(reg, intercept):
         X = scale * rng.standard_normal((30, 4))
         y = np.where(X[:, 0] > 0, 1.0, -1.0)
         risk = linear_risk(X, y, Logistic(), fit_intercept=intercept)
-        result = minimize(Objective(risk, reg, 0.1), DualGaussSeidel(), max_iter=10)
+        obj = Objective(risk, reg, 0.1)
+        result = minimize(obj, solver_for(obj), max_iter=10)
         assert 0 <= result.lower <= result.value

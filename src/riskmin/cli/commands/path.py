@@ -146,7 +146,6 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         build_risk,
         fitted_loss,
         resolve_regularizer,
-        unwrap_risk,
     )
     from riskmin.estimators._common.input import EncodedLabels
     from riskmin.estimators._common.standardize import column_scaling
@@ -159,7 +158,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
     risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     return build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, unwrap_risk(risk), weight, None)
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
     )
 
 

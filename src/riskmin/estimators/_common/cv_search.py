@@ -18,7 +18,6 @@ from riskmin.estimators._common.fit import (
     build_risk,
     resolve_loss,
     resolve_regularizer,
-    unwrap_risk,
 )
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import joint_loss
@@ -137,7 +136,7 @@ class _FoldProblem(NamedTuple):
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
             result = self.scaling.with_zeroed_constants(J, result)
-        return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
+        return np.asarray(result.w), risk.best_intercept(result.w)
 
 
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
@@ -145,7 +144,7 @@ def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     # the classes of these rows: a fold may lack some
     encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
     risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
-    scaling = column_scaling(template, unwrap_risk(risk), encoded.weight, rows.weight)
+    scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
     return _FoldProblem(objective, encoded, scaling)
 

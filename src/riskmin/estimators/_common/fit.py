@@ -38,9 +38,6 @@ from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.executors.coordination import coordination_of
 from riskmin.losses import get_loss
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.explicit import CenteredIntercepts
-from riskmin.problem.intercept.profiled import ProfiledCursor, ProfiledIntercept
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -87,11 +84,8 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
     """
     reg = get_regularizer(model.regularizer)
     # expand settings from one number per feature to one per feature and output
-    inner = None if risk is None else unwrap_risk(risk)
-    if inner is not None and inner.multi_output and inner.row_metadata is not None:
-        reg = repeat_per_output(
-            reg, inner.row_metadata.shape[1], inner.dim - getattr(inner, "n_intercepts", 0)
-        )
+    if risk is not None and risk.multi_output and risk.row_metadata is not None:
+        reg = repeat_per_output(reg, risk.row_metadata.shape[1], risk.dim - risk.n_intercepts)
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -142,7 +136,7 @@ def fit_linear(
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     risk = build_risk(model, X, rows, executor=executor, qid=qid)
-    scaling = column_scaling(model, unwrap_risk(risk), rows.weight, row_weight)
+    scaling = column_scaling(model, risk, rows.weight, row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
@@ -154,7 +148,7 @@ def fit_linear(
         weighted=rows.weight is not None,
         scaling=scaling,
     )
-    return w, b, PlacedRows(unwrap_risk(risk).executor) if isinstance(X, PartitionedMatrix) else X
+    return w, b, PlacedRows(risk.executor) if isinstance(X, PartitionedMatrix) else X
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
@@ -206,7 +200,7 @@ def fit_objective(
     return np.asarray(result.w), b
 
 
-def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, lower: float) -> None:
+def _check_certificate(risk: Risk, value: float, lower: float) -> None:
     """Raise if the lower bound exceeds the objective by more than rounding explains.
 
     If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
@@ -215,17 +209,11 @@ def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, 
     if excess <= 1e-9 * abs(value):
         return
     # cancellation leaves errors of the order of eps R(0), however small J is
-    inner = unwrap_risk(risk)
-    if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
+    if excess > 1e-12 * risk.with_zero_intercept()(np.zeros(risk.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
             "this is a bug in riskmin, or the loss is not convex"
         )
-
-
-def unwrap_risk(risk: Risk | ProfiledIntercept | Adaptive) -> Risk:
-    """Return the underlying risk, before any variable such as the intercept is minimized out."""
-    return risk if isinstance(risk, Risk) else risk.risk
 
 
 def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
@@ -239,9 +227,7 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.weighted_ = weighted
 
 
-def build_risk(
-    model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None
-) -> Risk | ProfiledIntercept | Adaptive:
+def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:
     """Return the risk that the model's parameters denote for labeled rows."""
     labels, weight, classes, loss = rows
     return linear_risk(
@@ -266,7 +252,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
         return None
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
-    multi_output = isinstance(risk, Risk) and risk.multi_output
+    multi_output = risk.multi_output
     last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
@@ -279,22 +265,11 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _best_intercept(
-    risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
-) -> tuple[Any, float]:
+def _best_intercept(risk: Risk, objective: Objective, result: Result) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
-    # centered squared losses: b follows from w and the means
-    if isinstance(risk, CenteredIntercepts):
-        return risk.intercept(result.w), result.value
-    # no intercept, or explicit ones, which are entries of w
-    if isinstance(risk, Risk):
-        return 0.0, result.value
-    if isinstance(risk, ProfiledIntercept):
-        b, value = risk.best_intercept(result.w)
-    else:
-        b, cursor = risk.intercept(result.w), risk.cursor(result.w)
-        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).evaluate_at(0.0, b)
-    return b, value + objective.lam * objective.reg.value(result.w)
+    b, value = risk.intercept.best(risk, result.w)
+    # without a search for b, the value is that of the run
+    return b, result.value if value is None else value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager

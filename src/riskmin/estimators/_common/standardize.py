@@ -56,7 +56,7 @@ class ColumnScaling:
             return result
         zeroed = np.where(self.constant[:, None], 0.0, W)
         if m:  # add the contribution of the constant columns to the intercepts at the end of w
-            linear_map: Any = objective.risk.linear_map  # type: ignore[attr-defined]
+            linear_map: Any = objective.risk.linear_map
             row = as_matrix(np.where(self.constant, self.constant_value, 0.0)[None, :])
             w[-m:] += linear_map.inner.scores(row, np.ascontiguousarray(head), 0, 1)[0]
         W[:] = zeroed

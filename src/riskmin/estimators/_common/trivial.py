@@ -12,7 +12,7 @@ from riskmin.core import NDArray, Result
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import Poisson, RocArea
 from riskmin.problem import shard_ops
-from riskmin.problem.convexity.owner import loss_components, risk_of_scores
+from riskmin.problem.convexity.owner import loss_components
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 
@@ -52,7 +52,7 @@ def describe_trivial_fit(
     """
     # J at the first iterate of the run
     w, first = np.asarray(result.w), result.trace[0]["value"]
-    cold = cold and not objective.has_intercepts  # explicit intercepts lower J without any weights
+    cold = cold and not objective.n_intercepts  # explicit intercepts lower J without any weights
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
@@ -82,15 +82,14 @@ def _without_weights(objective: Objective, w: NDArray) -> NDArray:
     """Return the minimizer of the regularizer, w = 0 for most, with the intercepts of w."""
     # grad Omega*(0) = argmin Omega
     minimizer: NDArray = np.array(objective.reg.conjugate_grad(np.zeros(len(w))))
-    if objective.has_intercepts:
-        k = objective.risk.n_intercepts  # type: ignore[attr-defined]
+    if k := objective.n_intercepts:
         minimizer[-k:] = w[-k:]
     return minimizer
 
 
 def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
     """Return the scores and labels of the rows of positive weight."""
-    risk = risk_of_scores(objective.risk)
+    risk: Any = objective.risk
     z = np.concatenate([to_numpy(part) for part in risk.executor.map(shard_ops.scores, risk.linear_map, w)])
     y, c = (to_numpy(part) for part in risk.labels)
     return z[c > 0], y[c > 0]
@@ -101,7 +100,7 @@ def _has_signal(objective: Objective) -> bool:
 
     For few rows without signal, w = 0 is the right answer and needs no warning.
     """
-    risk = risk_of_scores(objective.risk)
+    risk: Any = objective.risk
     y, c = (to_numpy(part) for part in risk.labels)
     if len(c) > PERMUTATION_TEST_MAX_ROWS or not isinstance(
         risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
@@ -171,7 +170,8 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
 
 def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
-    y, c = (to_numpy(part) for part in risk_of_scores(objective.risk).labels)
+    risk: Any = objective.risk
+    y, c = (to_numpy(part) for part in risk.labels)
     # rows of weight zero have no effect on the fit
     codes = np.unique(y[c > 0], return_inverse=True)[1]
     return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)

@@ -58,7 +58,16 @@ class Nu:
 
     That is :math:`\nu` times the conditional value at risk: the mean of the largest losses that make up a
     fraction :math:`\nu` of the weights :math:`c_i`, which sum to one. It is not a sum over rows and is
-    evaluated on all scores at once. `Adaptive` applies it to a risk, also to one with an intercept.
+    evaluated on all scores at once. With ``fit_intercept=True``, the intercept is minimized out together with
+    t, and ``risk.threshold(w)`` is t.
+
+    With `Absolute` this is the nu-SVM of regression: t is the width of the tube. With `Hinge` it is that of
+    classification, with margin :math:`\rho = 1 - t`. The textbook minimizes :math:`\tfrac\lambda2 |w|^2 -
+    \nu \rho + \sum_i c_i \max(0, \rho - y_i z_i)` over w and :math:`\rho`. This risk is larger by the
+    constant :math:`\nu`, which makes it nonnegative, and has :math:`\rho \le 1`. In the textbook a smaller
+    lam only scales w and :math:`\rho` by the same factor, so nothing is lost: as long as :math:`\rho < 1`,
+    the direction of w is the textbook's; at :math:`\rho = 1` it is the usual SVM, which then has at most a
+    share :math:`\nu` of the rows within its margin.
 
     Parameters
     ----------
@@ -77,6 +86,15 @@ class Nu:
     (1.75, [0.0, 0.0, 0.25, 0.25])
     >>> Nu(Absolute(), 0.5).threshold(z, y, c)  # any t from 2 to 3
     2.5
+    >>> from riskmin import L2, Objective, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2))
+    >>> y = X @ [1.0, -1.0] + 3.0 + 0.1 * rng.standard_normal(200)
+    >>> risk = linear_risk(X, y, Nu(Absolute(), 0.2), fit_intercept=True)
+    >>> w = minimize(Objective(risk, L2(), lam=1e-4), tol=1e-6).w
+    >>> t, residual = risk.threshold(w), np.abs(X @ w + risk.best_intercept(w) - y)
+    >>> bool(np.mean(residual > t + 1e-6) <= 0.2)  # at most a share nu lies outside the tube
+    True
     """
 
     loss: Any

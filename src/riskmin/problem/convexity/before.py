@@ -14,7 +14,7 @@ import numpy as np
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array
 from riskmin.executors.coordination import coordination_of
-from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components, risk_of_scores
+from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components, user_object
 from riskmin.problem.convexity.scores import (
     CHECK_SECONDS,
     absolute_tolerance,
@@ -47,19 +47,19 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     ...
     ValueError: Capped is not convex: ...
     """
-    if not is_foreign(risk) or _last() is risk:
+    given = user_object(risk)
+    if not is_foreign(risk) or _last() is given:
         return
     # a loss of scores is checked at random scores; any other user code is checked at random w
-    inner = risk_of_scores(risk)
-    has_score_loss = isinstance(inner, Risk) and not getattr(inner.linear_map, "shared", 0)
+    has_score_loss = isinstance(risk, Risk) and not getattr(risk.linear_map, "shared", 0)
     with np.errstate(all="ignore"):
         if has_score_loss and not all(is_builtin(part) for part in loss_components(risk)):
             check_scores(
-                next(type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), inner
+                next(type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), risk
             )
-        if not (is_builtin(risk) and (has_score_loss or isinstance(risk, MarginRisk))):
+        if not (is_builtin(given) and (has_score_loss or isinstance(risk, MarginRisk))):
             _check_points(risk, reg, w0)
-    _remember(risk)
+    _remember(given)
 
 
 def _remember(risk: Any) -> None:
@@ -102,7 +102,7 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
 def _evaluate(risk: Any, w: Array) -> tuple[float, Array]:
     """R(w) and its gradient, after checking their types and shapes; infinity on overflow."""
     try:
-        value, grad = risk(w)
+        value, grad, *_ = user_object(risk)(w)
     except ArithmeticError:
         return math.inf, w
     if tuple(getattr(grad, "shape", ())) != tuple(w.shape):

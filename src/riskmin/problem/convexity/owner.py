@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from riskmin.problem.intercept.adaptive import Adaptive
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.oracle import UserOracle
 
 
 def is_builtin(thing: object) -> bool:
@@ -21,15 +20,15 @@ def is_builtin(thing: object) -> bool:
     return type(thing).__module__.partition(".")[0] == "riskmin"
 
 
-def risk_of_scores(risk: Any) -> Any:
-    """The risk of the scores, without intercepts or thresholds that are minimized out."""
-    return risk.risk if isinstance(risk, (ProfiledIntercept, Adaptive)) else risk
+def user_object(risk: Any) -> Any:
+    """The object that the user gave as the risk."""
+    return risk.given if isinstance(risk, UserOracle) else risk
 
 
 def loss_components(risk: Any) -> Iterator[Any]:
     """The loss of a risk, and the losses or the model that it wraps."""
     # a chain of attributes `model` or `loss`; the `loss` of `Structured` is a string
-    thing = getattr(risk_of_scores(risk), "loss", None)
+    thing = getattr(risk, "loss", None)
     while thing is not None and not isinstance(thing, str):
         yield thing
         thing = getattr(thing, "model", getattr(thing, "loss", None))
@@ -47,7 +46,7 @@ def is_foreign(risk: Any) -> bool:
     >>> [is_foreign(linear_risk(np.eye(2), [1.0, -1.0], loss)) for loss in (Hinge(), Mine())]
     [False, True]
     """
-    return not (is_builtin(risk) and all(is_builtin(part) for part in loss_components(risk)))
+    return not (is_builtin(user_object(risk)) and all(is_builtin(part) for part in loss_components(risk)))
 
 
 def describe(risk: Any) -> str:
@@ -62,17 +61,17 @@ def describe(risk: Any) -> str:
     >>> describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())), describe(lambda w: (0.0, w))
     ('Mine', 'the risk')
     """
-    if not is_builtin(risk):
-        kind = type(risk)
+    if not is_builtin(user_object(risk)):
+        kind = type(user_object(risk))
         return "the risk" if kind.__module__ == "builtins" else f"the risk {kind.__name__}"
     return next(
         (type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), type(risk).__name__
     )
 
 
-def refuse_nan(risk: Any, value: float) -> None:
-    """Raise a ValueError for a user-defined risk that is NaN, or is finite and has a gradient with NaN."""
-    if is_foreign(risk):
+def refuse_nan(risk: Any, value: float, product: float) -> None:
+    """Raise a ValueError for a user-defined risk that is NaN, or whose product of gradient and point is."""
+    if is_foreign(risk) and (value != value or product != product):
         what = f"the gradient of {describe(risk)}" if value == value else describe(risk)
         raise ValueError(
             f"{what} is NaN at a point that the run came to: return finite numbers for any w, "

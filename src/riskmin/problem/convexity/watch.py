@@ -109,9 +109,9 @@ class CutMonitor:
             for v in self._probes(w, cut):
                 # at each probe: its cut against all points, all cuts against it, and J against the bound
                 evaluation = self.obj.evaluate_risk(v)
-                if not (math.isfinite(evaluation[0]) and math.isfinite(float(evaluation[1] @ v))):
+                if not (math.isfinite(evaluation.value) and math.isfinite(float(evaluation.gradient @ v))):
                     continue  # overflow far out
-                other, _, new_cut = self.obj.value_grad_cut(v, *evaluation)
+                other, _, new_cut = self.obj.add_penalty(v, evaluation)
                 self.take(v, other, new_cut)
                 if other < lower - 10 * relative_tolerance(w) * abs(lower) - absolute_tolerance(
                     w, self._largest

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.executors import Executor
-from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, Standardized, WithIntercept
+from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, Standardized
 from riskmin.losses.multiclass import one_hot
 from riskmin.problem import shard_ops
-from riskmin.problem.risk import Risk, ScoreCursor
 from riskmin.problem.shard_ops import blocks
+
+if TYPE_CHECKING:
+    from riskmin.problem.risk import Risk, ScoreCursor
 
 ABSENT_CLASS_SHIFT = 1e6
 """The intercepts of classes without rows start this far below the others."""
@@ -46,7 +48,8 @@ def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
     return sums.reshape(-1, k), weights
 
 
-class ConstantPredictionCuts(NamedTuple):
+@dataclass(frozen=True)
+class ConstantPredictionCuts:
     """The cuts of "always predict j", for all j together."""
 
     sums: Array
@@ -57,16 +60,38 @@ class ConstantPredictionCuts(NamedTuple):
     """The costs F_yj of the inequality; a number if all are equal."""
     offsets: NDArray
     """One per class, sum_i c_i O_(y_i, j)."""
+    linear_map: Any
+    """The map from the weights to the scores, without intercepts."""
 
-    def mixture(self, s: NDArray) -> tuple[Array, float]:
-        """The slopes in the weights, (p, k), and the offset of the cuts mixed by s."""
+    @classmethod
+    def from_risk(cls, risk: Risk) -> ConstantPredictionCuts:
+        """The cuts of a risk with explicit intercepts: one pass over X."""
+        k, loss = risk.n_intercepts, risk.loss
+        inner: Any = risk.linear_map.inner  # type: ignore[attr-defined]
+        # sums of the rows as the scores see them: standardized columns, no sharing of weights
+        linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
+        sums, pi = risk.executor.sum(_class_sums, linear_map)
+        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
+        return cls(sums, pi, F, pi @ (offsets + np.zeros((k, k))), inner)
+
+    def _converted_sums(self, like: Array) -> Array:
+        """The sums in the array library of w, converted once: all cuts are of the same library."""
+        if not isinstance(self.__dict__.get("converted"), type(like)):
+            self.__dict__["converted"] = as_array_like(self.sums, like)
+        return self.__dict__["converted"]
+
+    def mixture(self, s: NDArray, like: Array = None) -> tuple[Array, float]:
+        """The slopes in the weights and the offset of the cuts mixed by s, in the array library of `like`."""
         # column j of the slopes: s_j sum_y F_yj S_y - (sum_i F_ji s_i) S_j, with S_y the row sums of class y
         S, F = self.sums, self.F
+        if like is not None and not isinstance(S, type(like)):
+            S = self._converted_sums(like)
         if isinstance(F, float):
             gained, lost = namespace(S).sum(S, axis=1)[:, None] * F, F * float(s.sum())
         else:
             gained, lost = S @ as_array_like(F.copy(), S), as_array_like(F @ s, S)
-        return as_array_like(s, S) * gained - lost * S, float(self.offsets @ s)
+        slopes = as_array_like(s, S) * gained - lost * S
+        return self.linear_map.grad_from_outputs(slopes), float(self.offsets @ s)
 
     def intercept_slopes(self, s: NDArray) -> NDArray:
         """The slopes of the mixture in the intercepts,
@@ -76,6 +101,7 @@ class ConstantPredictionCuts(NamedTuple):
         slopes = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
         return np.asarray(slopes)
 
+    @cached_property
     def stationary_mixture(self) -> tuple[NDArray, Any]:
         """A mixture with zero slopes in the intercepts, and the map from slopes to mixtures that have them.
 
@@ -90,43 +116,12 @@ class ConstantPredictionCuts(NamedTuple):
         inverse = np.linalg.pinv(np.vstack([V, np.ones(len(V))]))
         return np.maximum(inverse[:, -1], 0.0), inverse[:, :-1]
 
-
-@dataclass(frozen=True)
-class ExplicitIntercepts(Risk):
-    r"""A multi-output risk with one intercept per output, :math:`R(w, b)`, where b is the end of w.
-
-    `Objective` does not penalize them, and takes the cuts of `project_out_intercepts`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Objective, Softmax, linear_risk, minimize
-    >>> X, y = np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0])
-    >>> J = Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), lam=0.1)
-    >>> result = minimize(J, tol=1e-9)
-    >>> b = result.w[-3:]
-    >>> np.round(np.exp(b) / np.exp(b).sum(), 4).tolist()  # without features, the class frequencies
-    [0.25, 0.25, 0.5]
-    """
-
-    @property
-    def n_intercepts(self) -> int:
-        return self.linear_map.columns
-
-    def cursor(self, w: Array) -> ExplicitInterceptsCursor:
-        """A cursor that keeps its scores at the shards, and can optimize its intercepts on them."""
-        return ExplicitInterceptsCursor(self, w)
-
-    @cached_property
-    def constant_prediction_cuts(self) -> ConstantPredictionCuts:
-        """The cuts that are known beforehand: one pass over X."""
-        k, loss = self.n_intercepts, self.loss
-        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
-        # sums of the rows as the scores see them: standardized columns, no sharing of weights
-        linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
-        sums, pi = self.executor.sum(_class_sums, linear_map)
-        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
-        return ConstantPredictionCuts(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
+    def cut(self, j: int) -> Cut:
+        """The cut of "always predict j", with its slopes in the intercepts."""
+        s = np.zeros(len(self.weights))
+        s[j] = 1.0
+        a, offset = self.mixture(s)
+        return Cut(namespace(a).concat([a, as_array_like(self.intercept_slopes(s), a)]), offset)
 
     def lower_absent_classes(self, w: Array) -> Array:
         """Copy of w with the intercepts of classes without rows lowered by `ABSENT_CLASS_SHIFT`.
@@ -134,32 +129,16 @@ class ExplicitIntercepts(Risk):
         No constant cut can compensate a slope in such an intercept: any slope, however small, would make the
         cut useless. At scores this low, the slope is zero.
         """
-        k, absent = self.n_intercepts, self.constant_prediction_cuts.weights == 0
+        k, absent = len(self.weights), self.weights == 0
         if not absent.any():
             return w
         return namespace(w).concat([w[:-k], w[-k:] - as_array_like(ABSENT_CLASS_SHIFT * absent, w)])
 
-    def constant_prediction_cut(self, j: int) -> Cut:
-        """The cut of "always predict j", with its slopes in the intercepts."""
-        s = np.zeros(self.n_intercepts)
-        s[j] = 1.0
-        D, offset = self.constant_prediction_cuts.mixture(s)
-        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
-        a = inner.grad_from_outputs(D)
-        return Cut(
-            namespace(a).concat([a, as_array_like(self.constant_prediction_cuts.intercept_slopes(s), a)]),
-            offset,
-        )
-
-    @cached_property
-    def _stationary(self) -> tuple[NDArray, Any]:
-        return self.constant_prediction_cuts.stationary_mixture()
-
-    def project_out_intercepts(self, cut: Cut) -> Cut:
+    def project_out(self, cut: Cut) -> Cut:
         """The cut, mixed with the least share of constant cuts that cancels its slopes in the intercepts."""
-        k, xp = self.n_intercepts, namespace(cut.a)
+        k, xp = len(self.weights), namespace(cut.a)
         slopes = np.asarray(to_numpy(cut.a[-k:]), dtype=float)
-        stationary, correction = self._stationary
+        stationary, correction = self.stationary_mixture
         # mix a share t of stationary + rate * direction with 1 - t of the cut: slopes cancel if
         # (1 - t) / t = rate, and t is least at the largest rate that leaves all entries >= 0
         direction = -correction @ slopes if np.ndim(correction) else -correction * slopes
@@ -174,39 +153,26 @@ class ExplicitIntercepts(Risk):
         if t == 0:
             return Cut(xp.concat([cut.a[:-k], zeros]), cut.b)
         s = stationary if t == 1 else np.maximum(stationary + rate * direction, 0.0)
-        # convert once: all cuts are arrays of the same library as w
-        if not isinstance(self.constant_prediction_cuts.sums, type(cut.a)):
-            self.__dict__["constant_prediction_cuts"] = self.constant_prediction_cuts._replace(
-                sums=as_array_like(self.constant_prediction_cuts.sums, cut.a)
-            )
-        D, offset = self.constant_prediction_cuts.mixture(s)
-        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
-        a, b = t * inner.grad_from_outputs(D), t * offset
+        a, b = self.mixture(s, cut.a)
+        a, b = t * a, t * b
         if t < 1:
             a, b = a + (1 - t) * cut.a[:-k], b + (1 - t) * cut.b
         return Cut(xp.concat([a, zeros]), b)
 
 
-class ExplicitInterceptsCursor(ScoreCursor):
-    """A cursor of a risk with explicit intercepts."""
+def optimize_intercepts(cursor: ScoreCursor) -> None:
+    """Approximately minimize over the intercepts of w, on cached scores: cuts then slope little in them."""
+    risk, k, xp = cursor.risk, cursor.risk.n_intercepts, namespace(cursor.w)
 
-    inverse_hessian: NDArray | None = None
-    """BFGS estimate of the inverse of the Hessian in the intercepts."""
+    def evaluate(b: NDArray) -> tuple[float, NDArray]:
+        value, slopes = cursor.reduce_shards(shard_ops.value_grad_of_shift, cursor.loss, risk.linear_map, b)
+        return value, slopes
 
-    def optimize_intercepts(self) -> None:
-        """Approximately minimize over the intercepts, on cached scores: cuts then slope little in them."""
-        risk: Any = self.risk
-        k, xp = risk.n_intercepts, namespace(self.w)
-
-        def evaluate(b: NDArray) -> tuple[float, NDArray]:
-            value, slopes = self._reduce_shards(shard_ops.value_grad_of_shift, self.loss, risk.linear_map, b)
-            return value, slopes
-
-        b, self.inverse_hessian = bfgs_intercepts(
-            evaluate, risk.constant_prediction_cuts.weights, self.inverse_hessian
-        )
-        self.w = xp.concat([self.w[:-k], self.w[-k:] + as_array_like(b, self.w)])
-        self._update_shards(shard_ops.shift_scores, b)
+    b, cursor.intercept_inverse_hessian = bfgs_intercepts(
+        evaluate, risk.constant_prediction_cuts.weights, cursor.intercept_inverse_hessian
+    )
+    cursor.w = xp.concat([cursor.w[:-k], cursor.w[-k:] + as_array_like(b, cursor.w)])
+    cursor.update_shards(shard_ops.shift_scores, b)
 
 
 def bfgs_intercepts(
@@ -248,45 +214,6 @@ def bfgs_intercepts(
             # H+ = (I - s y'/sy) H (I - y s'/sy) + s s'/sy, written as an update of rank two
             H = H + (sy + y @ Hy) / sy**2 * np.outer(s, s) - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
     return b, H
-
-
-def with_explicit_intercepts(risk: Risk) -> ExplicitIntercepts:
-    """The multi-output risk with one intercept per output.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Softmax, linear_risk
-    >>> with_explicit_intercepts(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
-    12
-    """
-    linear_map: Any = WithIntercept(risk.linear_map)
-    dim = risk.dim + linear_map.columns
-    return ExplicitIntercepts(risk.loss, linear_map, risk.executor, dim, risk.rows, risk.row_metadata)
-
-
-@dataclass(frozen=True)
-class CenteredIntercepts(Risk):
-    r"""The multi-output squared risk with its intercepts minimized out: rows and targets are centered.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import MultivariateSquared, linear_risk
-    >>> X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
-    >>> risk = linear_risk(X, Y, MultivariateSquared(), fit_intercept=True)
-    >>> risk(np.array([1.0, 2.0]))[0], risk.intercept(np.array([1.0, 2.0])).tolist()
-    (0.0, [2.0, 3.0])
-    """
-
-    target: Any = None
-    """The means of the targets."""
-
-    def intercept(self, w: Array) -> Array:
-        """The minimizing b."""
-        linear_map: Any = self.linear_map
-        # b = mean(y) - W' mean(x): the minimizer for squared losses
-        return self.target - as_array_like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
 
 
 def center_rows(linear_map: Any, executor: Executor, p: int) -> Centered:

@@ -23,8 +23,7 @@ from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Cut, Loss, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
-from riskmin.problem.intercept.adaptive import Adaptive, with_intercept
-from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.kernel.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.problem.linear_risk import check_labels, check_weights
 from riskmin.problem.risk import Risk
@@ -91,6 +90,16 @@ class RkhsMap:
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
 
+    def dot(self, g: Array, w: Array) -> float:
+        """The inner product of a slope and a function, from the function's scores alone.
+
+        A cut at given scores is valid for any coefficients, even if rounding made them inconsistent with the
+        scores.
+        """
+        # (gamma / sqrt 2)' (K beta / sqrt 2), times 2
+        n = len(w) // 2
+        return 2 * float(g[:n] @ w[:n])
+
 
 @dataclass(frozen=True)
 class RkhsNorm:
@@ -141,16 +150,6 @@ class RkhsNorm:
         """The size of the terms of which a squared norm is the sum, |beta|' |K| |beta|."""
         sizes = np.abs(coefficients)
         return 0.0 if self.K is None else float(self.K.absolute_product(sizes) @ sizes)
-
-    def score_dot(self, g: Array, w: Array) -> float:
-        """The inner product of a slope and a function, from the function's scores alone.
-
-        A cut at given scores is valid for any coefficients, even if rounding made them inconsistent with the
-        scores.
-        """
-        # (gamma / sqrt 2)' (K beta / sqrt 2), times 2
-        n = len(w) // 2
-        return 2 * float(g[:n] @ w[:n])
 
     def prox(self, v: Array, step: float) -> Array:
         """The proximal point in the metric of the feature space, v / (1 + step)."""
@@ -219,7 +218,7 @@ def kernel_risk(
     sample_weight: Any = None,
     fit_intercept: bool = False,
     cache_bytes: int = 2**28,
-) -> tuple[Risk | ProfiledIntercept | Adaptive, RkhsNorm]:
+) -> tuple[Risk, RkhsNorm]:
     r"""The risk of functions in a kernel's feature space, and the regularizer :math:`\tfrac12 \|f\|_H^2`.
 
     A function is stored as the pair :math:`w = (K \beta, \beta) / \sqrt2`: `Bundle`, `Bmrm` and
@@ -243,7 +242,7 @@ def kernel_risk(
 
     Returns
     -------
-    Risk, ProfiledIntercept or Adaptive
+    Risk
         As from `linear_risk`.
     RkhsNorm
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, NDArray, Shard, ShardStateLost
+from riskmin.core import Array, Evaluation, NDArray, Shard, ShardStateLost
 from riskmin.executors import Executor
+from riskmin.problem.oracle import Oracle, tangent
 from riskmin.problem.risk import MAX_CACHE_REBUILDS, check_point
 from riskmin.problem.structured.joint_features import mixture
 from riskmin.problem.structured.log_partition import PartitionExamples
@@ -113,10 +114,10 @@ class OpenedExamples:
 
 
 @dataclass(frozen=True)
-class PartitionRisk:
+class PartitionRisk(Oracle):
     """The risk of a model with `log_partition`; `Structured` makes it."""
 
-    loss: Any
+    loss: Any = field()
     held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
@@ -125,18 +126,18 @@ class PartitionRisk:
         """The executor that holds the examples."""
         return self.held.executor
 
-    def __call__(self, w: Array) -> tuple[float, Array]:
-        """R(w) and its gradient."""
+    def evaluate(self, w: Array) -> Evaluation:
+        """R(w), its gradient and a cut."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(partition_value_grad, w)
-        return value, grad
+        return tangent(w, *self.held.sum(partition_value_grad, w))
 
 
 @dataclass(frozen=True)
-class MarginRisk:
+class MarginRisk(Oracle):
     """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
 
-    loss: Any
+    caches_outputs = True
+    loss: Any = field()
     held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
@@ -145,11 +146,10 @@ class MarginRisk:
         """The executor that holds the examples."""
         return self.held.executor
 
-    def __call__(self, w: Array) -> tuple[float, Array]:
-        """R(w) and a subgradient: one argmax per example."""
+    def evaluate(self, w: Array) -> Evaluation:
+        """R(w), a subgradient and a cut: one argmax per example."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(margin_value_grad, w)
-        return value, grad
+        return tangent(w, *self.held.sum(margin_value_grad, w))
 
     def restricted_risk(self) -> RestrictedRisk:
         """The risk restricted to the outputs found so far."""
@@ -162,17 +162,16 @@ class MarginRisk:
 
 
 @dataclass(frozen=True)
-class RestrictedRisk:
+class RestrictedRisk(Oracle):
     """A lower bound of a `MarginRisk`, by the outputs found so far; it calls no argmax."""
 
     held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
-    def __call__(self, w: Array) -> tuple[float, Array]:
-        """Its value and a subgradient."""
+    def evaluate(self, w: Array) -> Evaluation:
+        """Its value, a subgradient and a cut."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(restricted_value_grad, w)
-        return value, grad
+        return tangent(w, *self.held.sum(restricted_value_grad, w))
 
     def dropped(self) -> int:
         """The number of outputs dropped so far: the risk may be lower than before by their values.

@@ -173,7 +173,7 @@ class Bundle(Solver):
         """Yield the best points."""
         model = _model_class(obj).empty(self, obj, w0)
         cursor = obj.cursor(model.initial_point(w0))
-        value, cut = cursor.tangent()
+        value, _, cut = cursor(project=False)
         model.add(cut)
         return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
 
@@ -200,7 +200,7 @@ class Bundle(Solver):
         # The old point may lie outside the domain of the new regularizer: project it.
         cursor = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
         if not math.isfinite(value):
-            value, cut = cursor.tangent()
+            value, _, cut = cursor(project=False)
             model.add(cut)
         return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
 
@@ -223,7 +223,7 @@ class Bundle(Solver):
                 cursor.set_direction(recompute(cursor.d), 0.01 * gap)
                 new, beyond, n_evaluations = self._search(cursor, gap)
             # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
-            _, cut = cursor.tangent(new.x or beyond)
+            cut = cursor(new.x or beyond, project=False).cut
             if new.x:
                 cursor.advance(new.x)
             elif new.value >= value and model.contains(cut, w, best, value):

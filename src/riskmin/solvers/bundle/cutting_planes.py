@@ -190,7 +190,7 @@ def has_master_problem(reg: Regularizer) -> bool:
 
 def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
     """Return the error for a regularizer without a master problem, with an alternative for its loss."""
-    loss = user_loss(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
+    loss = user_loss(obj.risk.loss)
     if getattr(loss, "smooth", True):
         alternative = "use ProximalGradient, or "
     else:

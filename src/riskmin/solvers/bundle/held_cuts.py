@@ -22,8 +22,8 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.core import Array, Cut, HasConjugateHessian, HasInverseMetric, LinearMap, NDArray, Shard
 from riskmin.linear_maps.linear import Standardized
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
 from riskmin.regularizers import L2, Separable, penalized_part
 from riskmin.solvers.base import refuse_unpenalized_intercepts
@@ -95,7 +95,7 @@ class CenteredFrame:
     k: int
 
     @classmethod
-    def from_risk(cls, risk: ExplicitIntercepts, w: Array) -> CenteredFrame:
+    def from_risk(cls, risk: Risk, w: Array) -> CenteredFrame:
         """Return the frame of a risk, with the weighted mean of its rows."""
         class_sums, linear_map = risk.constant_prediction_cuts, risk.linear_map
         # Weighted mean of the rows: the sums over the classes, divided by the total weight.
@@ -183,7 +183,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         if model.frame.k <= MAX_CONSTANT_CUTS:
             model.n_constant_cuts = model.frame.k
             for j in range(model.n_constant_cuts):
-                cut = risk.constant_prediction_cut(j)
+                cut = risk.constant_prediction_cuts.cut(j)
                 model.add(Cut(as_array_like(cut.a, w), cut.b))
         return model
 
@@ -192,7 +192,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         cls, solver: object, obj: Objective, w: Array, state: dict[str, Array]
     ) -> InterceptCuttingPlaneModel:
         """Return a model without cuts; its penalty is that of the saved state, if there is one."""
-        if not isinstance(obj.risk, ExplicitIntercepts):
+        if not obj.risk.intercept.n_entries:
             refuse_unpenalized_intercepts(solver, obj)
         risk: Any = obj.risk
         frame, reg = CenteredFrame.from_risk(risk, w), penalized_part(obj.reg)
@@ -221,7 +221,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
 
     def initial_point(self, w: Array) -> Array:
         """Return w with very low intercepts for classes without rows."""
-        start: Array = self.obj.risk.lower_absent_classes(w)
+        start: Array = self.obj.risk.constant_prediction_cuts.lower_absent_classes(w)
         return start
 
     def add(self, cut: Cut) -> None:

@@ -17,6 +17,7 @@ from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.objective import Objective
+from riskmin.problem.oracle import tangent
 
 
 @dataclass
@@ -77,15 +78,15 @@ class PointEvaluator:
         self.obj.count.calls += 1
         y, c = self.rows.y, self.rows.c
         if self.has_intercept:
-            risk, slope, inexactness = self._profile(point)
+            risk, slope, gap = self._profile(point)
         else:
             risk, slope = self.loss.value_grad(point.z, y, c)
-            inexactness = 0.0
+            gap = 0.0
         # `guess` is per unit weight, `slope` includes the sample weights c.
         grad, guess_grad = self._pull_back(slope, None if guess is None else c * guess)
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
-        inexactness += CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
-        value, grad, cut = self.obj.value_grad_cut(point.w, float(risk), grad, inexactness)
+        error = gap + CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
+        value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, float(risk), grad, error))
         if guess is not None:
             predicted = self._cut_from_slopes(guess, guess_grad, point.z)
             cut = max(cut, predicted, key=self.obj.lower)
@@ -140,15 +141,15 @@ class PointEvaluator:
         return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), lower, upper)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
-        """Find the best intercept; return the risk, slopes of sum zero, and the inexactness of their cut.
+        """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
 
-        As in `ProfiledIntercept`, two tangents around the minimum are mixed to slope zero in b. Newton's
+        As in `InterceptProfile`, two tangents around the minimum are mixed to slope zero in b. Newton's
         method brings them closer together, which matters for the gradient where lam is small.
         """
         # Newton's method from the last intercept; then from the bracket of the profile; then a wider bracket.
         lo, hi = self._newton(point) if point.n_moves else (None, None)
         if lo is None or hi is None:
-            bracket = self.obj.risk.cursor(point.w).brackets[0.0]  # type: ignore[attr-defined]
+            bracket = self.obj.risk.cursor(point.w).profile.tangents(0.0)  # type: ignore[attr-defined]
             point.b = best_tangent(*bracket).x
             lo, hi = self._newton(point)
         if lo is None or hi is None:

@@ -22,16 +22,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, Shard, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.executors.base import sum_tuples
-from riskmin.losses import Logistic
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
-from riskmin.regularizers import L2
+from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
 
@@ -49,18 +46,6 @@ def cocoa_iterates(
     solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None
 ) -> Iterator[Iterate]:
     """Return the iterates of a run on the shards of a risk, from a saved state if there is one."""
-    risk: Any = obj.risk
-    if not isinstance(risk, Risk):
-        raise UnsupportedProblem("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
-    closed = (
-        isinstance(risk.loss, Logistic) or interval_conjugate_of(risk.loss, risk.labels[0][:1]) is not None
-    )
-    if solver.step == "gradient" or not closed or not isinstance(obj.reg, L2):
-        raise UnsupportedProblem(
-            "for remote rows, DualGaussSeidel takes exact steps, which need L2() and a loss with a "
-            f"piecewise quadratic conjugate, or Logistic(), not {risk.loss!r} with {obj.reg!r}: use Auto "
-            "or Bundle"
-        )
     run = Cocoa.for_shard(solver, obj)
     if state is None:
         return run.start(w0, u0)
@@ -276,7 +261,9 @@ class Cocoa:
         """Make a round: shards sweep around w and evaluate at v; their cuts enter the mixture."""
         obj, before = self.obj, self.pool.cut.a
         duals, slopes, sums = self._run_shards(w, v, u, epochs)
-        value, _, tangent = obj.value_grad_cut(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        value, _, tangent = obj.add_penalty(
+            v, risk_tangent(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
+        )
         # Minus a bound on the rounding error, by the magnitudes of the terms.
         self.pool.add_cuts(
             (Cut(sums.slope, sums.offset - CUT_ROUNDING * sums.size), duals), (tangent, slopes)

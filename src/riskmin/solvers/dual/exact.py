@@ -12,9 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, Shard
+from riskmin.core import Array, Cut, HasConjugate, Iterate, NDArray, Shard
+from riskmin.losses import Logistic
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
+from riskmin.regularizers import L2
 from riskmin.solvers.dual.row_state import RowState, check_kernels, nnz, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
 
@@ -28,6 +32,22 @@ MAX_ENTRIES_BETWEEN_CHECKS = 3e8
 MIN_AVERAGED_SWEEPS = 4
 """Average w over the second half of the sweeps before a check if it has at least this many terms. The dual
 variables converge long before w, which oscillates around its optimum."""
+
+
+def exact_steps_reason(rows: str, obj: Objective) -> str | None:
+    """Why there are no exact steps for an objective, and an alternative; None if there are."""
+    risk: Any = obj.risk
+    loss, reg, y = risk.loss, obj.reg, risk.row_metadata.y[:1]
+    # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
+    if isinstance(reg, L2) and (isinstance(loss, Logistic) or interval_conjugate_of(loss, y) is not None):
+        return None
+    if interval_conjugate_of(loss, y) is None and not isinstance(loss, HasConjugate):
+        return f"{type(user_loss(loss)).__name__} gives no conjugate, which dual methods need: use Bundle"
+    return (
+        f"{rows}DualCoordinateAscent takes exact steps, which need L2() and a loss with a "
+        f"piecewise quadratic conjugate, or Logistic(), not {loss!r} with {reg!r}: "
+        f"use Auto{' or Bundle' if rows else ', or DualGaussSeidel with a transfer function'}"
+    )
 
 
 @dataclass

@@ -21,7 +21,6 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProble
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING
-from riskmin.problem.intercept.profiled import ProfiledIntercept, without_intercept
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective
@@ -122,7 +121,7 @@ class _KernelDualRun:
 
     @classmethod
     def create(cls, solver: KernelDual, obj: Objective) -> _KernelDualRun:
-        risk = without_intercept(obj.risk)
+        risk = obj.risk
         if not isinstance(risk, Risk) or not isinstance(risk.linear_map, RkhsMap):
             raise UnsupportedProblem("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
@@ -133,7 +132,7 @@ class _KernelDualRun:
             )
         model = NewtonTerms(risk.loss, shard.y, shard.c) if dual is None else ExactTerms(dual, shard.c)
         block = min(solver.block, shard.X.shape[0])
-        return cls(obj, shard.X, model, isinstance(obj.risk, ProfiledIntercept), block)
+        return cls(obj, shard.X, model, obj.risk.intercept.profiled, block)
 
     # ------------------------------------------------------------ points
     def dual_point(

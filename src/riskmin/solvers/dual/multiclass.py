@@ -22,7 +22,7 @@ from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
-from riskmin.regularizers import L2
+from riskmin.regularizers import L2, penalized_part
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
 from riskmin.solvers.dual.row_state import nnz
@@ -59,23 +59,23 @@ def _checks() -> Any:
     return multiclass_check
 
 
-def unsupported_reason(solver: Any, obj: Objective) -> str | None:
-    """Return why this method does not support the objective, and an alternative; None if it does."""
+def multiclass_reason(obj: Objective) -> str | None:
+    """Return why block ascent does not support the objective, and an alternative; None if it does."""
     risk: Any = obj.risk
-    name, loss = type(solver).__name__, getattr(risk, "loss", None)
-    if not isinstance(loss, MulticlassHinge) or loss.rescaled:
+    if not isinstance(risk.loss, MulticlassHinge) or risk.loss.rescaled:
         return (
-            f"{name} supports no multi-output loss but MulticlassHinge without rescaling, not {loss!r}: "
-            "use Lbfgs if it is smooth, else Bundle"
+            "DualCoordinateAscent supports no multi-output loss but MulticlassHinge without rescaling, not "
+            f"{risk.loss!r}: use Lbfgs if it is smooth, else Bundle"
         )
-    if getattr(risk, "rows", None) is None:
-        return f"{name} visits rows of X one by one, but these are remote: use Smoothing"
-    reg = getattr(obj.reg, "penalized", obj.reg)
+    if risk.rows is None:
+        return "DualCoordinateAscent visits rows of X one by one, but these are remote: use Smoothing"
+    reg = penalized_part(obj.reg)
     if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
-        return f"{name} needs L2() for multi-output models, with one weight per feature: use Smoothing"
-    return (
-        f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
-    )
+        return (
+            "DualCoordinateAscent needs L2() for multi-output models, with one weight per feature: "
+            "use Smoothing"
+        )
+    return None
 
 
 @dataclass

@@ -20,7 +20,6 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.design_operator import mean_squared_norm, row_major_matrix
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import L2, penalized_part
@@ -85,7 +84,6 @@ class ProximalIntercepts(FeatureWeightedAscent):
     """A run: dual block ascent with one more column, and the center of the intercepts."""
 
     def __init__(self, solver: Any, obj: Objective) -> None:
-        assert isinstance(obj.risk, ExplicitIntercepts)
         self.risk = obj.risk
         super().__init__(solver, obj)
         shard: Any = obj.risk.rows

@@ -8,9 +8,7 @@ import numpy as np
 
 from riskmin.core import HasInverseMetric, Smooth
 from riskmin.losses.nondecomposable.by_query import user_loss
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.multi_output.score_problems import (
     MultiOutputScoreProblem,
@@ -38,10 +36,9 @@ def choose_score_problem(obj: Objective) -> ScoreProblem:
 def unsupported_reason(obj: Objective) -> str | None:
     """Why Newton's method cannot minimize an objective, and what can; None if it can."""
     risk: Any = obj.risk
-    if isinstance(risk, Risk) and risk.multi_output:
+    if risk.multi_output:
         return multi_output_reason(obj)
-    inner = without_intercept(risk)
-    table = inner.row_metadata if isinstance(inner, Risk) else None
+    table = risk.row_metadata
     if table is None or not isinstance(table.y, np.ndarray):
         return (
             "Newton needs a linear_risk of NumPy arrays, with one score per row: "
@@ -49,8 +46,8 @@ def unsupported_reason(obj: Objective) -> str | None:
         )
     if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
         return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
-    if not has_score_hessian(inner.loss, table.y):
-        name = type(user_loss(inner.loss)).__name__
+    if not has_score_hessian(risk.loss, table.y):
+        name = type(user_loss(risk.loss)).__name__
         return (
             f"Newton needs second derivatives, and {name} has none: "
             "use Bundle, or Lbfgs if the loss is smooth"

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.core import Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
-from riskmin.problem.intercept.profiled import VANISHED_RISK_RATIO
+from riskmin.problem.intercept.profile import VANISHED_RISK_RATIO
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
 INTERCEPT_SLOPE_ROUNDING = 2.0**-49

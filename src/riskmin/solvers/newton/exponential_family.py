@@ -11,7 +11,6 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
 from riskmin.numerics.univariate import CUT_ROUNDING
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
@@ -49,7 +48,7 @@ class ExponentialFamily(CompiledScoreProblem):
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
         """Whether the loss has kernels; a subclass may compute something else."""
-        return type(without_intercept(obj.risk).loss) in (Logistic, Exponential, Poisson)
+        return type(obj.risk.loss) in (Logistic, Exponential, Poisson)
 
     def line_derivatives(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float

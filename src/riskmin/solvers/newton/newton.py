@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.losses import Squared
-from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
 from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -102,10 +102,7 @@ class Newton(Solver):
     sampled: bool = True
     mu_decrease: float = 0.3
 
-    def __repr__(self) -> str:
-        """Show only the settings that differ from their defaults."""
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        return f"Newton({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         check_positive_int(self, "direct")
@@ -128,8 +125,9 @@ class Newton(Solver):
             w, mu = w0, 0.0
         else:
             w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
-        if isinstance(obj.risk, ExplicitIntercepts):
-            w = obj.risk.lower_absent_classes(w)
+        if obj.n_intercepts:
+            risk: Any = obj.risk
+            w = risk.constant_prediction_cuts.lower_absent_classes(w)
         point = self._point(obj, problem, w, mu, reuse)
         if reuse and w is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])

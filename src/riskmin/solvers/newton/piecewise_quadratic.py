@@ -15,7 +15,6 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
@@ -55,7 +54,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
         """Whether the conjugate of each row's loss is quadratic on an interval."""
-        risk = without_intercept(obj.risk)
+        risk = obj.risk
         return interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
 
     @property

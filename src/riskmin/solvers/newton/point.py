@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, NDArray
-from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -210,7 +209,7 @@ class NewtonState:
             defaults = dict.fromkeys(POINT_NUMBERS, 0.0)
             numbers = defaults | dict(zip(names, former.tolist(), strict=True))
             state |= {f"number.{name}": np.array([v]) for name, v in numbers.items()}
-        rows = f"n{' k' * without_intercept(obj.risk).multi_output}"
+        rows = f"n{' k' * obj.risk.multi_output}"
         shapes = {"w": "d", "a": "d", "cut": "e", "z": rows, "dz": rows, "center?": rows}
         shapes |= {"hessian_diagonal?": "n", "kept?": "n"}
         shapes |= {f"number.{name}": "one" for name in (*POINT_NUMBERS, "offset", "b", "risk", "cg_steps")}

@@ -33,11 +33,7 @@ from riskmin.numerics.univariate import (
     zero_slope_weights,
 )
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profiled import (
-    INTERCEPT_RELATIVE_GAP,
-    bracket_intercept_near,
-    without_intercept,
-)
+from riskmin.problem.intercept.profile import INTERCEPT_RELATIVE_GAP, bracket_intercept_near
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
 from riskmin.solvers.newton.linear_system import LinearSystem, NewtonSystem
@@ -82,8 +78,8 @@ class ScoreProblem:
     @classmethod
     def from_objective(cls, obj: Objective) -> ScoreProblem:
         """The score problem of an objective that this class accepts."""
-        inner = without_intercept(obj.risk)
-        return cls(inner, inner is not obj.risk)
+        risk: Any = obj.risk
+        return cls(risk, risk.intercept.profiled)
 
     @property
     def can_reuse_hessian(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profiled import ProfiledIntercept, without_intercept
 from riskmin.problem.objective import CallCounter, Objective
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
@@ -40,7 +40,7 @@ def sampled_objective(
     >>> sampled.risk.rows.X.shape
     (56, 1)
     """
-    risk = without_intercept(obj.risk)
+    risk: Any = obj.risk
     n, p = risk.row_metadata.shape
     size = n // one_in
     if size < rows_per_column * p or not risk.loss.separable:
@@ -54,14 +54,10 @@ def sampled_objective(
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
     shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
-    inner = replace(
+    sampled = replace(
         risk, linear_map=design.linear_map, executor=SerialExecutor([shard]), rows=shard, row_metadata=None
     )
-    return replace(
-        obj,
-        risk=ProfiledIntercept(inner) if isinstance(obj.risk, ProfiledIntercept) else inner,
-        count=CallCounter(),
-    )
+    return replace(obj, risk=sampled, count=CallCounter())
 
 
 def sampled_start(
@@ -78,7 +74,7 @@ def sampled_start(
         if sampled is None:
             continue
         # the statistical error of a sample of m rows is about p / m of the objective
-        error = len(w0) * one_in / without_intercept(obj.risk).row_metadata.shape[0]
+        error = len(w0) * one_in / obj.risk.row_metadata.shape[0]
         # the certified gap on the sample is best - lower; 0 is a lower bound of any J
         best, lower = np.inf, 0.0
         with contextlib.suppress(ValueError):  # a sample of one class has no best intercept

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace, zeros_for
-from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L1, Elastic, penalized_part
 from riskmin.solvers.base import check_positive_int, mix_two
-from riskmin.solvers.proximal_gradient import EvaluatedPoint, check_smooth, risk_uncertainty
+from riskmin.solvers.proximal_gradient import check_smooth, risk_uncertainty
 from riskmin.solvers.state_checks import check_state
 
 MAX_BACKTRACKS = 40
@@ -163,8 +163,8 @@ class Orthant:
 
 
 def _search(
-    obj: Objective, orthant: Orthant, at_w: EvaluatedPoint, square: Any, d: Array
-) -> tuple[Array, EvaluatedPoint | None, int]:
+    obj: Objective, orthant: Orthant, at_w: Evaluation, square: Any, d: Array
+) -> tuple[Array, Evaluation | None, int]:
     """Backtrack along d, projected onto the orthant, until J decreases sufficiently.
 
     Returns the new point, its evaluation (None without a decrease), and the number of evaluations. Where the

@@ -19,7 +19,7 @@ from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
 from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, cursor_of, local_rows_of
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
 from riskmin.regularizers import L2
 from riskmin.solvers.base import mix_two
 from riskmin.solvers.state_checks import check_state
@@ -162,7 +162,7 @@ class AcceleratedAscent:
         (y, c), d = self.shard[1:3], self.loss_conjugate
         if u0 is None:
             z = self.X.scores(w0, 0, len(y))
-            z = z + self.obj.risk.cursor(w0).b if self.has_intercept else z  # type: ignore[attr-defined]
+            z = z + self.obj.risk.cursor(w0).profile.best() if self.has_intercept else z  # type: ignore[attr-defined]
             # u holds slopes per unit weight; rows of weight zero get 0.
             slopes = self.loss.value_grad(z, y, c)[1]
             u0 = self.feasible(np.divide(slopes, c, out=np.zeros(len(c)), where=c > 0), 0.0)
@@ -306,7 +306,7 @@ class AcceleratedAscent:
         return Cut(point.a, -float(c @ conjugate) - error)
 
     def _value(self, w: NDArray) -> float:
-        return cursor_of(self.obj.risk, w).value_slope(0.0)[0] + self.obj.lam * self.obj.reg.value(w)
+        return self.obj.risk.cursor(w).value_slope(0.0)[0] + self.obj.lam * self.obj.reg.value(w)
 
     def _iterate(self, w: NDArray, value: float) -> Iterate:
         assert self.model is not None

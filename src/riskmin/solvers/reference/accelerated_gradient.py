@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, InexactOracle, Iterate, Solver, UnsupportedProblem
-from riskmin.numerics.univariate import CUT_ROUNDING
-from riskmin.problem.intercept.profiled import INTERCEPT_RELATIVE_GAP
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import Quadratic, Separable, UnpenalizedTail
 from riskmin.solvers.base import mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
-    EvaluatedPoint,
     check_smooth,
     lipschitz_lower_bound,
 )
@@ -186,7 +183,7 @@ class Estimate:
         t = (1 + strong_convexity * self.A) / L
         return t + math.sqrt(t * t + 2 * t * self.A)
 
-    def with_point(self, w: Array, a: float, at_w: EvaluatedPoint) -> Estimate:
+    def with_point(self, w: Array, a: float, at_w: Evaluation) -> Estimate:
         """Return the sequence extended by the point w of weight a."""
         J, _, cut = at_w
         old, share = self.mean or cut, a / (self.A + a)
@@ -198,7 +195,7 @@ class Estimate:
 
 
 def _fits(
-    obj: Objective, before: tuple[Array, EvaluatedPoint], after: tuple[Array, EvaluatedPoint], L: float
+    obj: Objective, before: tuple[Array, Evaluation], after: tuple[Array, Evaluation], L: float
 ) -> bool:
     """Return whether L is large enough between y and its proximal point: |dg|^2 <= L dg @ dw.
 
@@ -210,9 +207,7 @@ def _fits(
         return False
     dg = gy - g
     risk = J - obj.lam * obj.reg.value(new)
-    # An inexact oracle evaluates the risk only to its inner tolerance.
-    rel_error = INTERCEPT_RELATIVE_GAP if isinstance(obj.risk, InexactOracle) else CUT_ROUNDING
-    slack = 4 * rel_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
+    slack = 4 * obj.risk.relative_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
     return float(dg @ dg) <= L * (float(dg @ (y - new)) + slack)
 
 

@@ -22,8 +22,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.deadline import check_each
 from riskmin.losses.conjugate import conjugate_of
-from riskmin.problem.objective import Objective
-from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAscent
+from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAscent, GradientSteps
 from riskmin.solvers.reference.transfer import RowConjugate
 from riskmin.solvers.state_checks import check_state
 
@@ -96,34 +95,62 @@ class Multipliers:
         }
 
 
-def lagrangian_iterates(
-    solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None = None
-) -> Iterator[Iterate]:
-    """Yield one iterate per pass over the rows, under the constraints of an intercept or of `Equality`.
+@dataclass(frozen=True, repr=False)
+class AugmentedLagrangian(GradientSteps):
+    r"""Algorithms 2 and 3 of Zhang (2002): dual ascent with an intercept, or unpenalized directions.
+
+    An unpenalized intercept is the multiplier of the dual constraint :math:`\sum_i c_i u_i = 0`, and the
+    unpenalized directions of an `Equality` add more of them. Passes over the rows as by `DualGaussSeidel`
+    alternate with updates of the multipliers. The trace has the paper's `feasibility`, `modified_gap` and
+    `bias`. With a `rate` or a `damping`, all steps are those of the paper, and mu and the rate of the bias
+    stay constant; otherwise both are adapted.
 
     Parameters
     ----------
-    solver : DualGaussSeidel
-        Settings ``lagrangian`` (2 or 3: the algorithm), ``mu`` and ``bias_rate`` (eta), and those of a pass.
-        With a given rate or damping, mu and eta stay constant, as in the paper.
-    obj : Objective
-        Its risk has an intercept, or its regularizer is an `Equality`.
-    w0 : array
-        Point whose slopes are the starting values, with adaptive steps.
-    u0 : array, optional
-        Dual variables to start from.
-    state : dict, optional
-        State of an iterate to continue from.
+    rate, damping, shuffle, seed
+        As in `DualGaussSeidel`.
+    algorithm : {3, 2}
+        The algorithm of the paper: 3 updates the multipliers after each pass, 2 once the rows have nearly
+        converged.
+    mu : float
+        Penalty parameter, above 0.
+    bias_rate : float
+        Learning rate of the multipliers (equation 31), above 0.
+
+    References
+    ----------
+    T. Zhang, On the dual formulation of regularized linear systems with convex risks, Machine Learning 46,
+    2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import AugmentedLagrangian, Hinge, L2, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, 0.1]]), np.array([1.0, -1.0, 1.0])
+    >>> J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam=0.01)
+    >>> minimize(J, AugmentedLagrangian(), tol=1e-3).status
+    'converged'
     """
-    if state is None and u0 is not None:
-        state = {"u": u0}
-    return constrained_iterates(GradientAscent.create(solver, obj, w0, state), w0, state)
 
+    algorithm: int = 3
+    mu: float = 1.0
+    bias_rate: float = 0.1
 
-def constrained_iterates(run: GradientAscent, w0: Array, state: dict[str, Array] | None) -> Iterator[Iterate]:
-    """Return the iterates of a run with constraints."""
-    saved = state or {}
-    return _run_constrained(run, _multipliers(run, w0, saved), BestOnSegments(run.obj, saved.get("w")))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.algorithm not in (2, 3):
+            raise ValueError(f"algorithm is 2 or 3, that of the paper, not {self.algorithm}")
+        for name in ("mu", "bias_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)}")
+
+    def _constraints_reason(self, constrained: bool) -> str | None:
+        if constrained:
+            return None
+        return "AugmentedLagrangian is for an intercept or unpenalized directions: use DualGaussSeidel"
+
+    def _iterates(self, run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Iterator[Iterate]:
+        return _run_constrained(run, _multipliers(run, w0, saved), BestOnSegments(run.obj, saved.get("w")))
 
 
 def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) -> Iterator[Iterate]:
@@ -138,7 +165,7 @@ def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) 
         if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
             return
         mean_curvature = run.mean_curvature(v) if run.adaptive_steps else None
-        (m.algorithm_2 if run.solver.lagrangian == 2 else m.algorithm_3)(violation, mean_curvature)
+        (m.algorithm_2 if run.solver.algorithm == 2 else m.algorithm_3)(violation, mean_curvature)
         info = {
             "feasibility": run.obj.lam * float(np.abs(violation).max()),
             "modified_gap": _modified_gap(run, w, m.s),

@@ -11,28 +11,31 @@ parabola that bounds the conjugate of the regularizer along :math:`x_i`, so that
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, Shard
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
-from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import Equality
+from riskmin.solvers.base import local_rows_reason, repr_of_changes
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     LINEAR,
     RowConjugate,
-    check_transfer,
     conjugate_for,
+    conjugate_reason,
     row_arrays,
     transfer_for,
+    transfer_reason,
 )
 from riskmin.solvers.state_checks import check_state
 
@@ -78,8 +81,7 @@ class GradientAscent:
         """Start from the dual variables of a state, or from the slopes of the loss at w0."""
         shard, loss, intercept = local_rows_of(obj.risk, solver)
         reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
-        check_transfer(type(solver).__name__, reg)
-        conjugate = conjugate_for(solver, loss, shard.y)
+        conjugate = conjugate_for(loss, shard.y)
         n, p = shard.X.shape
         # Unpenalized directions come from the regularizer, an unpenalized intercept from the risk.
         C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))
@@ -105,7 +107,7 @@ class GradientAscent:
 
     def initial_intercept(self, w0: Array) -> float:
         """Return the best intercept for w0; 0 without an intercept."""
-        return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, ProfiledIntercept) else 0.0
+        return float(self.obj.risk.best_intercept(w0))
 
     def _slopes(self, w0: Array, b: float) -> NDArray:
         """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
@@ -220,34 +222,6 @@ def _scores(shard: Shard, w: Array) -> NDArray:
     return np.asarray(shard.X.scores(np.asarray(w, dtype=float), 0, shard.X.shape[0]))
 
 
-def gradient_iterates(
-    solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None = None
-) -> Iterator[Iterate]:
-    """Yield one iterate per pass over the rows, each by the step (11).
-
-    Parameters
-    ----------
-    solver : DualGaussSeidel
-        Settings ``rate`` (None for the Newton bound), ``damping``, ``shuffle`` and ``seed``.
-    obj : Objective
-        Its loss needs a conjugate and its regularizer a transfer function.
-    w0 : array
-        Point whose slopes are the starting values, unless the rate is given.
-    u0 : array, optional
-        Dual variables to start from.
-    state : dict, optional
-        State of an iterate to continue from.
-    """
-    if state is None and u0 is not None:
-        state = {"u": u0}
-    run = GradientAscent.create(solver, obj, w0, state)
-    if run.P.shape[1]:
-        from riskmin.solvers.reference.augmented_lagrangian import constrained_iterates
-
-        return constrained_iterates(run, w0, state)
-    return _unconstrained_iterates(run, None if state is None else state.get("w"))
-
-
 def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[Iterate]:
     """Yield the iterates of a run without constraints, from the best point so far, if there is one."""
     no_multipliers, best = np.zeros(0), BestOnSegments(run.obj, w)
@@ -266,3 +240,111 @@ def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[It
         # No dual variable moved in a pass: the dual is optimal in this precision.
         if change == 0.0:
             return
+
+
+@dataclass(frozen=True, repr=False)
+class GradientSteps(Solver):
+    """The settings of passes over the rows, and the checks that both methods of the paper share."""
+
+    rate: float | None = None
+    damping: float = 1.0
+    shuffle: bool = True
+    seed: int = 0
+
+    __repr__ = repr_of_changes
+
+    def __post_init__(self) -> None:
+        # None stands for Newton's bound.
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise ValueError(f"rate must be a number above 0, not {self.rate}")
+        if not 0 < self.damping < 2:
+            raise ValueError(f"damping must be above 0 and below 2 for the bound to rise, not {self.damping}")
+        if not (isinstance(self.seed, int) and self.seed >= 0):
+            raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
+
+    def supports(self, obj: Objective) -> str | None:
+        """None for local rows, a loss with a conjugate, and a regularizer with a transfer function."""
+        if reason := local_rows_reason(self, obj):
+            return reason
+        shard, loss, intercept = local_rows_of(obj.risk, self)
+        reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
+        constrained = intercept or isinstance(obj.reg, Equality)
+        return (
+            conjugate_reason(self.name, loss, shard.y)
+            or transfer_reason(self.name, reg)
+            or self._constraints_reason(constrained)
+        )
+
+    @abstractmethod
+    def _constraints_reason(self, constrained: bool) -> str | None:
+        """Why a problem with or without linear constraints of the dual is not for this method."""
+
+    @abstractmethod
+    def _iterates(self, run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Iterator[Iterate]:
+        """The iterates of a run."""
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield one iterate per pass over the rows; with adaptive steps, the slopes at w0 are the start."""
+        self.check_supports(obj)
+        return self._iterates(GradientAscent.create(self, obj, w0, None), w0, {})
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        self.check_supports(obj)
+        w = state.get("w", np.zeros(obj.risk.dim))
+        return self._iterates(GradientAscent.create(self, obj, w, state), w, state)
+
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start from the dual variables of a run on the same risk: its cut is valid for every lam."""
+        self.check_supports(obj)
+        saved = {"u": state["u"]}
+        return self._iterates(GradientAscent.create(self, obj, state["w"], saved), state["w"], saved)
+
+
+@dataclass(frozen=True, repr=False)
+class DualGaussSeidel(GradientSteps):
+    r"""The Gauss-Seidel method of Zhang (2002, Algorithm 1): gradient steps, with any transfer function.
+
+    One row after the other takes the step (11) of the paper, for any loss with a conjugate and any
+    regularizer with a transfer function :math:`\nabla\Omega^*`, such as `Elastic`, `Entropy` and `QNorm`. By
+    default, the length of a step is Newton's on a parabola that bounds the conjugate of the regularizer, so
+    that each row improves the dual. With a `rate` or a `damping`, all steps are those of the paper.
+
+    For `L2`, `DualCoordinateAscent` has exact steps; an intercept needs `AugmentedLagrangian`.
+
+    Parameters
+    ----------
+    rate : float, optional
+        Learning rate, the paper's eta; Newton's bound by default.
+    damping : float
+        Fraction of a step that is taken, between 0 and 2.
+    shuffle : bool
+        Visit the rows in a new random order in each pass, else in the given order.
+    seed : int
+        Seed of the random orders.
+
+    References
+    ----------
+    T. Zhang, On the dual formulation of regularized linear systems with convex risks, Machine Learning 46,
+    2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import DualGaussSeidel, Elastic, Hinge, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, 0.1]]), np.array([1.0, -1.0, 1.0])
+    >>> J = Objective(linear_risk(X, y, Hinge()), Elastic(), lam=0.01)
+    >>> minimize(J, DualGaussSeidel(), tol=1e-6).status
+    'converged'
+    """
+
+    def _constraints_reason(self, constrained: bool) -> str | None:
+        if constrained:
+            return (
+                "DualGaussSeidel has no intercept and no unpenalized directions: use AugmentedLagrangian or "
+                "Bundle"
+            )
+        return None
+
+    def _iterates(self, run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Iterator[Iterate]:
+        return _unconstrained_iterates(run, saved.get("w"))

@@ -13,8 +13,8 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core import NDArray, Regularizer
-from riskmin.solvers.reference.transfer import check_transfer, row_arrays, transfer_for
+from riskmin.core import NDArray, Regularizer, UnsupportedProblem
+from riskmin.solvers.reference.transfer import row_arrays, transfer_for, transfer_reason
 
 
 class Learned(NamedTuple):
@@ -89,7 +89,8 @@ def online(
         raise ValueError(f"rate must be a finite number > 0, not {rate!r}")
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
-    check_transfer("online", reg)
+    if reason := transfer_reason("online", reg):
+        raise UnsupportedProblem(reason)
     matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)
     n, p = matrix.shape
     if signs.shape != (n,):

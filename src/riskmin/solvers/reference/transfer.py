@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import Dense, as_row_matrix
-from riskmin.core import HasConjugate, Matrix, NDArray, UnsupportedProblem
+from riskmin.core import HasConjugate, Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
@@ -51,19 +52,22 @@ class RowConjugate:
     power)."""
 
 
-def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
-    """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
+def conjugate_reason(name: str, loss: Any, y: NDArray) -> str | None:
+    """Why the dual method of this name cannot use a loss, and what can; None if it can."""
+    if interval_conjugate_of(loss, y[:1]) is not None or isinstance(loss, HasConjugate):
+        return None
+    kind = type(user_loss(loss)).__name__
+    return f"{name} needs the conjugate of the loss, which {kind} does not give: use Bundle"
+
+
+def conjugate_for(loss: Any, y: NDArray) -> RowConjugate:
+    """Return what the dual methods need of a loss, which has a conjugate."""
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
     dual = interval_conjugate_of(loss, y)
     if dual is not None:
         return _kernel_conjugate(
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
-        )
-    if not isinstance(loss, HasConjugate):
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
-            "give: use Bundle, or add the methods of HasConjugate"
         )
     domain = loss.conjugate_domain(y)
     # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
@@ -81,7 +85,7 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
         shape = [loss.epsilon, 1.0, loss.power / (loss.power - 1)]
         return _kernel_conjugate(POWER, domain, y, zero, shape, zero)
     lower, upper = (np.asarray(a, dtype=float) + zero for a in domain)
-    _, slopes = loss.value_grad(zero, y, zero + 1)  # type: ignore[attr-defined]
+    _, slopes = loss.value_grad(zero, y, zero + 1)
     return RowConjugate(lower, upper, np.clip(slopes, lower, upper))
 
 
@@ -116,12 +120,13 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     return None
 
 
-def check_transfer(name: str, reg: Any) -> None:
-    """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
+def transfer_reason(name: str, reg: Any) -> str | None:
+    """Why the dual method of this name cannot use a regularizer, and what can; None if it can."""
     if isinstance(reg, Separable) and reg.polyhedral:
-        raise UnsupportedProblem(
+        return (
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
     if not hasattr(reg, "conjugate_grad"):
-        raise UnsupportedProblem(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")
+        return f"{name} needs a regularizer with conjugate_grad, not {reg!r}: use Bundle"
+    return None

@@ -180,7 +180,7 @@ class SimplexDual(MultiOutputScoreProblem):
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
         """The kernels support margin rescaling (cost + z_j - z_y), but not slack rescaling."""
-        loss = obj.risk.loss if super().accepts(obj) else None  # type: ignore[attr-defined]
+        loss = obj.risk.loss if super().accepts(obj) else None
         return isinstance(loss, MulticlassHinge) and not loss.rescaled
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:

@@ -1,0 +1,189 @@
+r"""The search for the best intercept on the cached scores of a cursor.
+
+:math:`\tilde R(w) = \min_b R(w, b)` is computed on the cached scores: O(n) per evaluation, no pass over X.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from riskmin.numerics.univariate import (
+    Tangent,
+    best_tangent,
+    bracket_minimum,
+    intersection,
+    refine_bracket,
+    zero_slope_weights,
+)
+
+if TYPE_CHECKING:
+    from riskmin.problem.risk import ScoreCursor
+
+INTERCEPT_RELATIVE_GAP = 1e-12
+"""Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
+MAX_ABS_INTERCEPT = 1e150
+"""Largest absolute intercept that is searched: its square does not overflow."""
+VANISHED_RISK_RATIO = 1e-60
+"""A risk that falls to this share of its start before it rises has its minimum at infinity."""
+CONSTANT_RISK_SLOPE = 1e-11
+"""Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
+
+
+class InterceptProfile:
+    """The best intercepts b(w + t d) along the line of a cursor, each between two tangents in b."""
+
+    def __init__(self, cursor: ScoreCursor) -> None:
+        self.cursor, self.slack = cursor, 0.0
+        self.brackets: dict[float, tuple[Tangent, Tangent]] = {}  # t -> tangents in b that bracket b(w + t d)
+        # the intercept at t = 0, where searches start, and an estimate of the second derivative in b
+        self.b, self.curvature = 0.0, 1.0
+        self.searched = False
+
+    def _tangent(self, t: float, b: float) -> Tangent:
+        value, slope_t, slope_b = self.cursor.evaluate_at(t, b)
+        return Tangent(b, value, slope_b, slope_t)
+
+    def tangents(self, t: float) -> tuple[Tangent, Tangent]:
+        """The tangents in b that bracket b(w + t d), refined until their intersection bounds the risk."""
+        # by convexity, the intersection of a tangent left and one right of the minimum bounds min_b R below
+        f = partial(self._tangent, t)
+        lo, hi = self.brackets[t] if t in self.brackets else self._bracket(f, self._guess(t))
+        self.brackets[t] = bracket = refine_bracket(
+            f, lo, hi, lambda best, bound: best - bound <= max(INTERCEPT_RELATIVE_GAP * best, self.slack)
+        )
+        if not self.searched:  # the first search is at t = 0
+            self.searched, self.b = True, best_tangent(*bracket).x
+        return bracket
+
+    def best(self) -> float:
+        """A best intercept of w."""
+        if not self.searched:
+            self.tangents(0.0)
+        return self.b
+
+    def midpoint(self) -> float:
+        """The midpoint of the interval of best intercepts of w: a function of the data alone."""
+        self.best()
+        return 0.5 * (self._interval_end(-1) + self._interval_end(+1))
+
+    def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
+        """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
+
+        A mixture of two tangents of R(w, b) without a slope in b bounds R(w, b) for all b: a cut of min_b R.
+        It is given by the intercepts of the tangents and their weights.
+        """
+        lo, hi = self.tangents(t)
+        value = best_tangent(lo, hi).value
+        mix = zip((lo.x, hi.x), zero_slope_weights(lo, hi), strict=True)
+        # at w, the mixed cut has the height of the intersection of the tangents
+        return value, value - intersection(lo, hi)[1], [(b, m) for b, m in mix if m]
+
+    def value_slope(self, t: float) -> tuple[float, float]:
+        """min_b R(w + t d, b), up to the slack, and its derivative in t, from the tangents that bracket b."""
+        lo, hi = self.tangents(t)
+        below, above = zero_slope_weights(lo, hi)
+        return best_tangent(lo, hi).value, below * lo.other_slope + above * hi.other_slope
+
+    def set_direction(self, bracket: tuple[Tangent, Tangent], slack: float) -> None:
+        """Follow the cursor, whose direction has changed; `bracket` is that of w."""
+        self.slack = slack
+        # the same tangents as before, now with their slopes along d, unless rounding has changed a sign
+        lo, hi = (self._tangent(0.0, end.x) for end in bracket)
+        self.brackets = {0.0: (lo, hi)} if lo.slope <= 0 <= hi.slope else {}
+
+    def advance(self, bracket: tuple[Tangent, Tangent], scores_recomputed: bool) -> None:
+        """Follow the cursor to a point whose tangents are known."""
+        # recomputed scores differ in their last bits, and so may the slopes at nonsmooth points
+        self.brackets = {} if scores_recomputed else {0.0: bracket}
+        self.b = best_tangent(*bracket).x
+
+    def _interval_end(self, side: int) -> float:
+        """The end of the interval of best intercepts of w, on the side -1 or +1 of the known one.
+
+        A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
+        its ends depend on the data alone. Newton's method for R(w, b) = min R, started outside of the
+        interval, is exact after a few breakpoints.
+        """
+        # first a point outside of the interval of minimizers, by steps that grow by a factor of 4
+        minimum, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
+        tangent = self._tangent(0.0, self.b + side * step)
+        while side * tangent.slope <= CONSTANT_RISK_SLOPE:
+            step *= 4
+            if step > 1e12 * (1 + abs(self.b)):
+                return self.b  # constant on this side: the interval has no end
+            tangent = self._tangent(0.0, self.b + side * step)
+        # then Newton steps for R(w, b) = minimum: from outside, convexity keeps them outside
+        for _ in range(100):
+            x = tangent.x - (tangent.value - minimum) / tangent.slope
+            if side * (x - self.b) <= 0:
+                return self.b
+            if side * (tangent.x - x) <= 0:
+                break
+            tangent = self._tangent(0.0, x)
+            if side * tangent.slope <= CONSTANT_RISK_SLOPE:
+                break
+        return tangent.x
+
+    def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
+        """Two tangents in b that bracket the minimum of f; the search starts from b."""
+        start = f(b)
+        # a Newton step in b, 1.5 times as long so that it mostly ends beyond the minimum
+        step = 1.5 * abs(start.slope) / self.curvature
+        lo, hi = bracket_intercept_near(f, start, step)
+        # the secant slope of R' is the curvature for the next search
+        curvature = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
+        self.curvature = curvature if 1e-9 < curvature < math.inf else 1.0
+        return lo, hi
+
+    def _guess(self, t: float) -> float:
+        """Linear extrapolation of b(w + t d) from t = 0 and the evaluated t that is nearest."""
+        if len(self.brackets) < 2:
+            return self.b
+        nearest = min(self.brackets.keys() - {0.0}, key=lambda s: abs(s - t))
+        # b(t) is taken for linear only up to 4 times the distance of the nearest known point
+        factor = min(max(t / nearest, -4.0), 4.0)
+        return self.b + factor * (best_tangent(*self.brackets[nearest]).x - self.b)
+
+
+def bracket_intercept_near(
+    f: Callable[[float], Tangent], start: Tangent, step: float
+) -> tuple[Tangent, Tangent]:
+    """Two tangents that bracket the minimum of the risk over the intercept, by growing steps from a start.
+
+    Examples
+    --------
+    >>> start = Tangent(0.0, 9.0, -6.0)
+    >>> lo, hi = bracket_intercept_near(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), start, 1.0)
+    >>> lo.x <= 3 <= hi.x
+    True
+    """
+    if not math.isfinite(start.value) or abs(start.x) > MAX_ABS_INTERCEPT:
+        raise ValueError(
+            f"the risk is {start.value} at an intercept of {start.x:.3g}, beyond double precision: scale y"
+        )
+    # R >= 0, so the tangent's root bounds useful steps: far beyond it, steep losses overflow
+    if start.slope:
+        step = min(step, 4 * start.value / abs(start.slope))
+    try:
+        lo, hi = bracket_minimum(f, start, max(step, 1e-9 * (1 + abs(start.x))))
+        vanished = (
+            best_tangent(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED_RISK_RATIO * start.value
+        )
+        if vanished and not _rises_beyond(f, best_tangent(lo, hi).x, start):
+            raise ValueError("it is zero only by underflow")
+    except ValueError:
+        raise ValueError(
+            "the risk falls for ever as the intercept grows, so no best intercept exists: "
+            "check the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
+        ) from None
+    return lo, hi
+
+
+def _rises_beyond(f: Callable[[float], Tangent], flat_point: float, start: Tangent) -> bool:
+    """Whether f increases again beyond a point where it is flat, in the direction away from the start."""
+    # points flat_point + 2^k step, up to 2^39 times as far as the flat point is from the start
+    step = flat_point - start.x
+    return any(f(flat_point + step * 2.0**k).slope * step > 0 for k in range(40))
