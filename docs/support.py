@@ -65,7 +65,7 @@ solvers need only [the required attributes of a loss](add-a-loss.md).
 def labels(loss: Any) -> Any:
     """Labels that the loss accepts."""
     y = np.array([1.0, -1.0, 1.0, -1.0]) if loss.task == "classification" else np.array([1.0, 0.0, 2.0, 1.0])
-    return np.column_stack([y, -y]) if getattr(loss, "multi_output_targets", False) else y
+    return np.column_stack([y, -y]) if loss.multi_output_targets else y
 
 
 def groups(loss: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def groups(loss: Any) -> dict[str, Any]:
 
 def small(loss: Any) -> Any:
     """The loss, with k = 2 for the four rows if it has a k."""
-    return dataclasses.replace(loss, k=2) if getattr(loss, "fixed_positive_count", False) else loss
+    return dataclasses.replace(loss, k=2) if loss.fixed_positive_count else loss
 
 
 @cache
@@ -85,7 +85,7 @@ def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False
 
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 0.0]])
     # losses at k do not depend on an intercept, and chains have start and end weights instead
-    intercept = intercept and not getattr(loss, "fixed_positive_count", False) and loss.task != "tagging"
+    intercept = intercept and not loss.fixed_positive_count and loss.task != "tagging"
     matrix = sp.csr_array(X) if sparse else X
     risk: Any = linear_risk(matrix, labels(loss), small(loss), fit_intercept=intercept, **groups(loss))
     known = REGULARIZERS[reg]

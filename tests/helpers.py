@@ -26,7 +26,7 @@ from riskmin import (
 )
 
 ALL_LOSSES = [
-    *(loss for loss in LOSSES.values() if loss.separable and not hasattr(loss, "linear_map")),
+    *(loss for loss in LOSSES.values() if loss.separable and not loss.multi_output),
     Hinge(margin=2.5),
     SquaredHinge(margin=0.0),
     PowerHinge(p=1.0),
@@ -48,7 +48,7 @@ K = 3
 COST = ((0.0, 2.0, 1.0), (0.5, 0.0, 3.0), (1.0, 0.0, 0.0))
 """An asymmetric cost matrix with one mistake that costs nothing."""
 MANY_LOSSES = [
-    *(loss for loss in LOSSES.values() if hasattr(loss, "linear_map")),
+    *(loss for loss in LOSSES.values() if loss.multi_output),
     MulticlassHinge(COST),
     MulticlassHinge(COST, rescaled=True),
     MultivariateSquared([[2.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 3.0]]),  # of rank two
@@ -78,7 +78,7 @@ def labels(loss, z, rng):
         y = np.digitize(z + 0.5 * rng.standard_normal(len(z)), [-0.5, 0.7]).astype(float)
         y[:K] = np.arange(K)[: len(y)]
         return y
-    if getattr(loss, "multi_output_targets", False):
+    if loss.multi_output_targets:
         return np.outer(z, [1.0, -1.0, 0.3]) + 0.5 * rng.standard_normal((len(z), K))
     if isinstance(loss, Poisson):
         return np.append(1.0, rng.poisson(np.exp(np.clip(0.7 * z[1:], -5, 3)))).astype(float)
@@ -94,7 +94,7 @@ def problem(loss, n=30, p=4, seed=0):
     y = labels(loss, X @ rng.standard_normal(p) + 0.3, rng)
     m = len(lengths(n)) if loss.task == "tagging" else n
     weights = rng.integers(0, 4, m) * rng.random(m)
-    weights[: K if hasattr(loss, "linear_map") else 2] = 1.0
+    weights[: K if loss.multi_output else 2] = 1.0
     return X, y, weights
 
 

@@ -253,7 +253,7 @@ def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
         w = cp.Variable(p * k + k * k + 2 * k)
         value, domain = omega(reg, w)
         return cp.Problem(cp.Minimize(lam * value + c @ chains(loss, X, y, k, lengths)(w)), domain)
-    if hasattr(loss, "linear_map"):
+    if loss.multi_output:
         w, b = cp.Variable(p * k), cp.Variable((1, k)) if intercept else np.zeros((1, k))
         value, domain = omega(reg, w)
         Z = X @ cp.reshape(w, (p, k), order="C") + np.ones((len(X), 1)) @ b

@@ -64,8 +64,8 @@ def test_readme_describes_each_loss_correctly(name):
     default, names, smooth, picks = readme_losses()[type(loss).__name__]
     assert LOSSES[names[0]] == default
     assert smooth == {True: "yes", False: "no"}[loss.smooth] or smooth.startswith("if")
-    if hasattr(loss, "linear_map"):
-        y = np.eye(2) if getattr(loss, "multi_output_targets", False) else np.array([1.0, 0.0])
+    if loss.multi_output:
+        y = np.eye(2) if loss.multi_output_targets else np.array([1.0, 0.0])
         lengths = [2] if loss.task == "tagging" else None
         risk = riskmin.linear_risk(np.eye(2), y, loss, lengths=lengths)
     elif loss.separable:

@@ -144,7 +144,7 @@ class Problem:
     @cached_property
     def columns(self) -> int:
         """Number of scores per row."""
-        if not hasattr(self.loss, "linear_map"):
+        if not self.loss.multi_output:
             return 1
         y = np.asarray(self.y)
         return int(y.shape[1]) if y.ndim == 2 else int(y.max()) + 1
@@ -190,7 +190,7 @@ def draw(seed: int) -> Problem:
 
 
 def _outputs(loss: Any, y: Any) -> int:
-    return 1 if not hasattr(loss, "linear_map") else (y.shape[1] if np.ndim(y) == 2 else int(np.max(y)) + 1)
+    return 1 if not loss.multi_output else (y.shape[1] if np.ndim(y) == 2 else int(np.max(y)) + 1)
 
 
 def _table(rng: Any, n: int, p: int) -> tuple[Any, list[str]]:
@@ -226,7 +226,7 @@ def _labels(rng: Any, loss: Any, X: Any, tags: list[str]) -> tuple[Any, Any]:
     if task == "tagging":
         ends = np.unique(np.append(rng.integers(1, n + 1, size=3), [*range(3, n, 3), n]))
         return np.append(rng.integers(2, size=n - 1), 1), np.diff(np.append(0, ends))
-    if hasattr(loss, "linear_map"):
+    if loss.multi_output:
         y = rng.integers(3, size=n).astype(float)
         y[rng.integers(n)] = 2.0
         return y, None

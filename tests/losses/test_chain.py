@@ -30,7 +30,6 @@ from riskmin import (
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.linear_maps.chain import ChainMap, decode, marginals
-from riskmin.losses.smoothed import can_be_smoothed
 
 LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]
 LENGTHS = [1, 3, 2, 6]
@@ -328,12 +327,12 @@ def test_the_contract_of_losses(loss):
 def test_names_and_smoothability():
     assert get_loss("chain_crf") == ChainCrf()
     assert get_loss("chain_max_margin:rescaled=1").rescaled
-    assert can_be_smoothed(ChainMaxMargin(), np.ones(1))
-    assert not can_be_smoothed(ChainMaxMargin(rescaled=True), np.ones(1))
+    assert ChainMaxMargin().can_be_smoothed
+    assert not ChainMaxMargin(rescaled=True).can_be_smoothed
     for loss in LOSSES:
         loaded = pickle.loads(pickle.dumps(loss))
         assert loaded == loss
-        assert hasattr(loaded, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
+        assert loaded.can_be_smoothed == loss.can_be_smoothed
 
 
 def test_invalid_labels_and_scores_are_refused():

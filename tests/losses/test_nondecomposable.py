@@ -413,7 +413,7 @@ def test_processes_give_the_same_fit(loss):
 def test_torch_fits_agree_with_numpy(loss):
     torch = pytest.importorskip("torch")
     X, y = data(40)
-    for solver in [Bundle(), Smoothing()] if hasattr(loss, "smoothed_value_grad") else [Bundle()]:
+    for solver in [Bundle(), Smoothing()] if loss.can_be_smoothed else [Bundle()]:
         numpy_fit, torch_fit = (
             minimize(Objective(linear_risk(A, y, loss), L2(), 0.1), solver, tol=1e-5)
             for A in (X, torch.as_tensor(X))

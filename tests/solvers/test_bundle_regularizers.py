@@ -108,7 +108,7 @@ def test_the_methods_agree(reg):
     other = minimize(obj, Bmrm(floor=True), tol=1e-6, max_iter=3000)
     assert best.status == other.status == "converged"
     assert best.value == pytest.approx(other.value, rel=2e-6)
-    if not getattr(reg, "polyhedral", False):
+    if not reg.polyhedral:
         third = minimize(obj, LineSearchBmrm(), tol=1e-2, max_iter=200)
         assert third.lower <= best.value <= third.value * (1 + 1e-9)
 

@@ -41,7 +41,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import UnsupportedProblem
-from riskmin.losses.smoothed import Smoothed, can_be_smoothed, smoothed_value_grad
+from riskmin.losses import Smoothed
 from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.solvers.proximal_gradient import risk_uncertainty
 from riskmin.testing import check_loss, check_solver
@@ -119,12 +119,12 @@ def solved(goal, limits):
 def test_smoothed_losses_are_the_maximum_over_their_multipliers(loss, mu):
     for n, seed in ((4, 0), (11, 1)):
         z, y, c = draw(loss, n, seed)
-        value = smoothed_value_grad(loss, z, y, c, mu)[0]
+        value = loss.smoothed_value_grad(z, y, c, mu)[0]
         assert value == pytest.approx(program(loss, z, y, c, mu), abs=1e-8)
         if isinstance(loss, RocArea | Ordinal):
             continue
-        center = smoothed_value_grad(loss, z + np.cos(np.arange(n)), y, c, mu)[1]
-        value, _, _ = smoothed_value_grad(loss, z, y, c, mu, center)
+        center = loss.smoothed_value_grad(z + np.cos(np.arange(n)), y, c, mu)[1]
+        value, _, _ = loss.smoothed_value_grad(z, y, c, mu, center)
         assert value == pytest.approx(program(loss, z, y, c, mu, center), abs=1e-8)
 
 
@@ -136,7 +136,7 @@ def test_smoothed_losses_are_close_to_the_loss(loss):
         D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, Prbep) else 0.5
         unsmoothed, _ = loss.value_grad(z, y, c)
         for mu in (1e-8, 1e-3, 0.3, 10.0):
-            value, _, offset = smoothed_value_grad(loss, z, y, c, mu)
+            value, _, offset = loss.smoothed_value_grad(z, y, c, mu)
             assert unsmoothed - mu * D - 1e-12 <= value <= unsmoothed + 1e-12
             assert -1e-15 <= offset <= mu * D + 1e-12
 
@@ -149,7 +149,7 @@ def test_the_smoothed_gradient_is_lipschitz(loss):
         z, y, c = draw(loss, 25, seed)
         for mu in (0.01, 1.0):
             u = z + 10.0 ** rng.uniform(-4, 0) * rng.standard_normal(25)
-            one, two = (smoothed_value_grad(loss, scores, y, c, mu)[1] for scores in (z, u))
+            one, two = (loss.smoothed_value_grad(scores, y, c, mu)[1] for scores in (z, u))
             assert np.abs(two - one).sum() <= 4 * np.abs(u - z).max() / mu + 1e-12
 
 
@@ -157,17 +157,17 @@ def test_a_zero_mu_is_refused():
     with pytest.raises(ValueError, match="Smoothed needs mu > 0, not 0"):
         Smoothed(Hinge(), 0.0)
     with pytest.raises(UnsupportedProblem, match=r"cannot be smoothed.*use Bundle"):
-        smoothed_value_grad(Logistic(), np.zeros(1), np.ones(1), np.ones(1), 0.1)
-    assert not can_be_smoothed(Logistic(), np.ones(1))
+        Logistic().smoothed_value_grad(np.zeros(1), np.ones(1), np.ones(1), 0.1)
+    assert not Logistic().can_be_smoothed
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Prbep(), Hinge(), Absolute()], ids=repr)
 def test_torch_agrees(loss):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss, 40, 3)
-    value, dz, offset = smoothed_value_grad(loss, z, y, c, 0.2)
+    value, dz, offset = loss.smoothed_value_grad(z, y, c, 0.2)
     for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        result = smoothed_value_grad(loss, *(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
+        result = loss.smoothed_value_grad(*(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
         assert result[1].dtype == dtype
         assert float(result[0]) == pytest.approx(float(value), rel=tol)
         assert float(result[2]) == pytest.approx(float(offset), rel=tol)

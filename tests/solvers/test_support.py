@@ -40,7 +40,6 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers import penalized_part
 
 
 @cache
@@ -93,7 +92,7 @@ def reference(loss, name, lam, intercept):
     X, y, weights = problem(loss)
     J = objective(loss, name, lam, intercept)
     sequence_lengths = lengths(len(y)) if loss.task == "tagging" else None
-    best = optimum(loss, penalized_part(J.reg), X, y, weights, lam, intercept, QUERIES, sequence_lengths)
+    best = optimum(loss, J.reg.penalized_part, X, y, weights, lam, intercept, QUERIES, sequence_lengths)
     if np.isfinite(best):
         return best
     return minimize(J, Auto() if intercept and loss in MANY_LOSSES else Bundle(), tol=1e-9).value
@@ -143,9 +142,7 @@ def failures(solver, losses, names, intercepts):
     for loss in losses:
         for k, name in enumerate(names):
             for intercept in intercepts if len(intercepts) == 2 else [bool(k % 2) != intercepts[0]]:
-                supports_intercept = (
-                    not getattr(loss, "fixed_positive_count", False) and loss.task != "tagging"
-                )
+                supports_intercept = not loss.fixed_positive_count and loss.task != "tagging"
                 message = failure(solver, loss, name, intercept and supports_intercept)
                 if message is not None:
                     results[f"{loss!r}, {name}{', intercept' if intercept else ''}"] = message

@@ -388,7 +388,7 @@ def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     from riskmin.estimators._common.fit import fitted_loss, resolve_regularizer
     from riskmin.losses import formula
 
-    reg = getattr(resolve_regularizer(model), "formula", "")
+    reg = resolve_regularizer(model).formula
     return {
         "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
         "rows": dimensions[0],

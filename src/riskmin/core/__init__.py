@@ -11,27 +11,13 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
-from riskmin.core.protocols import ChecksLabels as ChecksLabels
-from riskmin.core.protocols import HasConjugate as HasConjugate
-from riskmin.core.protocols import HasConjugateHessian as HasConjugateHessian
-from riskmin.core.protocols import HasCurvature as HasCurvature
-from riskmin.core.protocols import HasHessian as HasHessian
-from riskmin.core.protocols import HasIntervalConjugate as HasIntervalConjugate
-from riskmin.core.protocols import HasInverseMetric as HasInverseMetric
-from riskmin.core.protocols import HasOffsetTangent as HasOffsetTangent
-from riskmin.core.protocols import HasRowValues as HasRowValues
 from riskmin.core.protocols import LinearMap as LinearMap
-from riskmin.core.protocols import Loss as Loss
 from riskmin.core.protocols import Matrix as Matrix
-from riskmin.core.protocols import Regularizer as Regularizer
-from riskmin.core.protocols import Smooth as Smooth
-from riskmin.core.protocols import Smoothable as Smoothable
 from riskmin.core.records import Array as Array
 from riskmin.core.records import Criterion as Criterion
 from riskmin.core.records import Cut as Cut
 from riskmin.core.records import Evaluation as Evaluation
 from riskmin.core.records import Hessian as Hessian
-from riskmin.core.records import IntervalConjugate as IntervalConjugate
 from riskmin.core.records import Iterate as Iterate
 from riskmin.core.records import NDArray as NDArray
 from riskmin.core.records import PairBlock as PairBlock

@@ -217,30 +217,6 @@ class UnsupportedProblem(TypeError):
     """
 
 
-class IntervalConjugate(NamedTuple):
-    r"""Conjugates of the rows that are quadratic on an interval,
-
-    .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i,
-
-    with q the field `square`. Most losses have conjugates of this form, so that the same exact step of dual
-    coordinate ascent applies to all of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge
-    >>> Hinge().interval_conjugate(np.array([1.0, -1.0]))
-    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0,
-                      square=0.0)
-    """
-
-    lower: Array
-    upper: Array
-    shift: Array
-    epsilon: float = 0.0
-    square: float = 0.0
-
-
 class PairBlock(NamedTuple):
     r"""A matrix W of weights of pairs of rows, in which each row i is paired with a range of rows j,
 

@@ -1,8 +1,14 @@
-"""Dataclasses with settings: lookup by name, conversion to and from plain data, equality and repr."""
+"""Dataclasses with settings: lookup by name, conversion to and from plain data, equality and repr.
+
+And objects of user-defined classes as instances of the abstract bases: a plain class needs no base class.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache
+from types import new_class
 from typing import Any
 
 import numpy as np
@@ -126,3 +132,62 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(a, b))
     return bool(a == b)
+
+
+# ---------------------------------------------------------------- objects of user-defined classes
+def adapted(thing: Any, base: type, adapt: Callable[[Any], Any]) -> Any:
+    """Return the object as an instance of the base, which supplies the defaults that its class lacks.
+
+    The new object has the attributes of the old one, and its class derives from that of the old one and from
+    the base, under the old name: methods, repr and equality remain those of the user's class. `adapt` is the
+    function that called this one; a pickle holds the original object and calls it.
+
+    Examples
+    --------
+    >>> class Base:
+    ...     smooth = False
+    >>> class Mine:
+    ...     scale = 2.0
+    >>> mine = adapted(Mine(), Base, lambda thing: thing)
+    >>> type(mine).__name__, mine.scale, mine.smooth, isinstance(mine, Mine)
+    ('Mine', 2.0, False, True)
+    """
+    kind: Any = type(thing)
+    # what the object has but its class has not, such as attributes that __getattr__ finds, goes to the class
+    names = (name for name in dir(base) if not name.startswith("_") and not hasattr(kind, name))
+    own = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    made = _class_with_attributes(kind, base, adapt, own) if own else _adapted_class(kind, base, adapt)
+    return _with_state_of(thing, made, kind)
+
+
+@cache
+def _adapted_class(kind: Any, base: type, adapt: Callable[[Any], Any]) -> type:
+    return _class_with_attributes(kind, base, adapt, {})
+
+
+def _class_with_attributes(kind: type, base: type, adapt: Callable[[Any], Any], own: dict[str, Any]) -> type:
+    def reduce_ex(self: Any, protocol: Any) -> Any:
+        return adapt, (_with_state_of(self, kind, kind),)
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    statics = {name: staticmethod(v) if callable(v) else v for name, v in own.items()}
+    body = {**names, **statics, "__reduce_ex__": reduce_ex}
+    return new_class(kind.__name__, (kind, base), {}, lambda namespace: namespace.update(body))
+
+
+def _with_state_of(thing: Any, made: Any, kind: type) -> Any:
+    """Return a new object of the class `made` with the attributes of another: one dictionary, equal slots."""
+    try:
+        copy = object.__new__(made)
+        if hasattr(thing, "__dict__") and hasattr(copy, "__dict__"):
+            # past the __setattr__ of frozen dataclasses
+            object.__setattr__(copy, "__dict__", thing.__dict__)
+    except TypeError:  # a class that is not written in Python, such as SimpleNamespace
+        copy = made.__new__(made)
+        copy.__dict__.update(thing.__dict__)
+    for cls in kind.__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                object.__setattr__(copy, name, getattr(thing, name))
+    return copy

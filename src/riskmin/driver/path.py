@@ -18,7 +18,6 @@ from riskmin.core import (
     Array,
     Iterate,
     NDArray,
-    Regularizer,
     Result,
     Solver,
 )
@@ -29,7 +28,8 @@ from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import CallCounter, Objective
 from riskmin.problem.oracle import Oracle, as_oracle
 from riskmin.problem.preconditioning import PreconditionedProblem
-from riskmin.regularizers import L2, Separable
+from riskmin.regularizers import L2
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
 
@@ -64,7 +64,8 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     >>> [float(minimize(Objective(risk, L1(), lam)).w[0]) > 0 for lam in (2.01, 1.99)]
     [False, True]
     """
-    if not isinstance(reg, Separable):
+    reg = as_regularizer(reg)
+    if not reg.separable:
         raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
     risk = as_oracle(risk)
     if risk.n_intercepts:

@@ -260,7 +260,10 @@ class RunState:
         Where a regularizer keeps vectors in two forms (method ``recompute``), one is recomputed from
         the other, for the point and for the cut.
         """
-        limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "recompute", None)
+        limit, recompute = (
+            TimeLimit(time.perf_counter() + seconds),
+            (self.obj.reg.recompute if self.obj.reg.halves else None),
+        )
         # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         value, _, cut = limit.call(self.obj, w)

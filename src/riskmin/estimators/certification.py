@@ -27,7 +27,7 @@ from riskmin.estimators._common.input import compute_if_dask, select_rows, valid
 from riskmin.estimators._common.multi_output import is_multi_output
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.column_moments import column_moments
-from riskmin.regularizers import L2, UnpenalizedTail
+from riskmin.regularizers import L2
 from riskmin.report.progress import Progress
 
 OBJECTIVE_RTOL = 1e-6
@@ -240,7 +240,7 @@ def _threshold_error(case: _Case) -> str | None:
         return "its intercepts contradict its parameter fit_intercept" if mismatch else None
     tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), model._risk_intercept()
     # b = 0 without fit_intercept, and for losses that do not depend on it or fix the number of positives
-    has_intercept = model.fit_intercept and not getattr(loss, "shift_invariant", False)
+    has_intercept = model.fit_intercept and not loss.shift_invariant
     if abs(b) > tol and not (has_intercept and supports_intercept(loss)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
     claimed, expected = model._thresholds(case.at)
@@ -294,7 +294,7 @@ def cut_lower_bound(model: Any) -> float:
     that was reached, even if rounding makes it larger.
     """
     (a, b), lam, reg = model.result_.cut, float(model.alpha), model._penalty()
-    if isinstance(reg, UnpenalizedTail):
+    if reg.n_unpenalized:
         if np.any(a[-reg.m :]):
             return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
         a, reg = a[: -reg.m], reg.penalized

@@ -113,7 +113,7 @@ class LinearRanker(RowEstimator):
         X, y = validate_rows(self, X, y, y_numeric=True, ensure_min_samples=2)
         weight = normalize_weights(sample_weight, len(y))
         ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
-        is_ranking = getattr(loss, "task", None) == "ranking"
+        is_ranking = loss.task == "ranking"
         # losses for regression fit single rows
         rows = self._encode_labels(y, weight, loss)
         w, b, _ = fit_linear(self, X, rows, weight, qid=ids if is_ranking else None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin.core import Loss
 from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.losses.base import Loss as Loss
+from riskmin.losses.base import Smoothed as Smoothed
+from riskmin.losses.base import as_loss as as_loss
 from riskmin.losses.chain import ChainCrf as ChainCrf
 from riskmin.losses.chain import ChainMaxMargin as ChainMaxMargin
 from riskmin.losses.margin import Exponential as Exponential
@@ -36,7 +38,6 @@ from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
-from riskmin.losses.smoothed import Smoothed as Smoothed
 
 LOSSES: dict[str, Any] = {
     "hinge": Hinge(),
@@ -75,8 +76,8 @@ LOSSES: dict[str, Any] = {
 """The losses by the names that commands and estimators accept."""
 
 
-def get_loss(loss: str | Loss) -> Any:
-    """Return the loss of a name; a loss object is returned unchanged.
+def get_loss(loss: Any) -> Any:
+    """Return the loss of a name; any other object as a `Loss` (see `as_loss`).
 
     Parameters
     ----------
@@ -100,12 +101,13 @@ def get_loss(loss: str | Loss) -> Any:
         return lookup(loss, LOSSES, "loss", "huber:delta=2")
     if isinstance(loss, type):
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
-    if not isinstance(loss, Loss):
+    try:
+        return as_loss(loss)
+    except TypeError:
         raise ValueError(
-            f"{loss!r} is not a loss: pass an object with separable and value_grad, "
+            f"{loss!r} is not a loss: pass an object with a method value_grad(z, y, c), "
             f"or one of the names {', '.join(LOSSES)}"
-        )
-    return loss
+        ) from None
 
 
 def formula(loss: Loss) -> str:
@@ -116,7 +118,7 @@ def formula(loss: Loss) -> str:
     >>> formula(Hinge())
     'max(0, margin - y z)'
     """
-    return str(getattr(loss, "formula", repr(loss)))
+    return as_loss(loss).formula or repr(loss)
 
 
 def loss_to_dict(loss: Loss) -> dict[str, Any]:

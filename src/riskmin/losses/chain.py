@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.core import Array, NDArray
+from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.linear_maps.chain import ChainMap
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 
 
@@ -78,10 +79,9 @@ class SequenceBatch(NamedTuple):
         return cls(np.ascontiguousarray(z, dtype=np.float64), labels, ends, c[ends - 1].astype(np.float64))
 
 
-class _TaggingLoss:
+class _TaggingLoss(Loss):
     """Label check and linear map shared by the chain losses."""
 
-    separable = True
     task = "tagging"
 
     def check_labels(self, y: Array) -> None:
@@ -182,18 +182,14 @@ class ChainMaxMargin(_TaggingLoss):
 
     rescaled: bool = False
 
-    smooth = False
-
     def __post_init__(self) -> None:
-        # slack rescaling has no smoothed form: without the method, it is not an instance of Smoothable
-        if not self.rescaled:
-            object.__setattr__(self, "smoothed_value_grad", self._smoothed)
+        term = "(1 + s(y') - s(y))" if self.rescaled else "+ s(y') - s(y)"
+        object.__setattr__(self, "formula", f"max_y' errors(y, y') {term}")
 
     @property
-    def formula(self) -> str:
-        """The loss in one line."""
-        cost = "errors(y, y')"
-        return f"max_y' {cost} (1 + s(y') - s(y))" if self.rescaled else f"max_y' {cost} + s(y') - s(y)"
+    def can_be_smoothed(self) -> bool:
+        """Whether the loss has a smoothed form: slack rescaling has none."""
+        return not self.rescaled
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted sum over sequences and a subgradient."""
@@ -203,12 +199,16 @@ class ChainMaxMargin(_TaggingLoss):
         losses = kernels.most_violating_paths(*batch, 1.0, self.rescaled, path, dz)
         return float(batch.c @ losses), dz.astype(z.dtype, copy=False)
 
-    def _smoothed(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         r"""Return the smoothed loss, its gradient, and the minorant offset.
 
         With q the maximizing distribution, the tangent plus the offset is the expectation under q of
         :math:`\Delta(y, y') + s(y') - s(y)`, which is a cut of the loss.
         """
+        if self.rescaled:
+            raise UnsupportedProblem(f"{self!r} cannot be smoothed: use Bundle")
         batch = SequenceBatch.from_arrays(self, z, y, c)
         tokens, n = np.arange(len(y)), len(y)
         # scores over temperature, with the Hamming cost of 1 added to every wrong label of a token

@@ -1,13 +1,134 @@
-"""Elementary functions shared by the losses: exponentials, powers, logarithms, conjugates, dual domains."""
+r"""Convex conjugates of the losses of single rows, and the elementary functions that they share.
+
+.. math:: l^*(u, y_i) = \sup_z u z - l(z, y_i)
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from riskmin.arrays.namespace import largest_exponent, namespace
-from riskmin.core import Array, HasConjugate, HasIntervalConjugate, IntervalConjugate, UnsupportedProblem
+from riskmin.core import Array, Hessian
 
 
+class Conjugate(ABC):
+    """The conjugates of all rows, each on an interval that contains zero."""
+
+    lower: Array
+    upper: Array
+
+    @abstractmethod
+    def value(self, u: Array) -> Array:
+        """Return l*(u_i, y_i) per row; infinite outside the interval."""
+
+    @abstractmethod
+    def grad(self, u: Array) -> Array:
+        """Return the z that attains the supremum, per row; infinite at the ends where none does."""
+
+
+@dataclass(frozen=True)
+class ClosedFormConjugate(Conjugate):
+    """Conjugates given by formulas for u in the interval."""
+
+    lower: Array
+    upper: Array
+    formula: Callable[[Array], Array]
+    derivative: Callable[[Array], Array]
+
+    def value(self, u: Array) -> Array:
+        return namespace(u).where((u >= self.lower) & (u <= self.upper), self.formula(u), math.inf)
+
+    def grad(self, u: Array) -> Array:
+        return self.derivative(u)
+
+
+@dataclass(frozen=True)
+class IntervalConjugate(Conjugate):
+    r"""Conjugates of the rows that are quadratic on an interval,
+
+    .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i,
+
+    with q the field `square`. Most losses have conjugates of this form, so that the same exact step of dual
+    coordinate ascent, the same smoothing and the same Hessian apply to all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Squared
+    >>> Hinge().conjugate(np.array([1.0, -1.0]))
+    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0,
+                      square=0.0)
+    >>> Squared().conjugate(np.array([3.0])).value(np.array([2.0]))
+    array([8.])
+    """
+
+    lower: Array
+    upper: Array
+    shift: Array
+    epsilon: float = 0.0
+    square: float = 0.0
+
+    def value(self, u: Array) -> Array:
+        inside = self._inside(u)
+        return namespace(u).where((u >= self.lower) & (u <= self.upper), inside, math.inf)
+
+    def _inside(self, u: Array) -> Array:
+        return self.shift * u + self.epsilon * namespace(u).abs(u) + 0.5 * self.square * u * u
+
+    def grad(self, u: Array) -> Array:
+        return self.shift + self.epsilon * namespace(u).sign(u) + self.square * u
+
+    def smoothed(self, z: Array, c: Array, mu: float, center: Array | None = None) -> tuple[Any, Array, Any]:
+        r"""Return the smoothed loss, its gradient in z, and the minorant offset; see `Loss.smoothed`.
+
+        The multiplier of row i is its dual variable,
+        :math:`u_i = \arg\max_u\; u z_i - l^*(u, y_i) - \tfrac\mu2 (u - u_{0i})^2`.
+        """
+        xp = namespace(z)
+        t, start = self._argument(z, c, mu, center)
+        # shrink by epsilon, divide by the curvature q + mu, clip to the interval
+        if self.epsilon:
+            t = xp.sign(t) * xp.maximum(xp.abs(t) - self.epsilon, 0.0)
+        u = xp.minimum(xp.maximum(t / (self.square + mu), self.lower), self.upper)
+        # the subtracted term, c mu (u - u_0)^2 / 2: adding it back makes the tangent a cut of the loss
+        offset = 0.5 * mu * (c @ ((u - start) * (u - start)))
+        # value u z - l*(u) - offset, gradient c u
+        return c @ (u * z - self._inside(u)) - offset, c * u, offset
+
+    def hessian(self, z: Array, c: Array, mu: float, center: Array | None = None) -> Hessian | None:
+        r"""Return the Hessian of the smoothed loss, diagonal; None without curvature, q + mu = 0.
+
+        The second derivative of row i is :math:`c_i / (q + \mu)` where the maximizer u is inside the interval
+        and nonzero (if epsilon > 0), else 0.
+        """
+        curvature = self.square + mu
+        if not curvature:
+            return None
+        xp = namespace(z)
+        t, _ = self._argument(z, c, mu, center)
+        # the maximizer is t, shrunk toward zero by epsilon, over q + mu, clipped to [lower, upper]
+        slope_active = xp.abs(t) > self.epsilon if self.epsilon else t == t
+        t = t - self.epsilon * xp.sign(t) if self.epsilon else t
+        inside = slope_active & (t > curvature * self.lower) & (t < curvature * self.upper)
+        return Hessian(c / curvature * xp.astype(inside, z.dtype))
+
+    def _argument(self, z: Array, c: Array, mu: float, center: Array | None) -> tuple[Array, Array]:
+        """Return t = z - shift + mu u_0 and the dual variables u_0 of the center (zero without a center).
+
+        t is the linear coefficient of u in the maximum that defines the smoothed loss.
+        """
+        xp = namespace(z)
+        # the gradient is c u: the dual variables of the center are its gradient over c
+        start = 0.0 * z if center is None else center / xp.where(c > 0, c, 1.0 + 0.0 * c)
+        # u z - shift u - mu (u - u_0)^2 / 2 = u t - mu u^2 / 2 + constant
+        return z - self.shift + mu * start, start
+
+
+# ---------------------------------------------------------------- elementary functions
 def exp_with_derivative(t: Array) -> tuple[Array, Array]:
     """Return exp(t) and its derivative, continued by the tangent where exp(t) is close to overflow.
 
@@ -80,38 +201,7 @@ def margin_bounds(y: Array, largest: float = 1.0) -> tuple[Array, Array]:
     return xp.where(y > 0, -largest + zero, zero), xp.where(y > 0, zero, largest + zero)
 
 
-def infinite_outside(u: Array, domain: tuple[Array, Array], inside: Array) -> Array:
-    """Return the value `inside` for u in the domain, and infinity outside."""
-    return namespace(u).where((u >= domain[0]) & (u <= domain[1]), inside, math.inf)
-
-
 def symmetric_bounds(y: Array, largest: float) -> tuple[Array, Array]:
     """Return the domain -largest <= u <= largest, as (lower, upper)."""
     zero = namespace(y).zeros_like(y)
     return zero - largest, zero + largest
-
-
-def interval_conjugate_of(loss: object, y: Array) -> IntervalConjugate | None:
-    """Return the conjugate if it is quadratic on an interval, else None."""
-    return loss.interval_conjugate(y) if isinstance(loss, HasIntervalConjugate) else None
-
-
-def conjugate_of(loss: object, u: Array, y: Array) -> Array:
-    """Return the conjugate sup_z u_i z - l(z, y_i) per row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Squared
-    >>> conjugate_of(Squared(), np.array([2.0]), np.array([3.0]))
-    array([8.])
-    """
-    dual = interval_conjugate_of(loss, y)
-    if dual is not None:
-        xp = namespace(u)
-        # shift u + epsilon |u| + q u^2 / 2 on [lower, upper]
-        inside = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
-        return infinite_outside(u, (dual.lower, dual.upper), inside)
-    if isinstance(loss, HasConjugate):
-        return loss.conjugate(u, y)
-    raise UnsupportedProblem(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")

@@ -2,47 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, HasCurvature, HasHessian, Hessian, PairBlock, UnsupportedProblem
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.smoothed import dual_argument
+from riskmin.core import Array, Hessian, PairBlock
 from riskmin.numerics.sorting import prefix_sums, ranks_in_sorted
-
-
-def loss_hessian(loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | None = None) -> Hessian:
-    r"""Return the Hessian of `smoothed_value_grad(loss, z, y, c, mu, center)` in z.
-
-    With mu = 0, it is the Hessian of a smooth loss. For a loss with an `IntervalConjugate`, the smoothed loss
-    of row i is :math:`\max_u u z - l^*(u) - \tfrac\mu2 (u - u_0)^2` over an interval, with second derivative
-    :math:`1 / (q + \mu)` where the maximizer u is inside the interval and nonzero (if epsilon > 0), else 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge
-    >>> loss_hessian(Hinge(), np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5), mu=1.0).diagonal.tolist()
-    [0.5, 0.0]
-    """
-    if isinstance(loss, HasHessian):
-        method: Any = loss.hessian
-        result: Hessian = method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
-        return result
-    # unsmoothed: the diagonal of second derivatives
-    if not mu and isinstance(loss, HasCurvature):
-        return Hessian(loss.curvature(z, y, c))
-    dual = interval_conjugate_of(loss, y)
-    if dual is None:
-        raise UnsupportedProblem(f"{type(loss).__name__} has no second derivatives: use Bundle")
-    xp = namespace(z)
-    t, _ = dual_argument(dual, z, c, mu, center)
-    curvature = dual.square + mu
-    # the maximizer is t, shrunk toward zero by epsilon, over q + mu, clipped to [lower, upper]
-    slope_active = xp.abs(t) > dual.epsilon if dual.epsilon else t == t
-    t = t - dual.epsilon * xp.sign(t) if dual.epsilon else t
-    inside = slope_active & (t > curvature * dual.lower) & (t < curvature * dual.upper)
-    return Hessian(c / curvature * xp.astype(inside, z.dtype))
 
 
 def separable_hessian(h: Array, intercept: bool) -> Hessian:

@@ -11,18 +11,18 @@ import numpy as np
 from riskmin.core import Array, NDArray
 from riskmin.linear_maps.linear import TreePaths
 from riskmin.linear_maps.tree import Tree
+from riskmin.losses.base import Loss
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 
 COSTS = ("tree distance", "zero one")
 
 
-class _PathLoss:
+class _PathLoss(Loss):
     """A multiclass loss applied to the scores of the paths, one per label of the tree."""
 
     tree: Tree
     multiclass_loss: Any
 
-    separable = True
     task = "multiclass"
 
     def check_labels(self, y: Array) -> None:
@@ -128,10 +128,11 @@ class HierarchicalHinge(_PathLoss):
     cost: Any = "tree distance"
     rescaled: bool = False
 
-    smooth = False
     accepts_center = MulticlassHinge.accepts_center
 
     def __post_init__(self) -> None:
+        term = "(1 + z_j - z_y)" if self.rescaled else "+ z_j - z_y"
+        object.__setattr__(self, "formula", f"max_j cost[y, j] {term}, z summed along the paths")
         # names are resolved by `multiclass_loss`
         if isinstance(self.cost, str):
             if self.cost not in COSTS:
@@ -164,11 +165,6 @@ class HierarchicalHinge(_PathLoss):
             cost = self.tree.distance if self.cost == "tree distance" else None
             return MulticlassHinge(cost, self.rescaled)
         return MulticlassHinge(self.cost, self.rescaled)
-
-    @property
-    def formula(self) -> str:
-        """The loss in one line."""
-        return f"{self.multiclass_loss.formula}, z summed along the paths"
 
     def smoothed_value_grad(
         self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None

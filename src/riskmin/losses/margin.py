@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, IntervalConjugate
+from riskmin.core import Array, Hessian
+from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
+    ClosedFormConjugate,
+    Conjugate,
+    IntervalConjugate,
     exp_with_derivative,
-    infinite_outside,
     log_or_minus_inf,
     margin_bounds,
     negative_entropy,
@@ -29,7 +32,7 @@ from riskmin.losses.labels import accept_any_labels, check_signs
 
 
 @dataclass(frozen=True)
-class Hinge:
+class Hinge(Loss):
     r"""The hinge loss of support vector machines, :math:`l(z, y) = \max(0, \rho - y z)`.
 
     Parameters
@@ -48,8 +51,6 @@ class Hinge:
 
     margin: float = 1.0
 
-    separable = True
-    smooth = False
     task = "classification"
     formula = "max(0, margin - y z)"
     check_labels = check_signs
@@ -64,13 +65,13 @@ class Hinge:
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -y * g
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = margin y u for -1 <= y u <= 0."""
         return IntervalConjugate(*margin_bounds(y), self.margin * y)
 
 
 @dataclass(frozen=True)
-class SquaredHinge:
+class SquaredHinge(Loss):
     r"""The squared hinge loss, :math:`l(z, y) = \tfrac12 \max(0, \rho - y z)^2`.
 
     Parameters
@@ -88,7 +89,6 @@ class SquaredHinge:
 
     margin: float = 1.0
 
-    separable = True
     smooth = True
     task = "classification"
     formula = "max(0, margin - y z)^2 / 2"
@@ -104,17 +104,13 @@ class SquaredHinge:
         g = c * m
         return 0.5 * (g @ m), -y * g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """Return the second derivatives: c_i where y_i z_i < margin, else 0."""
-        return c * namespace(z).astype(self.margin - y * z > 0, z.dtype)
-
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
         return IntervalConjugate(*margin_bounds(y, math.inf), self.margin * y, square=1.0)
 
 
 @dataclass(frozen=True)
-class PowerHinge:
+class PowerHinge(Loss):
     r"""A power of the hinge loss, :math:`l(z, y) = \tfrac1p \max(0, \rho - y z)^p`.
 
     Parameters
@@ -135,7 +131,6 @@ class PowerHinge:
     p: float = 1.5
     margin: float = 1.0
 
-    separable = True
     task = "classification"
     formula = "max(0, margin - y z)^p / p"
     check_labels = check_signs
@@ -144,11 +139,8 @@ class PowerHinge:
         if not 1 <= self.p < math.inf:
             raise ValueError(f"PowerHinge needs p >= 1 to be convex, got {self.p}")
         _check_margin(self, self.margin)
-
-    @property
-    def smooth(self) -> bool:
-        """Whether the loss is differentiable: p > 1."""
-        return self.p > 1
+        object.__setattr__(self, "smooth", self.p > 1)
+        object.__setattr__(self, "finite_curvature", self.p >= 2)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i max(0, margin - y_i z_i)^p / p and a subgradient in z."""
@@ -157,33 +149,30 @@ class PowerHinge:
         g = c * power_derivative(m, self.p)
         return (g @ m) / self.p, -y * g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return c_i (p - 1) m^(p - 2) for m = margin - y_i z_i > 0, and 0 for m <= 0."""
-        return c * power_second_derivative(self.margin - y * z, self.p)
+        if mu or self.p in (1, 2):
+            return super().hessian(z, y, c, mu, center)
+        return Hessian(c * power_second_derivative(self.margin - y * z, self.p))
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate | None:
-        """Return the conjugate of `Hinge` for p = 1 and of `SquaredHinge` for p = 2; else None."""
-        if self.p not in (1, 2):
-            return None
-        return IntervalConjugate(*self.conjugate_domain(y), self.margin * y, square=self.p - 1.0)
-
-    def conjugate(self, u: Array, y: Array) -> Array:
-        """Return |u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
+    def conjugate(self, y: Array) -> Conjugate:
+        """Return |u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1; for p = 1 also |u| <= 1."""
+        lower, upper = margin_bounds(y, 1.0 if self.p == 1 else math.inf)
+        if self.p in (1, 2):
+            return IntervalConjugate(lower, upper, self.margin * y, square=self.p - 1.0)
         # with m = margin - y z and a = -y u: sup_m a m - m^p / p, plus the linear term margin y u
-        inside = power_conjugate(abs(u), self.p) + self.margin * y * u
-        return infinite_outside(u, self.conjugate_domain(y), inside)
-
-    def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """Return the score z with l'(z) = u."""
-        return y * (self.margin - power_conjugate_derivative(abs(u), self.p))
-
-    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Return the domain y u <= 0; for p = 1 also |u| <= 1."""
-        return margin_bounds(y, 1.0 if self.p == 1 else math.inf)
+        return ClosedFormConjugate(
+            lower,
+            upper,
+            lambda u: power_conjugate(abs(u), self.p) + self.margin * y * u,
+            lambda u: y * (self.margin - power_conjugate_derivative(abs(u), self.p)),
+        )
 
 
 @dataclass(frozen=True)
-class SmoothedHinge:
+class SmoothedHinge(Loss):
     r"""The hinge loss smoothed in its dual (Nesterov smoothing),
 
     .. math:: l(z, y) = \max_{0 \le a \le 1} a (1 - y z) - \tfrac\mu2 a^2.
@@ -205,7 +194,6 @@ class SmoothedHinge:
 
     mu: float = 0.5
 
-    separable = True
     smooth = True
     task = "classification"
     formula = "max over 0 <= a <= 1 of a (1 - y z) - mu a^2 / 2"
@@ -225,18 +213,13 @@ class SmoothedHinge:
         # a m - mu a^2 / 2 = a (m - mu a / 2)
         return g @ (m - 0.5 * self.mu * a), -y * g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """Return c_i / mu on the quadratic part, 0 < 1 - y_i z_i < mu, and 0 outside of it."""
-        m = 1 - y * z
-        return c / self.mu * namespace(z).astype((m > 0) & (m < self.mu), z.dtype)
-
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + mu u^2 / 2 for -1 <= y u <= 0."""
         return IntervalConjugate(*margin_bounds(y), y, square=self.mu)
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Loss):
     r"""The loss of boosting, :math:`l(z, y) = e^{-y z}`.
 
     Examples
@@ -247,7 +230,6 @@ class Exponential:
     (1.0, [-1.0])
     """
 
-    separable = True
     smooth = True
     task = "classification"
     formula = "exp(-y z)"
@@ -259,27 +241,24 @@ class Exponential:
         value, slope = exp_with_derivative(-y * z)
         return c @ value, -y * c * slope
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return the second derivatives c_i exp(-y_i z_i)."""
-        return c * exp_with_derivative(-y * z)[1]
+        return None if mu else Hessian(c * exp_with_derivative(-y * z)[1])
 
-    def conjugate(self, u: Array, y: Array) -> Array:
+    def conjugate(self, y: Array) -> Conjugate:
         """Return a ln a - a for a = -y u >= 0."""
         # with t = -y z: sup_t a t - e^t, attained at t = ln a
-        a = -y * u
-        return infinite_outside(u, self.conjugate_domain(y), xlogx(a) - a)
-
-    def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """Return the score -y ln(-y u)."""
-        return -y * log_or_minus_inf(-y * u)
-
-    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Return the domain y u <= 0."""
-        return margin_bounds(y, math.inf)
+        return ClosedFormConjugate(
+            *margin_bounds(y, math.inf),
+            lambda u: xlogx(-y * u) + y * u,
+            lambda u: -y * log_or_minus_inf(-y * u),
+        )
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Loss):
     r"""The negative log-likelihood of logistic regression, :math:`l(z, y) = \log(1 + e^{-y z})`.
 
     Examples
@@ -290,7 +269,6 @@ class Logistic:
     (0.6931, [-0.5])
     """
 
-    separable = True
     smooth = True
     task = "classification"
     formula = "log(1 + exp(-y z))"
@@ -305,30 +283,30 @@ class Logistic:
         e = xp.exp(below)
         return c @ (xp.log1p(e) + (t - below)), -y * (c * e / (1 + e))
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return c_i p_i (1 - p_i), with p_i the probability of one class."""
+        if mu:
+            return None
         xp = namespace(z)
         # p (1 - p) is even in z: with e = exp(-|z|) <= 1 nothing overflows
         e = xp.exp(-xp.abs(z))
-        return c * e / ((1 + e) * (1 + e))
+        return Hessian(c * e / ((1 + e) * (1 + e)))
 
-    def conjugate(self, u: Array, y: Array) -> Array:
+    def conjugate(self, y: Array) -> Conjugate:
         """Return a ln a + (1 - a) ln(1 - a) for 0 <= a = -y u <= 1."""
-        return infinite_outside(u, self.conjugate_domain(y), negative_entropy(-y * u))
 
-    def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """Return the score -y ln(a / (1 - a)) for a = -y u."""
-        # the log-odds of a; infinite at the ends of the domain
-        a = -y * u
-        return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
+        def score(u: Array) -> Array:
+            # the log-odds of a, times -y; infinite at the ends of the domain
+            a = -y * u
+            return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
 
-    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Return the domain -1 <= y u <= 0."""
-        return margin_bounds(y)
+        return ClosedFormConjugate(*margin_bounds(y), lambda u: negative_entropy(-y * u), score)
 
 
 @dataclass(frozen=True)
-class Novelty:
+class Novelty(Loss):
     r"""The one-class loss of novelty detection, :math:`l(z) = \max(0, 1 - z)`, which ignores the labels.
 
     Examples
@@ -339,8 +317,6 @@ class Novelty:
     (0.75, [-1.0])
     """
 
-    separable = True
-    smooth = False
     task = "novelty"
     formula = "max(0, 1 - z)"
     check_labels = accept_any_labels
@@ -352,7 +328,7 @@ class Novelty:
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -g
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u) = u for -1 <= u <= 0."""
         # the conjugate of the hinge for y = 1
         one = namespace(y).ones_like(y)

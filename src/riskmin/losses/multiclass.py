@@ -14,6 +14,7 @@ from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
 from riskmin.core.registry import ArrayDataclass
 from riskmin.linear_maps.linear import MultiOutput
+from riskmin.losses.base import Loss
 from riskmin.losses.block_hessian import (
     BlockHessian,
     scaled_face_hessian,
@@ -48,10 +49,9 @@ def _as_scores_array(setting: NDArray, z: Array) -> Array:
     return as_array_like(setting.copy(), z)
 
 
-class _MulticlassLoss:
+class _MulticlassLoss(Loss):
     """Label check and linear map shared by the losses of k classes."""
 
-    separable = True
     task = "multiclass"
 
     check_labels = check_classes
@@ -162,10 +162,11 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     cost: Any = None
     rescaled: bool = False
 
-    smooth = False
     accepts_center = True
 
     def __post_init__(self) -> None:
+        term = "(1 + z_j - z_y)" if self.rescaled else "+ z_j - z_y"
+        object.__setattr__(self, "formula", f"max_j cost[y, j] {term}")
         if self.cost is None:
             return
         try:
@@ -180,11 +181,6 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
             raise ValueError(f"cost has shape {np.shape(cost)}: give a row and a column for each class")
         if not (np.isfinite(cost).all() and (cost >= 0).all() and (np.diag(cost) == 0).all()):
             raise ValueError("cost must hold finite numbers >= 0, and 0 on its diagonal: correct the others")
-
-    @property
-    def formula(self) -> str:
-        """The loss in one line."""
-        return "max_j cost[y, j] (1 + z_j - z_y)" if self.rescaled else "max_j cost[y, j] + z_j - z_y"
 
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
         """Return the linear map with one score per class of the cost matrix, if there is one."""
@@ -249,7 +245,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
         return beta + true_class * (1 - xp.sum(beta, axis=1, keepdims=True))
 
-    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float) -> BlockHessian:
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian of the smoothed loss at the point with gradient dz.
 
         The multipliers are a projection onto the simplex, whose derivative is that of the active face.
@@ -313,7 +309,7 @@ class MulticlassSquaredHinge(_MulticlassLoss):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultivariateSquared(ArrayDataclass):
+class MultivariateSquared(ArrayDataclass, Loss):
     r"""The squared loss of several targets, :math:`\tfrac12 (z - y)^\top M (z - y)`.
 
     Parameters
@@ -332,7 +328,6 @@ class MultivariateSquared(ArrayDataclass):
 
     M: Any = None
 
-    separable = True
     smooth = True
     task = "regression"
     multi_output_targets = True

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, IntervalConjugate
+from riskmin.core import Array, Hessian
+from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
+    ClosedFormConjugate,
+    Conjugate,
+    IntervalConjugate,
     exp_with_derivative,
-    infinite_outside,
     log_or_minus_inf,
     power_conjugate,
     power_conjugate_derivative,
@@ -27,7 +30,7 @@ from riskmin.losses.labels import check_counts, check_finite
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(Loss):
     r"""Least squares, :math:`l(z, y) = \tfrac12 (z - y)^2`, which estimates the mean.
 
     Examples
@@ -38,7 +41,6 @@ class Squared:
     (2.0, [2.0])
     """
 
-    separable = True
     smooth = True
     task = "regression"
     formula = "(z - y)^2 / 2"
@@ -50,17 +52,13 @@ class Squared:
         g = c * r
         return 0.5 * (g @ r), g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """Return the second derivatives c_i."""
-        return c
-
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2."""
         return IntervalConjugate(*symmetric_bounds(y, math.inf), y, square=1.0)
 
 
 @dataclass(frozen=True)
-class Absolute:
+class Absolute(Loss):
     r"""Least absolute deviations, :math:`l(z, y) = |z - y|`, which estimates the median.
 
     Examples
@@ -71,8 +69,6 @@ class Absolute:
     (2.0, [1.0])
     """
 
-    separable = True
-    smooth = False
     task = "regression"
     formula = "|z - y|"
     check_labels = check_finite
@@ -84,13 +80,13 @@ class Absolute:
         g = c * namespace(z).sign(r)
         return g @ r, g
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for |u| <= 1."""
         return IntervalConjugate(*symmetric_bounds(y, 1.0), y)
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(Loss):
     r"""The pinball loss, :math:`l(z, y) = \max(q (y - z), (q - 1)(y - z))`, which estimates the q-quantile.
 
     Parameters
@@ -112,8 +108,6 @@ class Quantile:
 
     level: float = 0.5
 
-    separable = True
-    smooth = False
     task = "regression"
     formula = "max(level (y - z), (level - 1) (y - z))"
     check_labels = check_finite
@@ -130,7 +124,7 @@ class Quantile:
         g = c * (xp.astype(r >= 0, z.dtype) - self.level)
         return g @ r, g
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for -level <= u <= 1 - level."""
         # the two slopes of the loss are the ends of the interval
         zero = namespace(y).zeros_like(y)
@@ -138,7 +132,7 @@ class Quantile:
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive:
+class EpsilonInsensitive(Loss):
     r"""The loss of support vector regression, :math:`l(z, y) = \tfrac1p \max(0, |z - y| - \epsilon)^p`.
 
     Parameters
@@ -165,7 +159,6 @@ class EpsilonInsensitive:
     epsilon: float = 0.1
     power: float = 1.0
 
-    separable = True
     task = "regression"
     formula = "max(0, |z - y| - epsilon)^power / power"
     check_labels = check_finite
@@ -175,11 +168,8 @@ class EpsilonInsensitive:
             raise ValueError(f"EpsilonInsensitive needs epsilon >= 0, got {self.epsilon}")
         if not 1 <= self.power < math.inf:
             raise ValueError(f"EpsilonInsensitive needs power >= 1 to be convex, got {self.power}")
-
-    @property
-    def smooth(self) -> bool:
-        """Whether the loss is differentiable: power > 1."""
-        return self.power > 1
+        object.__setattr__(self, "smooth", self.power > 1)
+        object.__setattr__(self, "finite_curvature", self.power >= 2)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i max(0, |z_i - y_i| - epsilon)^power / power and a subgradient in z."""
@@ -191,37 +181,34 @@ class EpsilonInsensitive:
         # m^p = m^(p-1) m: one power serves value and gradient
         return (g @ m) / self.power, xp.sign(r) * g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return c_i (power - 1) m^(power - 2) for m = |z_i - y_i| - epsilon > 0, and 0 for m <= 0."""
+        if mu or self.power in (1, 2):
+            return super().hessian(z, y, c, mu, center)
         # zero inside the insensitive zone, m <= 0
         m = namespace(z).abs(z - y) - self.epsilon
-        return c * power_second_derivative(m, self.power)
+        return Hessian(c * power_second_derivative(m, self.power))
 
-    def interval_conjugate(self, y: Array) -> IntervalConjugate | None:
-        """Return y u + epsilon |u| for |u| <= 1 (power 1), or plus u^2 / 2 for any u (power 2); else None."""
-        if self.power not in (1, 2):
-            return None
-        return IntervalConjugate(*self.conjugate_domain(y), y, self.epsilon, self.power - 1.0)
+    def conjugate(self, y: Array) -> Conjugate:
+        """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1; for power 1, if |u| <= 1."""
+        lower, upper = symmetric_bounds(y, 1.0 if self.power == 1 else math.inf)
+        if self.power in (1, 2):
+            return IntervalConjugate(lower, upper, y, self.epsilon, self.power - 1.0)
 
-    def conjugate(self, u: Array, y: Array) -> Array:
-        """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
+        def score(u: Array) -> Array:
+            xp = namespace(u)
+            return y + xp.sign(u) * (self.epsilon + power_conjugate_derivative(xp.abs(u), self.power))
+
         # conjugates: y u of the shift by y, epsilon |u| of the insensitive zone, |u|^q / q of the power
-        a = abs(u)
-        inside = y * u + self.epsilon * a + power_conjugate(a, self.power)
-        return infinite_outside(u, self.conjugate_domain(y), inside)
-
-    def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """Return the score z with l'(z) = u."""
-        xp = namespace(u)
-        return y + xp.sign(u) * (self.epsilon + power_conjugate_derivative(xp.abs(u), self.power))
-
-    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Return the domain: |u| <= 1 for power 1, unbounded for larger powers."""
-        return symmetric_bounds(y, 1.0 if self.power == 1 else math.inf)
+        return ClosedFormConjugate(
+            lower, upper, lambda u: y * u + self.epsilon * abs(u) + power_conjugate(abs(u), self.power), score
+        )
 
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(Loss):
     r"""Huber's robust loss: quadratic for small residuals r = z - y, linear for large ones,
 
     .. math:: l(z, y) = \tfrac12 r^2 \text{ if } |r| \le \delta, \text{ else } \delta |r| - \tfrac12 \delta^2.
@@ -241,7 +228,6 @@ class Huber:
 
     delta: float = 1.0
 
-    separable = True
     smooth = True
     task = "regression"
     formula = "r^2/2 if |r| <= delta, else delta |r| - delta^2/2"
@@ -262,18 +248,13 @@ class Huber:
         g = c * a
         return g @ (r - 0.5 * a), g
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """Return the second derivatives: c_i where |z_i - y_i| <= delta, else 0."""
-        xp = namespace(z)
-        return c * xp.astype(xp.abs(z - y) <= self.delta, z.dtype)
-
-    def interval_conjugate(self, y: Array) -> IntervalConjugate:
+    def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2 for |u| <= delta."""
         return IntervalConjugate(*symmetric_bounds(y, self.delta), y, square=1.0)
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Loss):
     r"""Poisson regression of counts :math:`y \ge 0`, :math:`l(z, y) = e^z - y z + y \log y - y`.
 
     The mean is :math:`e^z`. The last two terms, with :math:`0 \log 0 = 0`, are constant in z and make
@@ -287,7 +268,6 @@ class Poisson:
     (1.0, [1.0, 0.0])
     """
 
-    separable = True
     smooth = True
     task = "regression"
     formula = "exp(z) - y z + y log y - y"
@@ -309,20 +289,19 @@ class Poisson:
         xp = namespace(z)
         return c @ (exp_with_derivative(z)[0] + y * (1 + xp.abs(z)) + xp.abs(xlogx(y)))
 
-    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return the second derivatives c_i exp(z_i)."""
-        return c * exp_with_derivative(z)[1]
+        return None if mu else Hessian(c * exp_with_derivative(z)[1])
 
-    def conjugate(self, u: Array, y: Array) -> Array:
+    def conjugate(self, y: Array) -> Conjugate:
         """Return phi(y + u) - phi(y) with phi(m) = m ln m - m, for u >= -y."""
-        # u z - l(z, y) is maximal at exp(z) = y + u = m
-        m = y + u
-        return namespace(u).where(m >= 0, xlogx(m) - m - xlogx(y) + y, math.inf)
 
-    def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """Return the score ln(y + u)."""
-        return log_or_minus_inf(y + u)
+        def value(u: Array) -> Array:
+            # u z - l(z, y) is maximal at exp(z) = y + u = m
+            m = y + u
+            return xlogx(m) - m - xlogx(y) + y
 
-    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Return the domain u >= -y."""
-        return -y, namespace(y).zeros_like(y) + math.inf
+        unbounded = namespace(y).zeros_like(y) + math.inf
+        return ClosedFormConjugate(-y, unbounded, value, lambda u: log_or_minus_inf(y + u))

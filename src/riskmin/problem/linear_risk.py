@@ -23,12 +23,13 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
-from riskmin.core import ChecksLabels, Loss, Matrix, NDArray, Shard, ShardCache
+from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.executors import Backend, Executor, Serial, as_backend
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
-from riskmin.losses.nondecomposable.by_query import QueryLoss, QuerySeparable, query_ends
+from riskmin.losses.nondecomposable.by_query import query_ends
 from riskmin.problem.intercept.explicit import center_rows
 from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
@@ -68,13 +69,13 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     For ranking losses, two columns: the grades, and the indices of the queries, from 0 on.
     """
     name = type(loss).__name__
-    if y is None and getattr(loss, "task", "novelty") != "novelty":
+    if y is None and loss.task not in (None, "novelty"):
         raise ValueError(f"{name} needs a label for every row, but y is None: give one label per row")
     # shapes: (n,), also for a single column; (n, k) for losses with several targets per row
     labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    multi_target = getattr(loss, "multi_output_targets", False)
+    multi_target = loss.multi_output_targets
     if multi_target and labels.ndim == 1:
         labels = labels[:, None]
     if labels.ndim != (2 if multi_target else 1):
@@ -89,11 +90,10 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     floats = to_floats(labels)
     # strings are not converted: user-defined losses may accept them
     labels = labels if floats is None else floats
-    is_ranking = getattr(loss, "task", None) == "ranking"
+    is_ranking = loss.task == "ranking"
     if is_ranking or qid is not None:
         labels = _with_queries(labels, qid, name, is_ranking)
-    if isinstance(loss, ChecksLabels):
-        loss.check_labels(labels)
+    loss.check_labels(labels)
     return labels
 
 
@@ -183,7 +183,7 @@ def sequence_layout(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """The ends of the sequences, the labels beside sequence indices, and each row's sequence weight."""
     name, n = type(loss).__name__, tokens.shape[0]
-    if getattr(loss, "task", None) != "tagging":
+    if loss.task != "tagging":
         raise ValueError(
             f"{name} does not use sequences: leave lengths out, or use a loss such as ChainCrf()"
         )
@@ -210,7 +210,7 @@ def query_layout(
     X: Matrix | PartitionedMatrix, labels: NDArray, c: NDArray, loss: Loss
 ) -> tuple[NDArray | None, Loss]:
     """The ends of queries, and the loss as a sum over queries, if it is one and their rows are contiguous."""
-    if not isinstance(loss, QueryLoss) or isinstance(X, (ForeignArray, Csc)):
+    if loss.task != "ranking" or isinstance(X, (ForeignArray, Csc)):
         return None, loss
     ends = query_ends(labels)
     # parts that cannot be cut again must not end within a query
@@ -218,7 +218,8 @@ def query_layout(
         isinstance(X, PartitionedMatrix) and X.source is None and not np.isin(X.ends[1:], ends).all()
     ):
         return None, loss
-    return ends, QuerySeparable.from_labels(loss, labels, c)
+    split = loss.by_query(labels, c)
+    return (None, loss) if split is None else (ends, split)
 
 
 def linear_risk(
@@ -299,13 +300,12 @@ def linear_risk(
         c = check_weights(sample_weight, n)
         ends, resolved = query_layout(matrix, labels, c, resolved)
     # step 2: the map from w to scores; multi-output losses make their own
-    make_map = getattr(resolved, "linear_map", None)
     if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
-    linear_map: Any = SingleOutput() if make_map is None else make_map(labels, n_outputs)
+    linear_map: Any = resolved.linear_map(labels, n_outputs) or SingleOutput()
     # with squared losses, intercepts are minimized out by centering rows and targets
     target = None
-    if fit_intercept and make_map is not None and getattr(resolved, "multi_output_targets", False):
+    if fit_intercept and resolved.multi_output and resolved.multi_output_targets:
         target = c @ labels
         labels = labels - target
     if isinstance(matrix, ForeignArray):
@@ -315,7 +315,7 @@ def linear_risk(
     # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
     holder, rows, row_metadata = _place_rows(
-        backend, matrix, labels, c, ends, count, linear_map, wide=make_map is None
+        backend, matrix, labels, c, ends, count, linear_map, wide=not resolved.multi_output
     )
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)

@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Evaluation, HasInverseMetric, Regularizer
+from riskmin.core import Array, Cut, Evaluation
 from riskmin.core.deadline import check
 from riskmin.problem.convexity import refuse_nan
 from riskmin.problem.oracle import Cursor, Oracle, as_oracle
-from riskmin.regularizers import penalized_part, unpenalized_tail
+from riskmin.regularizers import unpenalized_tail
+from riskmin.regularizers.base import Regularizer, as_regularizer
 
 
 @dataclass
@@ -57,8 +58,9 @@ class Objective:
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
-        # user-defined risks are adapted here, once
+        # user-defined risks and regularizers are adapted here, once
         object.__setattr__(self, "risk", as_oracle(self.risk))
+        object.__setattr__(self, "reg", as_regularizer(self.reg))
         if self.risk.n_intercepts:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.risk.n_intercepts))
 
@@ -71,7 +73,7 @@ class Objective:
     @cached_property
     def has_inverse_metric(self) -> bool:
         """Whether the regularizer is a squared norm with an inner product."""
-        return isinstance(self.reg, HasInverseMetric)
+        return self.reg.quadratic
 
     def project_out_intercepts(self, cut: Cut) -> Cut:
         """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
@@ -183,7 +185,7 @@ def starting_point(obj: Objective, w0: Array | None) -> Array:
     if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
         raise ValueError("w0 holds NaN or infinity: start from finite numbers")
     if not math.isfinite(obj.reg.value(w0)):
-        reg = penalized_part(obj.reg)
+        reg = obj.reg.penalized_part
         raise ValueError(
             f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
         )

@@ -32,22 +32,13 @@ from riskmin.arrays.matrix import (
 )
 from riskmin.arrays.memory_map import exceeds_memory, row_batches
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.core import (
-    Array,
-    Cut,
-    Iterate,
-    NDArray,
-    Shard,
-    ShardCache,
-    Solver,
-    UnsupportedProblem,
-)
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import Rescaled, absorb_sizes, penalized_part, with_scaled_variables
+from riskmin.regularizers import Rescaled, absorb_sizes, with_scaled_variables
 
 SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
 """Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
@@ -155,7 +146,7 @@ class Preconditioner:
         """The same problem in v; None if it has no such form."""
         # the entries of w that belong to a column, one per output, are contiguous
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
-        reg = absorb_sizes(with_scaled_variables(penalized_part(obj.reg), np.repeat(self.scale, outputs)))
+        reg = absorb_sizes(with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs)))
         risk = self.risk(obj.risk)
         return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
 
@@ -328,7 +319,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     if (undoing := _undoing(obj, risk, shift)) is not None:
         return undoing
     obj = _opened(obj)
-    reg, outputs = penalized_part(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
+    reg, outputs = obj.reg.penalized_part, (obj.risk.dim - obj.n_intercepts) // len(shift)
     # step 2: the scale, from the root mean square of each column after the shift
     size = np.hypot(deviation, moments.mean - shift)
     scale = _scales(obj, size)
@@ -352,7 +343,7 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
 
     None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
     """
-    reg = penalized_part(obj.reg)
+    reg = obj.reg.penalized_part
     if not isinstance(reg, Rescaled) or (shift is None and risk.row_metadata is None):
         return None
     shift = np.zeros(risk.row_metadata.shape[1]) if shift is None else shift  # type: ignore[union-attr]
@@ -362,7 +353,7 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
 
 def _opened(obj: Objective) -> Objective:
     """The problem with a rescaled regularizer replaced by the form that solvers accept."""
-    reg = penalized_part(obj.reg)
+    reg = obj.reg.penalized_part
     return replace(obj, reg=absorb_sizes(reg)) if isinstance(reg, Rescaled) else obj
 
 
@@ -374,14 +365,12 @@ def sampled_moments(risk: Any) -> SampleMoments | None:
 
 def _linear(risk: Any) -> Risk | None:
     """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return risk if isinstance(risk, Risk) and getattr(risk.loss, "task", None) != "tagging" else None
+    return risk if isinstance(risk, Risk) and risk.loss.task != "tagging" else None
 
 
 def _shift_invariant(risk: Any) -> bool:
     """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
-    return risk.intercept.fitted or (
-        not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
-    )
+    return risk.intercept.fitted or (not risk.multi_output and risk.loss.shift_invariant)
 
 
 def _scales(obj: Objective, size: NDArray) -> NDArray:
@@ -389,11 +378,11 @@ def _scales(obj: Objective, size: NDArray) -> NDArray:
 
     If the penalty is larger than the column, the column does not matter to the conditioning.
     """
-    reg, floor = penalized_part(obj.reg), np.zeros_like(size)
-    terms = getattr(reg, "terms", None)
+    reg, floor = obj.reg.penalized_part, np.zeros_like(size)
+    terms = reg.terms(np.zeros(obj.risk.dim - obj.n_intercepts))
     if terms is not None:
         # the quadratic part of the penalty, the largest among the outputs of a column
-        square = np.asarray(terms(np.zeros(obj.risk.dim - obj.n_intercepts)).square) + np.zeros(1)
+        square = np.asarray(terms.square) + np.zeros(1)
         floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
     column_size = np.hypot(size, np.sqrt(floor))
     column_size = np.where(column_size > 0, column_size, 1.0)

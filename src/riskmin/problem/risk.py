@@ -23,7 +23,6 @@ from riskmin.core import (
     Cut,
     Evaluation,
     LinearMap,
-    Loss,
     NDArray,
     Shard,
     ShardCache,
@@ -32,6 +31,7 @@ from riskmin.core import (
 )
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
+from riskmin.losses.base import Loss, as_loss
 from riskmin.problem import shard_ops
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
@@ -117,6 +117,7 @@ class Risk(Oracle):
     """The last evaluated w, with its profiled b and value: they are needed again at the end of a run."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", as_loss(self.loss))
         if self.row_metadata is None and self.rows is not None:
             object.__setattr__(self, "row_metadata", RowMetadata.from_rows(*self.rows[:3]))
         if self.intercept.profiled and self.multi_output:
@@ -141,8 +142,8 @@ class Risk(Oracle):
             self.loss.separable
             and not self.intercept.profiled
             # a shift of all scores of a query cancels, but not its rounding error
-            and not getattr(self.loss, "shift_invariant", False)
-            and not hasattr(self.loss, "offset_tangent")
+            and not self.loss.shift_invariant
+            and not self.loss.has_offset
         )
 
     @cached_property
@@ -216,7 +217,7 @@ class Risk(Oracle):
     @property
     def multi_output(self) -> bool:
         """Whether scores are two-dimensional, (n, k): also with k = 1, for losses that may have more."""
-        return hasattr(self.loss, "linear_map") or getattr(self.linear_map, "columns", 1) > 1
+        return self.loss.multi_output or getattr(self.linear_map, "columns", 1) > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A cursor at w that keeps its scores at the shards."""
@@ -252,7 +253,7 @@ class ScoreCursor(Cursor):
     def __post_init__(self) -> None:
         check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
-        self.shift_invariant = bool(getattr(self.loss, "shift_invariant", False))
+        self.shift_invariant = self.loss.shift_invariant
         self.profile = self.risk.intercept.profile(self)
         self._cache_scores()
 

@@ -20,12 +20,13 @@ import numpy as np
 from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray
 from riskmin.arrays.namespace import namespace
 from riskmin.arrays.sequences import Sequences
-from riskmin.core import Array, Cut, LinearMap, Loss, Shard
+from riskmin.core import Array, Cut, LinearMap, Shard
+from riskmin.losses.base import Loss
 from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.shard_ops import blocks, scores, value_grad_offset
-from riskmin.regularizers import penalized_part
+from riskmin.problem.shard_ops import blocks, scores
+from riskmin.regularizers.base import Regularizer
 
 EPSILON = 2.0**-52
 ULPS_PER_TERM = 4.0
@@ -83,21 +84,22 @@ def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
     """The effect of errors in a cut's slopes on its bound: the bound's derivative is the cut's minimizer."""
     reg, xp = obj.reg, namespace(cut.a)
     s = reg.scale(cut, obj.lam)
-    if not getattr(reg, "polyhedral", False):
+    if not reg.polyhedral:
         # d/da of -lam Omega*(-s a / lam) is s times the minimizer
         return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
     # the bound is s b, where s <= 1 scales the largest slope down to |s a_j| = lam l_j: an error e of that
     # slope changes the bound by at most (s b / lam) e / l_j; much smaller slopes do not limit s
     distance = max(s * cut.b, 0.0) / obj.lam
-    relative = columns / _l1_weights(penalized_part(reg), columns, obj.n_intercepts)
+    relative = columns / _l1_weights(reg.penalized_part, columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
     return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))
 
 
-def _l1_weights(reg: Any, w: Array, tail: int) -> Array:
+def _l1_weights(reg: Regularizer, w: Array, tail: int) -> Array:
     """The weights of the absolute values in a regularizer, one per entry of w; 1 for entries without."""
-    head, ones, terms = w[: len(w) - tail], 1.0 + 0.0 * w, getattr(reg, "terms", None)
-    weights = ones if terms is None else namespace(w).concat([terms(head).absolute + 0.0 * head, ones[:tail]])
+    head, ones = w[: len(w) - tail], 1.0 + 0.0 * w
+    terms = reg.terms(head)
+    weights = ones if terms is None else namespace(w).concat([terms.absolute + 0.0 * head, ones[:tail]])
     return namespace(w).where(weights > 0, weights, ones)
 
 
@@ -130,9 +132,9 @@ def _sum_length(risk: Risk) -> int:
     return max(n, risk.row_metadata.nnz // max(n, 1))
 
 
-def _has_margins(loss: Any) -> bool:
+def _has_margins(loss: Loss) -> bool:
     """Whether scores are compared to margins of about one, and not to target values."""
-    return getattr(loss, "task", "regression") != "regression" and getattr(loss, "margin", 1.0) > 0
+    return loss.task not in (None, "regression") and loss.margin > 0
 
 
 def _gathered_sizes(risk: Risk, w: Array, b: float, slope_sum: float) -> TermSizes:
@@ -180,19 +182,20 @@ def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, 
     yield from ranges[:: max(min(int(entries) // SAMPLED_ENTRIES, len(ranges)), 1)]
 
 
-def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: Array) -> tuple[Array, float]:
+def _slope_sizes(
+    loss: Loss, z: Array, b: float, y: Array, c: Array, max_slopes: Array
+) -> tuple[Array, float]:
     """The absolute slopes in the scores, and the sum of the loss's other terms.
 
     At nonsmooth points, the slopes on either side count: `max_slopes` bounds them.
     """
     xp = namespace(z)
-    _, g, *_ = value_grad_offset(loss, z, y, c)
-    g, own_terms = xp.abs(g), getattr(loss, "terms", None)
-    extra = 0.0 if own_terms is None else float(own_terms(z, y, c))
+    _, g, _ = loss.offset_tangent(z, y, c)
+    g, extra = xp.abs(g), float(loss.terms(z, y, c))
     if z.ndim == 1:
         margins = _has_margins(loss)
         # near nonsmooth points, a cut may have other slopes than the tangent at the point
-        if not getattr(loss, "smooth", False):
+        if not loss.smooth:
             factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
             g = xp.maximum(factor * g, max_slopes)
         if y.ndim > 1:  # ranking measures have rounding errors that do not depend on the slopes
@@ -202,7 +205,7 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
         return g, extra + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does the effect of rounding
         return g, extra + float(xp.sum(g * xp.abs(y)))
-    n, smooth = len(c), getattr(loss, "smooth", False)
+    n, smooth = len(c), loss.smooth
     floor = 0.0 * c if smooth else max_slopes
     # the scores of rows, and the scores that all tokens of chains share
     tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())

@@ -17,7 +17,8 @@ import numpy as np
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.core import Array, LinearMap, Loss, Shard, ShardStateLost
+from riskmin.core import Array, LinearMap, Shard, ShardStateLost
+from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import CUT_ROUNDING
 
 BLOCK_MAX_SCORES = 2**17
@@ -135,13 +136,13 @@ def value_slopes(
         # bit of a score decides on the slope, and all three must agree
         shifted = z + t * dz if t else z
         shifted = shifted + b if b else shifted
-        v, g, *offset = value_grad_offset(loss, shifted, shard.y[i:j], shard.c[i:j])
+        v, g, offset = loss.offset_tangent(shifted, shard.y[i:j], shard.c[i:j])
         value += float(v)
         slope_b += float(g.sum())
         if dz is not None:
             slope_t += inner(g, dz)
         if cacheable:
-            tangents.append((v, g, sum(offset)))
+            tangents.append((v, g, offset))
     if cacheable:
         state["evaluation"] = LineEvaluation(t, loss, tangents)
     return value, slope_t, slope_b
@@ -155,9 +156,9 @@ def value_grad_of_shift(
     value, slopes, tangents = 0.0, 0.0 * b, []
     for i, j in blocks(shard, linear_map):
         z, _ = _line_scores(shard, linear_map, state, i, j)
-        v, g, *offset = value_grad_offset(loss, z + as_array_like(b, z), shard.y[i:j], shard.c[i:j])
+        v, g, offset = loss.offset_tangent(z + as_array_like(b, z), shard.y[i:j], shard.c[i:j])
         value, slopes = value + float(v), slopes + to_numpy(g.sum(0))
-        tangents.append((v, g, sum(offset)))
+        tangents.append((v, g, offset))
     if "z" in state:
         state["shift"], state["evaluation"] = b, LineEvaluation(0.0, loss, tangents)
     return value, slopes
@@ -222,14 +223,6 @@ def pull_back(
     return value, grad, rounding, offset
 
 
-def value_grad_offset(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
-    """Value and gradient, and the minorant offset, if the loss has one."""
-    # the method of `HasOffsetTangent`: an isinstance check of the protocol costs more than a small loss
-    offset_tangent = getattr(loss, "offset_tangent", None)
-    tangent: tuple[Any, ...] = loss.value_grad(z, y, c) if offset_tangent is None else offset_tangent(z, y, c)
-    return tangent
-
-
 def mix_tangents(
     loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
 ) -> tuple[float, Array, float, float]:
@@ -240,8 +233,8 @@ def mix_tangents(
     value, offset = 0.0, 0.0
     dz: Array = 0.0
     for b, m in mix:
-        v, g, *raised = value_grad_offset(loss, z + b if b else z, y, c)
-        value, offset = value + m * float(v), offset + m * float(sum(raised))
+        v, g, raised = loss.offset_tangent(z + b if b else z, y, c)
+        value, offset = value + m * float(v), offset + m * float(raised)
         # a mixture of one is the tangent itself
         dz = g if m == 1 else dz + m * g
     # the offset of the cut is value - dz'(z + b): its products may cancel, but their errors remain

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from riskmin.core import Array, Cut, ShardCache
-from riskmin.losses.smoothed import OffsetSmoothed
+from riskmin.losses.base import OffsetSmoothed
 from riskmin.problem.risk import Risk, ScoreCursor
 
 

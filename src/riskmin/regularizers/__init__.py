@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import NDArray, Regularizer
+from riskmin.core import NDArray
 from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.regularizers.base import Regularizer as Regularizer
+from riskmin.regularizers.base import as_regularizer as as_regularizer
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
 from riskmin.regularizers.constrained import Equality as Equality
 from riskmin.regularizers.entropy import Entropy as Entropy
@@ -22,7 +24,6 @@ from riskmin.regularizers.separable import Box as Box
 from riskmin.regularizers.separable import Elastic as Elastic
 from riskmin.regularizers.separable import Separable as Separable
 from riskmin.regularizers.unpenalized import UnpenalizedTail as UnpenalizedTail
-from riskmin.regularizers.unpenalized import penalized_part as penalized_part
 from riskmin.regularizers.unpenalized import unpenalized_tail as unpenalized_tail
 
 REGULARIZERS: dict[str, Any] = {
@@ -36,8 +37,8 @@ REGULARIZERS: dict[str, Any] = {
 """The regularizers by the names that commands and estimators accept."""
 
 
-def get_regularizer(reg: str | Regularizer) -> Any:
-    """Return the regularizer of a name; a regularizer object is returned unchanged.
+def get_regularizer(reg: Any) -> Any:
+    """Return the regularizer of a name; any other object as a `Regularizer` (see `as_regularizer`).
 
     Parameters
     ----------
@@ -61,12 +62,13 @@ def get_regularizer(reg: str | Regularizer) -> Any:
         return lookup(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
     if isinstance(reg, type):
         raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
-    if not (hasattr(reg, "conjugate") and hasattr(reg, "value")):
+    try:
+        return as_regularizer(reg)
+    except TypeError:
         raise ValueError(
             f"{reg!r} is not a regularizer: pass an object such as L1(), "
             f"or one of the names {', '.join(REGULARIZERS)}"
-        )
-    return reg
+        ) from None
 
 
 def with_scaled_variables(reg: Any, s: NDArray) -> Any:
@@ -81,8 +83,7 @@ def with_scaled_variables(reg: Any, s: NDArray) -> Any:
     if np.all(s == 1):
         return reg
     # Omega(s v) as a function of v, if the class can express it by other weights
-    method = getattr(reg, "scaled", None)
-    return None if method is None else method(s)
+    return reg.scaled(s)
 
 
 def regularizer_to_dict(reg: Regularizer) -> dict[str, Any]:

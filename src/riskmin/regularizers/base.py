@@ -1,24 +1,177 @@
-"""Functions shared by the regularizers: the best scale of a cut, line functions, parameter checks."""
+"""The base class of regularizers, and what they share: the best scale of a cut, parameter checks."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like
-from riskmin.core import Array, Cut, NDArray, Regularizer
+from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
+from riskmin.core.registry import adapted
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
 DOMAIN_TOLERANCE = 1e-12
 """Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
 
+DIFFERENCE_STEP = 1e-7
+"""The step of the differences that replace a missing derivative along a line."""
+
 MAX_USED_CONJUGATE = 1e100
 """Scales at which the conjugate exceeds this value are not searched: their lower bounds are useless."""
+
+
+class Regularizer(ABC):
+    """A convex function Omega(w) with its conjugate. The regularization strength lam is not part of it.
+
+    Four methods are required. The others are capabilities that the traits announce, or have defaults. A
+    regularizer of a user may be any object with the four methods: `as_regularizer` supplies the defaults.
+    """
+
+    polyhedral: bool = False
+    """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
+    formula: str = ""
+    """The formula in one line of plain text."""
+    halves: bool = False
+    """Whether points are pairs of vectors of which one determines the other: rounding makes them differ."""
+    n_unpenalized: int = 0
+    """How many of the last entries of w Omega does not depend on: intercepts."""
+
+    @abstractmethod
+    def value(self, w: Array) -> float:
+        """Return Omega(w); infinite outside the domain."""
+
+    @abstractmethod
+    def prox(self, v: Array, step: float) -> Array:
+        """Return argmin_w step * Omega(w) + |w - v|^2 / 2; for step 0, the projection onto the domain."""
+
+    @abstractmethod
+    def conjugate(self, u: Array) -> float:
+        """Return sup_w u @ w - Omega(w)."""
+
+    @abstractmethod
+    def conjugate_grad(self, u: Array) -> Array:
+        """Return argmax_w u @ w - Omega(w): the transfer function of paper E."""
+
+    def scale(self, cut: Cut, lam: float) -> float:
+        """Return the s in [0, 1] for which the cut (s a, s b) gives the best lower bound of min J.
+
+        The scaled cut is valid because R >= 0.
+        """
+        return best_scale(self, cut, lam)
+
+    def slope(self, w: Array, d: Array) -> float:
+        """Return the derivative of Omega at w along d, one-sided where it jumps."""
+        if self.smooth:
+            return float(self.grad(w) @ d)
+        # a forward difference within the domain; the relative step balances rounding and curvature
+        size = float(namespace(d).max(namespace(d).abs(d)))
+        t = min(DIFFERENCE_STEP / (size or 1.0), self.reach(w, d))
+        return (self.value(w + t * d) - self.value(w)) / t if t > 0 else math.inf
+
+    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
+        """Return t -> (Omega(w + t d), its derivative in t), at O(1) per call where possible."""
+
+        def value_and_slope(t: float) -> tuple[float, float]:
+            point = w + t * d
+            return self.value(point), self.slope(point, d)
+
+        return value_and_slope
+
+    def reach(self, w: Array, d: Array) -> float:
+        """Return the largest t for which w + t d is in the domain; usually infinite."""
+        return math.inf
+
+    # ------------------------------------------------------------ capabilities
+    def grad(self, w: Array) -> Array:
+        """Return the gradient, if Omega is differentiable."""
+        raise UnsupportedProblem(f"{self!r} has no gradient")
+
+    @property
+    def smooth(self) -> bool:
+        """Whether Omega is differentiable, and `grad` returns its gradient."""
+        return type(self).grad is not Regularizer.grad
+
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
+        """Return A K^-1 a for Omega = w' K w / 2: inner products of a and rows of A in the inverse metric.
+
+        The master problem of a bundle method is then a quadratic program in the inner products of the cuts.
+        """
+        raise UnsupportedProblem(f"{self!r} is not quadratic")
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether Omega is a quadratic form, and `inverse_metric_product` knows its inverse."""
+        return type(self).inverse_metric_product is not Regularizer.inverse_metric_product
+
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
+        """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u."""
+        raise UnsupportedProblem(f"the conjugate of {self!r} has no Hessian")
+
+    @property
+    def has_conjugate_hessian(self) -> bool:
+        """Whether `conjugate_hessian_product` is there: Newton's method solves a bundle's master problem."""
+        return type(self).conjugate_hessian_product is not Regularizer.conjugate_hessian_product
+
+    def terms(self, w: Array) -> Any:
+        """Return the coefficients of a sum over coordinates (`SeparableTerms`); None if it is none."""
+        return None
+
+    @property
+    def separable(self) -> bool:
+        """Whether Omega is a sum over coordinates, with the coefficients `terms`."""
+        return type(self).terms is not Regularizer.terms
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether Omega is |w|^2 / 2, with the same weight 1 for all entries."""
+        return False
+
+    def scaled(self, s: NDArray) -> Regularizer | None:
+        """Return the same function of v = w / s, for s > 0; None if riskmin has no such class."""
+        return None
+
+    def recompute(self, w: Array, slope: bool = False) -> Array:
+        """Return a point, or a slope, whose halves are consistent again, if it has `halves`."""
+        return w
+
+    @property
+    def penalized_part(self) -> Regularizer:
+        """The regularizer of the penalized entries of w: all but the last `n_unpenalized`."""
+        return self
+
+
+def as_regularizer(reg: Any) -> Regularizer:
+    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others.
+
+    Examples
+    --------
+    >>> class Mine:
+    ...     def value(self, w):
+    ...         return float(w @ w)
+    ...     def prox(self, v, step):
+    ...         return v / (1 + 2 * step)
+    ...     def conjugate(self, u):
+    ...         return float(u @ u) / 4
+    ...     def conjugate_grad(self, u):
+    ...         return u / 2
+    >>> reg = as_regularizer(Mine())
+    >>> type(reg).__name__, reg.smooth, round(reg.scale(Cut(np.ones(2), 1.0), 4.0), 6)
+    ('Mine', False, 1.0)
+    """
+    if isinstance(reg, Regularizer):
+        return reg
+    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not hasattr(reg, m)]
+    if missing:
+        raise TypeError(f"{reg!r} is not a regularizer: it has no method {', '.join(missing)}")
+    result: Regularizer = adapted(reg, Regularizer, as_regularizer)
+    return result
 
 
 def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> float:
@@ -56,16 +209,6 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
 def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
     """Return the root of f in [lo, hi], at whose ends f has different signs, to full precision."""
     return float(scipy_module("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
-
-
-def line_from_value_slope(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-    """Return t -> (Omega(w + t d), its derivative), by the methods `value` and `slope`: O(p) per call."""
-
-    def value_and_slope(t: float) -> tuple[float, float]:
-        point = w + t * d
-        return reg.value(point), reg.slope(point, d)
-
-    return value_and_slope
 
 
 def as_setting(value: Any) -> Any:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from riskmin.core import Array, Cut, NDArray
-from riskmin.regularizers.base import ArrayDataclass
+from riskmin.regularizers.base import ArrayDataclass, Regularizer
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2
 
@@ -19,7 +19,7 @@ CONSTRAINT_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Equality(ArrayDataclass):
+class Equality(ArrayDataclass, Regularizer):
     r"""A quadratic regularizer that does not penalize the part of w in the span of the rows of C,
 
     .. math:: \Omega(w) = \min_s\; \Omega_0(w - C^\top s), \qquad
@@ -124,7 +124,3 @@ class Equality(ArrayDataclass):
         g = self.grad(d)
         ww, wd, dd = 2 * self.value(w), float(w @ g), float(d @ g)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
-
-    def reach(self, w: Array, d: Array) -> float:
-        """Return infinity: the domain is unbounded."""
-        return math.inf

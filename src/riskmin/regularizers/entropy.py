@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, largest_exponent, namespace, to_numpy
-from riskmin.core import Array, Cut, NDArray
+from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
     ArrayDataclass,
-    best_scale,
+    Regularizer,
     by_feature,
     check_setting,
     find_root,
-    line_from_value_slope,
 )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Entropy(ArrayDataclass):
+class Entropy(ArrayDataclass, Regularizer):
     r"""The entropy of w relative to a prior,
 
     .. math:: \Omega(w) = \sum_j w_j \ln\frac{w_j}{\mu_j} - w_j + \mu_j, \qquad w \ge 0,
@@ -74,11 +72,8 @@ class Entropy(ArrayDataclass):
         # settings parsed from a name are floats
         for name in ("normalized", "balanced"):
             object.__setattr__(self, name, bool(getattr(self, name)))
-
-    @property
-    def formula(self) -> str:
-        """The formula in one line of plain text."""
-        return "sum w ln(w / prior) - w + prior" + (", sum w = sum prior" if self.normalized else "")
+        total = ", sum w = sum prior" if self.normalized else ""
+        object.__setattr__(self, "formula", f"sum w ln(w / prior) - w + prior{total}")
 
     def _mu(self, w: Array) -> Any:
         """Return the prior as an array like w."""
@@ -113,10 +108,6 @@ class Entropy(ArrayDataclass):
         # dOmega/dw_j = ln(w_j / mu_j); limited at w_j = 0, where it is minus infinity
         tiny = 1e-300 + 0.0 * w
         return float(xp.log(xp.maximum(w / mu, tiny)) @ d)
-
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative)."""
-        return line_from_value_slope(self, w, d)
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the domain."""
@@ -183,10 +174,6 @@ class Entropy(ArrayDataclass):
         parts = [mu * xp.exp(s - top) for s in signed]
         norm = self._total(mu) / sum(float(xp.sum(part)) for part in parts)
         return [norm * part for part in parts]
-
-    def scale(self, cut: Cut, lam: float) -> float:
-        """Return the best scale of the cut, by a search along s."""
-        return best_scale(self, cut, lam)
 
 
 def _clip_exponent(u: Array) -> Array:

@@ -16,7 +16,7 @@ from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.blas_threads import scipy_linalg, scipy_module
 from riskmin.core.deadline import check, check_each
-from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value_slope
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, find_root
 
 # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
 sp: Any = sparse
@@ -27,7 +27,7 @@ def _linalg() -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quadratic(ArrayDataclass):
+class Quadratic(ArrayDataclass, Regularizer):
     r"""A quadratic form, :math:`\Omega(w) = \tfrac12 w^\top K w`; its conjugate is that of :math:`K^{-1}`.
 
     Parameters
@@ -157,10 +157,6 @@ class Quadratic(ArrayDataclass):
         ww, wd, dd = 2 * self.value(w), float(w @ Kd), float(d @ Kd)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
-    def reach(self, w: Array, d: Array) -> float:
-        """Return infinity: the domain is unbounded."""
-        return math.inf
-
 
 _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of the identity"
 
@@ -175,7 +171,7 @@ def _conjugate_gradients(K: Any, u: NDArray) -> NDArray:
 
 
 @dataclass(frozen=True)
-class QNorm:
+class QNorm(Regularizer):
     r"""A power of a norm, :math:`\Omega(w) = \tfrac1{q'} \|w\|_q^{q'}`.
 
     Its conjugate is :math:`\tfrac1{p'} \|u\|_p^{p'}` with :math:`1/p + 1/q = 1/p' + 1/q' = 1`. The transfer
@@ -282,18 +278,6 @@ class QNorm:
         # (b / |a|)^(q'-1) lam / |a|, in logarithms, because powers overflow
         log = (self.power - 1) * (math.log(cut.b) - math.log(size)) + math.log(lam) - math.log(size)
         return math.exp(min(log, 0.0))
-
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative)."""
-        return line_from_value_slope(self, w, d)
-
-    def slope(self, w: Array, d: Array) -> float:
-        """Return the derivative of Omega at w along d."""
-        return float(self.grad(w) @ d)
-
-    def reach(self, w: Array, d: Array) -> float:
-        """Return infinity: the domain is unbounded."""
-        return math.inf
 
 
 def _norm(w: Array, q: float) -> float:

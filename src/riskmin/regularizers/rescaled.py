@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like
-from riskmin.core import Array, Cut, HasConjugateHessian, NDArray, Smooth, UnsupportedProblem
-from riskmin.regularizers.base import ArrayDataclass, check_setting
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, as_regularizer, check_setting
 
 UNIT_SIZE_TOLERANCE = 1e-14
 """The largest deviation from 1 (rounding) of the product of a size and its inverse."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rescaled(ArrayDataclass):
+class Rescaled(ArrayDataclass, Regularizer):
     r"""A regularizer of rescaled weights, :math:`\Omega(s \circ w)`.
 
     If X can be rescaled too (see `Preconditioner`), solvers work with :math:`\Omega` itself in the variables
@@ -47,11 +47,8 @@ class Rescaled(ArrayDataclass):
 
     def __post_init__(self) -> None:
         check_setting(self, "sizes", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
-
-    @property
-    def formula(self) -> str:
-        """The formula in one line of plain text."""
-        return f"{getattr(self.reg, 'formula', repr(self.reg))} of sizes * w"
+        object.__setattr__(self, "reg", as_regularizer(self.reg))
+        object.__setattr__(self, "formula", f"{self.reg.formula or repr(self.reg)} of sizes * w")
 
     def scaled(self, s: NDArray) -> Any:
         """Return the same function of v = w / s; Omega itself if s is the inverse of the sizes."""
@@ -97,27 +94,25 @@ class Rescaled(ArrayDataclass):
         sizes = as_array_like(self.sizes, w)
         return float(self.reg.reach(sizes * w, sizes * d))
 
-
-class RescaledSmooth(Rescaled):
-    """A `Rescaled` of a differentiable regularizer."""
-
     def grad(self, w: Array) -> Array:
-        """Return the gradient by the chain rule, s grad Omega(s w)."""
+        """Return the gradient, by the chain rule."""
         sizes = as_array_like(self.sizes, w)
         return sizes * self.reg.grad(sizes * w)
 
-
-class RescaledWithConjugateHessian(Rescaled):
-    """A `Rescaled` of a regularizer whose conjugate has a Hessian."""
+    @property
+    def smooth(self) -> bool:
+        """Whether Omega is differentiable."""
+        return bool(self.reg.smooth)
 
     def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
-        """Return A H A' by the chain rule: the Hessian of Omega*(u / s) is diag(1/s) H diag(1/s)."""
+        """Return A H A', by the chain rule."""
         sizes = as_array_like(self.sizes, u)
         return self.reg.conjugate_hessian_product(u / sizes, A / sizes)
 
-
-class RescaledSmoothWithConjugateHessian(RescaledSmooth, RescaledWithConjugateHessian):
-    """A `Rescaled` of a differentiable regularizer whose conjugate has a Hessian."""
+    @property
+    def has_conjugate_hessian(self) -> bool:
+        """Whether the conjugate of Omega has a Hessian."""
+        return bool(self.reg.has_conjugate_hessian)
 
 
 def rescaled(reg: Any, sizes: NDArray) -> Any:
@@ -128,15 +123,11 @@ def rescaled(reg: Any, sizes: NDArray) -> Any:
     >>> import numpy as np
     >>> from riskmin import QNorm
     >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
-    ('RescaledSmoothWithConjugateHessian', QNorm(q=1.5, power=2.0))
+    ('Rescaled', QNorm(q=1.5, power=2.0))
     """
     if bool(np.all(sizes == 1)):
         return reg
-    # the class that has the optional methods of the regularizer, and no others
-    smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, HasConjugateHessian)
-    if smooth:
-        return (RescaledSmoothWithConjugateHessian if has_hessian else RescaledSmooth)(reg, sizes)
-    return (RescaledWithConjugateHessian if has_hessian else Rescaled)(reg, sizes)
+    return Rescaled(reg, sizes)
 
 
 def absorb_sizes(reg: Any) -> Any:
@@ -154,6 +145,5 @@ def absorb_sizes(reg: Any) -> Any:
     if not isinstance(reg, Rescaled):
         return reg
     # `scaled` may also return None, for example for a linear operator
-    method = getattr(reg.reg, "scaled", None)
-    result = None if method is None else method(reg.sizes)
+    result = reg.reg.scaled(reg.sizes)
     return reg if result is None else result

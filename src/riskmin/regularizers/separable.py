@@ -8,7 +8,7 @@ implemented once for `L1`, `L2`, `Elastic`, and each of these within a `Box`.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from riskmin.core import Array, Cut, NDArray
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
     ArrayDataclass,
+    Regularizer,
     best_scale,
     by_feature,
     check_setting,
-    line_from_value_slope,
 )
 
 Setting = float | NDArray
@@ -40,17 +40,12 @@ class SeparableTerms(NamedTuple):
     upper: Any
 
 
-class Separable(ArrayDataclass, ABC):
+class Separable(ArrayDataclass, Regularizer):
     """A separable regularizer with its conjugate, defined by its coefficients, `terms`."""
 
     @abstractmethod
     def terms(self, w: Array) -> SeparableTerms:
         """Return the coefficients, in the array library of w."""
-
-    @property
-    def polyhedral(self) -> bool:
-        """Whether it has no quadratic term, so that the bundle's master problem is a linear program."""
-        return False
 
     def value(self, w: Array) -> float:
         """Return Omega(w); infinite outside the box."""
@@ -114,10 +109,6 @@ class Separable(ArrayDataclass, ABC):
         # rounding must not make the conjugate infinite
         safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
         return 1.0 if largest < safe else safe / largest
-
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative)."""
-        return line_from_value_slope(self, w, d)
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the box."""
@@ -341,6 +332,8 @@ class Box(Separable):
     def __post_init__(self) -> None:
         if not isinstance(self.reg, (L1, L2, Elastic)):
             raise TypeError(f"Box bounds L1(), L2() or Elastic(), not {self.reg!r}")
+        object.__setattr__(self, "formula", f"{self.reg.formula}, lower <= w <= upper")
+        object.__setattr__(self, "polyhedral", self.reg.polyhedral)
         check_setting(self, "lower", lambda v: v < math.inf, "numbers below infinity")
         check_setting(self, "upper", lambda v: v > -math.inf, "numbers above minus infinity")
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
@@ -353,20 +346,10 @@ class Box(Separable):
                 f"Box needs lower <= upper for every feature, not {self.lower!r} and {self.upper!r}"
             )
 
-    @property
-    def formula(self) -> str:
-        """The formula in one line of plain text."""
-        return f"{self.reg.formula}, lower <= w <= upper"  # type: ignore[attr-defined]
-
-    @property
-    def polyhedral(self) -> bool:
-        """Whether the wrapped regularizer is polyhedral."""
-        return self.reg.polyhedral
-
     def scaled(self, s: NDArray) -> Box:
         """Return the same function of v = w / s, for s > 0, whose bounds are divided by s."""
-        inner: Any = self.reg
-        return Box(inner.scaled(s), self.lower / s, self.upper / s)
+        inner: Any = self.reg.scaled(s)
+        return Box(inner, self.lower / s, self.upper / s)
 
     def terms(self, w: Array) -> SeparableTerms:
         inner = self.reg.terms(w)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, HasInverseMetric, Regularizer, Smooth
+from riskmin.core import Array, Cut
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.regularizers.separable import SeparableTerms
 
 
 @dataclass(frozen=True)
-class UnpenalizedTail:
+class UnpenalizedTail(Regularizer):
     r"""A regularizer of all but the last m entries of w, :math:`\Omega(w_{1 \ldots d - m})`.
 
     Its conjugate is infinite unless u is zero in the last m entries. `Objective` wraps its regularizer in
@@ -37,15 +38,17 @@ class UnpenalizedTail:
     penalized: Any
     m: int
 
-    @property
-    def formula(self) -> str:
-        """The formula of the wrapped regularizer."""
-        return str(getattr(self.penalized, "formula", repr(self.penalized)))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalized", as_regularizer(self.penalized))
+        object.__setattr__(self, "formula", self.penalized.formula or repr(self.penalized))
+        object.__setattr__(self, "polyhedral", self.penalized.polyhedral)
+        object.__setattr__(self, "n_unpenalized", self.m)
 
     @property
-    def polyhedral(self) -> bool:
-        """Whether the wrapped regularizer is polyhedral."""
-        return bool(getattr(self.penalized, "polyhedral", False))
+    def penalized_part(self) -> Regularizer:
+        """The regularizer of the first entries."""
+        result: Regularizer = self.penalized
+        return result
 
     def _with(self, head: Array, tail: Array) -> Array:
         return namespace(head).concat([head, tail])
@@ -98,70 +101,37 @@ class UnpenalizedTail:
             *(xp.concat([t + zero, end + tail]) for t, end in zip(inner, ends, strict=True))
         )
 
-
-@dataclass(frozen=True)
-class SmoothUnpenalizedTail(UnpenalizedTail):
-    """An `UnpenalizedTail` of a differentiable regularizer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2
-    >>> unpenalized_tail(L2(), 1).grad(np.array([3.0, 100.0])).tolist()
-    [3.0, 0.0]
-    """
+    @property
+    def separable(self) -> bool:
+        """Whether the wrapped regularizer is a sum over coordinates."""
+        return bool(self.penalized.separable)
 
     def grad(self, w: Array) -> Array:
         """Return the gradient, zero in the unpenalized entries."""
         return self._with(self.penalized.grad(w[: -self.m]), 0.0 * w[-self.m :])
 
-
-@dataclass(frozen=True)
-class QuadraticUnpenalizedTail(SmoothUnpenalizedTail):
-    """An `UnpenalizedTail` of a quadratic regularizer w' K w / 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2
-    >>> reg = unpenalized_tail(L2(), 1)
-    >>> reg.inverse_metric_product(np.array([[3.0, 0.0]]), np.array([2.0, 0.0])).tolist()
-    [6.0]
-    """
+    @property
+    def smooth(self) -> bool:
+        """Whether the wrapped regularizer is differentiable."""
+        return bool(self.penalized.smooth)
 
     def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a for cuts whose slopes in the unpenalized entries are zero."""
         return self.penalized.inverse_metric_product(A[:, : -self.m], a[: -self.m])
 
+    @property
+    def quadratic(self) -> bool:
+        """Whether the wrapped regularizer is a quadratic form."""
+        return bool(self.penalized.quadratic)
 
-def unpenalized_tail(reg: Regularizer, m: int) -> Any:
+
+def unpenalized_tail(reg: Regularizer, m: int) -> Regularizer:
     """Return the regularizer with the last m entries unpenalized; unchanged if m is 0 or they are already.
 
     Examples
     --------
     >>> from riskmin import L1, L2
-    >>> [type(unpenalized_tail(reg, 3)).__name__ for reg in (L2(), L1())], unpenalized_tail(L1(), 0)
-    (['QuadraticUnpenalizedTail', 'UnpenalizedTail'], L1())
+    >>> [unpenalized_tail(reg, 3).smooth for reg in (L2(), L1())], unpenalized_tail(L1(), 0)
+    ([True, False], L1())
     """
-    if m == 0 or isinstance(reg, UnpenalizedTail):
-        return reg
-    # the class that has the optional methods of the regularizer, and no others
-    if not isinstance(reg, Smooth):
-        return UnpenalizedTail(reg, m)
-    return (
-        QuadraticUnpenalizedTail(reg, m)
-        if isinstance(reg, HasInverseMetric)
-        else SmoothUnpenalizedTail(reg, m)
-    )
-
-
-def penalized_part(reg: Any) -> Any:
-    """Return the wrapped regularizer of the penalized entries; any other regularizer unchanged.
-
-    Examples
-    --------
-    >>> from riskmin import L1
-    >>> penalized_part(unpenalized_tail(L1(), 3)), penalized_part(L1())
-    (L1(), L1())
-    """
-    return reg.penalized if isinstance(reg, UnpenalizedTail) else reg
+    return reg if m == 0 or reg.n_unpenalized else UnpenalizedTail(reg, m)

@@ -11,27 +11,15 @@ import numpy as np
 
 from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose
 from riskmin.arrays.partitioned import RowMetadata
-from riskmin.core import (
-    Array,
-    HasConjugateHessian,
-    HasCurvature,
-    HasHessian,
-    HasInverseMetric,
-    Iterate,
-    Shard,
-    Smooth,
-    Smoothable,
-    Solver,
-)
+from riskmin.core import Array, Iterate, Shard, Solver
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses import PowerHinge
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.smoothed import can_be_smoothed, supports_center
+from riskmin.losses.base import Loss
 from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.kernel.rkhs import RkhsNorm
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
+from riskmin.regularizers import L1, L2, Elastic, Separable
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
@@ -44,6 +32,7 @@ from riskmin.solvers.dual.kernel_conjugates import has_conjugate
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.fallback import Fallback
 from riskmin.solvers.newton.newton import Newton
+from riskmin.solvers.newton.score_problem import has_score_hessian
 from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
@@ -144,16 +133,15 @@ class Auto(Solver):
         loss = loss_of(obj.risk)
         name = type(user_object(obj.risk) if loss is None else loss).__name__
         if isinstance(obj.reg, RkhsNorm):
-            conjugate = has_conjugate(loss)
+            conjugate = loss is not None and has_conjugate(loss)
             reason = f"a kernel, and {name} has {'a' if conjugate else 'no'} conjugate"
             return KernelDual() if conjugate else Bundle(), reason
-        # a loss without the attribute counts as nonsmooth: methods for nonsmooth losses are valid for all
-        if getattr(loss, "smooth", False):
+        if loss is not None and loss.smooth:
             return _for_smooth(obj, loss, name, tol)
         # the order matters: the most specific structure is tested first
         if supports_chain_ascent(obj.risk, obj.reg):
             return ChainAscent(), f"{name} is not smooth, and its sequences are local"
-        if obj.risk.multi_output and isinstance(loss, Smoothable):
+        if obj.risk.multi_output and loss is not None and loss.can_be_smoothed:
             return _for_multi_output(obj, name)
         if obj.risk.caches_outputs:
             return WorkingSet(), f"{name} is not smooth, and caches the outputs of its argmax"
@@ -163,13 +151,14 @@ class Auto(Solver):
                 newton, reason = Newton(), f"{name} is not smooth, and X is remote"
                 return (newton if _newton_takes_remote(obj, newton) else DualCoordinateAscent()), reason
             return _for_intervals(obj, tol, name)
-        if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and not obj.risk.intercept.profiled:
+        smoothed_hessian = loss is not None and _has_smoothed_hessian(loss)
+        if isinstance(obj.reg, L2) and smoothed_hessian and not obj.risk.intercept.profiled:
             return _for_nonseparable(obj, loss, name)
-        reason = f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'has no attribute smooth'}"
+        reason = f"{name} {'has no attribute smooth' if loss is None else 'is not smooth'}"
         # without a conjugate Hessian product, bundle methods have no master problem for the regularizer
-        smoothable = obj.risk.linear_map is not None and can_be_smoothed(loss, np.zeros(1))
-        if smoothable and not has_master_problem(penalized_part(obj.reg)):
-            kind = type(penalized_part(obj.reg)).__name__
+        smoothable = obj.risk.linear_map is not None and loss is not None and loss.can_be_smoothed
+        if smoothable and not has_master_problem(obj.reg.penalized_part):
+            kind = type(obj.reg.penalized_part).__name__
             return Smoothing(ProximalGradient()), f"{reason}, and {kind} has no conjugate_hessian_product"
         return Bundle(), reason
 
@@ -177,7 +166,8 @@ class Auto(Solver):
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         first, reason = self.choose(obj, tol)
         # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
-        nonseparable = not getattr(loss_of(obj.risk), "separable", True)
+        loss = loss_of(obj.risk)
+        nonseparable = loss is not None and not loss.separable
         solvers, tol = (first, *_fallbacks(obj, first)), max(tol, MIN_TOL)
         trial = (NONSEPARABLE_TRIAL_WORK,) if nonseparable else ()
         return Fallback(solvers, tol, *trial), reason
@@ -189,18 +179,19 @@ class Auto(Solver):
 
 def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
     """The solvers to continue with where the first is too slow: a fast one, then one that converges."""
-    smooth = bool(getattr(loss_of(obj.risk), "smooth", False))
-    reg = penalized_part(obj.reg)
+    loss = loss_of(obj.risk)
+    smooth = loss is not None and loss.smooth
+    reg = obj.reg.penalized_part
     fallbacks: list[Solver] = []
     # quasi-Newton methods need gradients only, and no factorization
-    if smooth and isinstance(obj.reg, Smooth):
+    if smooth and obj.reg.smooth:
         fallbacks.append(Lbfgs())
     elif smooth and isinstance(reg, (L1, Elastic)):
         fallbacks.append(OwlQn())
     # cutting planes converge for every convex risk
     if has_master_problem(reg):
         fallbacks.append(Bundle())
-    if not smooth and isinstance(obj.reg, Smooth) and obj.risk.linear_map is not None:
+    if not smooth and obj.reg.smooth and obj.risk.linear_map is not None:
         fallbacks.append(Smoothing())
     return [solver for solver in fallbacks if type(solver) is not type(first)]
 
@@ -208,14 +199,15 @@ def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
 def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solver, str]:
     """The solver for a smooth loss, and the reason."""
     reg = obj.reg
-    inner_reg = penalized_part(reg)
+    inner_reg = reg.penalized_part
     kind, newton = type(inner_reg).__name__, Newton()
     if _newton_takes_multi_output(obj, newton):
         return newton, f"{name} is smooth, and has second derivatives"
     # the second derivative of a power below 2 is infinite at the margin
     unbounded = isinstance(loss, PowerHinge) and loss.p < 2
-    rows = _local_rows(obj) if isinstance(loss, HasCurvature) and not unbounded else None
-    quadratic = isinstance(reg, Smooth) and isinstance(reg, HasInverseMetric)
+    curved = has_score_hessian(loss) and not unbounded
+    rows = _local_rows(obj) if curved else None
+    quadratic = reg.smooth and reg.quadratic
     if quadratic and rows is not None:
         # with too many features for a factorization, dual ascent is the faster one at first
         sparse = (
@@ -223,14 +215,14 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
             and isinstance(reg, L2)
             and not obj.risk.intercept.profiled
         )
-        if rows.X.shape[1] > newton.direct and sparse and interval_conjugate_of(loss, rows.y[:1]) is not None:
+        if rows.X.shape[1] > newton.direct and sparse and loss.interval_conjugate(rows.y[:1]) is not None:
             return Switching(
                 DualCoordinateAscent(), newton, max(tol, MIN_TOL)
             ), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
-    if isinstance(loss, HasCurvature) and not unbounded and quadratic and _newton_takes_remote(obj, newton):
+    if curved and quadratic and _newton_takes_remote(obj, newton):
         return newton, f"{name} is smooth, has second derivatives, and X is remote"
-    if isinstance(reg, Smooth):
+    if reg.smooth:
         return Lbfgs(), f"{name} is smooth"
     # coordinate descent fits the intercept itself
     rows = _local_rows(obj)
@@ -240,9 +232,14 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     if isinstance(inner_reg, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} is not"
     # proximal steps need the proximal operator only, Bundle a master problem for the regularizer
-    if isinstance(inner_reg, Separable) or not isinstance(reg, HasConjugateHessian):
+    if isinstance(inner_reg, Separable) or not reg.has_conjugate_hessian:
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
+
+
+def _has_smoothed_hessian(loss: Loss) -> bool:
+    """Whether a loss without a conjugate has second derivatives of its smoothed form."""
+    return loss.has_hessian and not loss.multi_output and loss.interval_conjugate(np.ones(1)) is None
 
 
 def _newton_takes_multi_output(obj: Objective, newton: Newton) -> bool:
@@ -259,11 +256,11 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     # dual ascent first; if it does not apply, a smoothed loss with the first-order method for the regularizer
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
         return DualCoordinateAscent(), f"{name} is not smooth, and has one multiplier per row and class"
-    if isinstance(obj.reg, Smooth):
+    if obj.reg.smooth:
         return Smoothing(), f"{name} can be smoothed"
-    if isinstance(penalized_part(obj.reg), (L1, Elastic)):
+    if isinstance(obj.reg.penalized_part, (L1, Elastic)):
         return Smoothing(OwlQn()), f"{name} can be smoothed"
-    if isinstance(obj.reg, UnpenalizedTail):
+    if obj.reg.n_unpenalized:
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"
     return Bundle(), f"{name} is not smooth"
 
@@ -295,7 +292,7 @@ def _intercepts_slow_ascent(obj: Objective) -> bool:
 def _for_nonseparable(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a non-decomposable loss that can be smoothed, and the reason."""
     risk = obj.risk
-    newton, centered = Newton(), supports_center(loss)  # contingency-table losses have a center
+    newton, centered = Newton(), loss.supports_center  # contingency-table losses have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
     if centered and math.prod(risk.rows.X.shape) <= BUNDLE_MAX_ENTRIES:
@@ -317,8 +314,8 @@ def _has_interval_dual(obj: Objective) -> bool:
     risk = obj.risk
     local = _local_rows(obj) is not None
     reachable = local or _newton_takes_remote(obj, Newton()) or _dual_takes_remote(obj)
-    quadratic = isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)
-    return reachable and quadratic and interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
+    quadratic = obj.reg.quadratic and obj.reg.smooth
+    return reachable and quadratic and risk.loss.interval_conjugate(risk.row_metadata.y[:1]) is not None
 
 
 def _remote_metadata(obj: Objective) -> RowMetadata | None:

@@ -10,20 +10,20 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Cut, UnsupportedProblem
-from riskmin.losses.nondecomposable.by_query import user_loss
+from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
-from riskmin.regularizers import UnpenalizedTail
 
 MAX_CUT_ENTRY = 1e100
 """Largest entry of a cut whose squares and sums stay finite in double precision."""
 
 
 # ---------------------------------------------------------------- checks
-def loss_of(risk: Any) -> Any:
-    """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
-    return user_loss(getattr(risk, "loss", None))
+def loss_of(risk: Any) -> Loss | None:
+    """The loss of a risk that the user chose; None for an oracle that has none."""
+    loss = getattr(risk, "loss", None)
+    return loss.chosen if isinstance(loss, Loss) else None
 
 
 def local_rows_reason(solver: object, obj: Objective) -> str | None:
@@ -50,7 +50,7 @@ def check_positive_int(solver: object, name: str) -> None:
 
 def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
     """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
-    if isinstance(obj.reg, UnpenalizedTail):
+    if obj.reg.n_unpenalized:
         raise UnsupportedProblem(
             f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
         )
@@ -78,7 +78,7 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
         slope, curvature = db - cross / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
     # The bound of an L1-type regularizer is -inf until a cut is scaled: compare the scaled cuts.
-    elif getattr(obj.reg, "polyhedral", False):
+    elif obj.reg.polyhedral:
         eta = float(obj.lower(new) > obj.lower(old))
     else:
         eta = _best_weight(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
@@ -95,7 +95,7 @@ def mixture(old: Cut, new: Cut, share: float) -> Cut:
 
 def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
     """Return the cut; for smooth conjugates, which may overflow, its best multiple s <= 1."""
-    if obj.has_inverse_metric or getattr(obj.reg, "polyhedral", False):
+    if obj.has_inverse_metric or obj.reg.polyhedral:
         return cut
     s = obj.reg.scale(cut, obj.lam)
     return Cut(s * cut.a, s * cut.b)

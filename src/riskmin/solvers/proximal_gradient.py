@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import UnpenalizedTail
 from riskmin.solvers.base import loss_of, mix_two
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
@@ -24,16 +22,15 @@ MAX_LIPSCHITZ_INCREASES = 60
 
 
 def check_smooth(solver: object, obj: Objective) -> None:
-    """Raise UnsupportedProblem if the loss has `smooth = False`; one without the attribute is accepted."""
+    """Raise UnsupportedProblem if the loss is not smooth; a risk without a loss is accepted."""
     loss = loss_of(obj.risk)
-    if not getattr(loss, "smooth", True):
-        bundle = has_master_problem(obj.reg) and not isinstance(
-            obj.reg, UnpenalizedTail
-        )  # otherwise Bundle raises, too
+    if loss is not None and not loss.smooth:
+        # otherwise Bundle raises, too
+        bundle = has_master_problem(obj.reg) and not obj.reg.n_unpenalized
         remedy = (
             "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
         )
-        if not bundle and can_be_smoothed(loss, np.zeros(1)):
+        if not bundle and loss.can_be_smoothed:
             remedy = "use Smoothing(ProximalGradient())"
         raise UnsupportedProblem(
             f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}"
@@ -179,7 +176,7 @@ def risk_uncertainty(obj: Objective, w: Array, point: Evaluation) -> float:
     risk = J - obj.lam * obj.reg.value(w)
     # the cut of a smoothed loss lies above the tangent, so that it hides the error of the value
     error = 2 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w))) + obj.risk.relative_error * abs(risk)
-    if isinstance(obj.reg, UnpenalizedTail):  # its cut lies further below: its slopes in intercepts are 0
+    if obj.reg.n_unpenalized:  # its cut lies further below: its slopes in intercepts are 0
         return 2 * error
     return 2 * max(risk - float(cut.a @ w) - cut.b, error)
 

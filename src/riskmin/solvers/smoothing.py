@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
-from riskmin.losses.nondecomposable.by_query import user_loss
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
-from riskmin.regularizers import penalized_part
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
@@ -154,15 +151,15 @@ def smoothed_risk(solver: object, obj: Objective, w: Array) -> SmoothedRisk:
     risk, name = obj.risk, type(solver).__name__
     if risk.linear_map is None:
         raise UnsupportedProblem(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
-    if getattr(risk.loss, "smooth", False):
+    if risk.loss.smooth:
         raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs")
     reg = (
         ""
-        if has_master_problem(penalized_part(obj.reg))
+        if has_master_problem(obj.reg.penalized_part)
         else ", with a regularizer that has conjugate_hessian_product"
     )
-    if not can_be_smoothed(risk.loss, w[:1]):  # any number serves as a label, and y may be remote
-        raise UnsupportedProblem(f"{type(user_loss(risk.loss)).__name__} cannot be smoothed: use Bundle{reg}")
+    if not risk.loss.can_be_smoothed:  # any number serves as a label, and y may be remote
+        raise UnsupportedProblem(f"{type(risk.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}")
     return SmoothedRisk.from_risk(risk, 1.0)
 
 

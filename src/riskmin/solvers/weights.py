@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 from riskmin.arrays.matrix import Csr, as_scipy
 from riskmin.core import NDArray
-from riskmin.regularizers import penalized_part
 
 
 def feature_weights(reg: Any, k: int) -> Any:
@@ -22,7 +21,7 @@ def feature_weights(reg: Any, k: int) -> Any:
     ([1.0, 4.0], 1.0)
     """
     # w is a (features, k) matrix in row-major order: each k-th weight is that of a first output
-    weights = penalized_part(reg).weights
+    weights = reg.penalized_part.weights
     return weights if np.ndim(weights) == 0 else weights[::k]
 
 
@@ -35,7 +34,7 @@ def outputs_share_weights(reg: Any, k: int) -> bool:
     >>> outputs_share_weights(L2([1.0, 1.0, 4.0, 4.0]), 2), outputs_share_weights(L2([1.0, 2.0, 4.0, 4.0]), 2)
     (True, False)
     """
-    weights = penalized_part(reg).weights
+    weights = reg.penalized_part.weights
     return bool(np.ndim(weights) == 0 or np.array_equal(weights, np.repeat(weights[::k], k)))
 
 

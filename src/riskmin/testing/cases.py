@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskmin.core import Array, ChecksLabels, Loss
+from riskmin.core import Array
+from riskmin.losses.base import Loss
 from riskmin.testing.base import Rng
 
 LabelSampler: TypeAlias = Callable[[Rng, int], Array]
@@ -101,12 +102,11 @@ def make_case_sampler(
     AssertionError
         If the loss accepts none of the known kinds of labels.
     """
-    make: Any = getattr(loss, "linear_map", None)
-    columns = columns or (DEFAULT_SCORES_PER_ROW if make is not None else None)
+    columns = columns or (DEFAULT_SCORES_PER_ROW if loss.multi_output else None)
     draw, shared = labels or _labels(loss, columns), 0
-    if make is not None:
+    if loss.multi_output:
         try:
-            linear_map = make(draw(np.random.default_rng(0), 40), columns)
+            linear_map: Any = loss.linear_map(draw(np.random.default_rng(0), 40), columns)
         except ValueError as error:
             raise AssertionError(
                 f"{loss!r}: {error}; pass check_loss columns=..., and labels=... that fit"
@@ -181,9 +181,7 @@ def _labels(loss: Loss, columns: int | None) -> LabelSampler:
     """The first kind of labels for the loss's task that the loss accepts."""
     choices = {
         "classification": [_signs],
-        "regression": [_targets(columns)]
-        if getattr(loss, "multi_output_targets", False)
-        else [_reals, _counts],
+        "regression": [_targets(columns)] if loss.multi_output_targets else [_reals, _counts],
         "novelty": [_reals],
         "ordinal": [_grades],
         "ranking": [_queries],
@@ -191,10 +189,9 @@ def _labels(loss: Loss, columns: int | None) -> LabelSampler:
         "tagging": [_sequences(columns)],
     }
     # the first choice that `check_labels` accepts, or the first one
-    for choice in choices.get(getattr(loss, "task", "classification"), []):
+    for choice in choices.get(loss.task or "classification", []):
         try:
-            if isinstance(loss, ChecksLabels):
-                loss.check_labels(choice(np.random.default_rng(0), 40))
+            loss.check_labels(choice(np.random.default_rng(0), 40))
             return choice
         except ValueError:
             continue

@@ -1,59 +1,55 @@
-"""Checks of a loss's convex conjugate and of its curvature, if it has them."""
+"""Checks of a loss's convex conjugate and of its second derivatives, if it has them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from riskmin.core import Array, HasConjugate, HasCurvature, Loss
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.core import Array
+from riskmin.losses.base import Loss
+from riskmin.losses.conjugate import Conjugate
 from riskmin.testing.base import Rng, close, require
-
-INTERVAL = "interval_conjugate"
-"""The form of a conjugate that is linear-quadratic on an interval, by the name of the loss's method."""
 
 
 def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    """Check that `interval_conjugate` and `conjugate` are l*(u) = sup_z u z - l(z), +inf off their domain.
+    """Check that `conjugate` gives l*(u) = sup_z u z - l(z), infinite outside of its interval.
 
     The check is the Fenchel-Young inequality, l(z) + l*(u) >= u z, with equality at u = l'(z) and at the
     score z whose slope is u.
     """
-    forms = [form for form in (INTERVAL, "conjugate") if _has(loss, form, y)]
-    for form in forms:
-        lower, upper = _domain(loss, form, y)
-        require(
-            lower.shape == upper.shape == y.shape, loss, f"the domain of {form} is not one interval per row"
-        )
-        # l is bounded below by 0, so l*(0) = -inf_z l(z) is finite
-        contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
-        require(contains_zero, loss, f"the domain of {form} must hold lower <= 0 <= upper for every row")
-        # moderate scores, scores in the tails, and scores far out on both sides
-        for scores in (z, 30 * z, 1e3 * np.sign(z), -1e3 * np.sign(z)):
-            _check_at_slopes(loss, form, scores, y, lower, upper)
-        for _ in range(10):
-            _check_inside(loss, form, rng, y, np.maximum(lower, -3.0), np.minimum(upper, 3.0))
-        _check_ends(loss, form, y, lower, upper)
-    # a loss may offer both forms, which must agree
-    if len(forms) == 2:
-        u = _draw_inside(rng, *_domain(loss, INTERVAL, y))
-        same = close(_conjugate(loss, INTERVAL, u, y), _conjugate(loss, "conjugate", u, y), 1e-10, 1e-12)
-        require(same, loss, f"{INTERVAL} and conjugate differ")
-
-
-def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    """Check that `curvature` is the derivative of dz where dz is differentiable, and weighted like dz."""
-    if not isinstance(loss, HasCurvature):
+    conjugate = loss.conjugate(y)
+    if conjugate is None:
         return
+    lower, upper = conjugate.lower, conjugate.upper
+    require(
+        lower.shape == upper.shape == y.shape, loss, "the domain of conjugate is not one interval per row"
+    )
+    contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
+    require(contains_zero, loss, "the domain of conjugate must hold lower <= 0 <= upper for every row")
+    for scores in (z, 30 * z, 1e3 * np.sign(z), -1e3 * np.sign(z)):
+        _check_at_slopes(loss, conjugate, scores, y)
+    for _ in range(10):
+        _check_inside(loss, conjugate, rng, y)
+    _check_ends(loss, y, lower, upper)
+
+
+def check_hessian(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
+    """Check that `hessian` of a smooth loss is the derivative of dz, and weighted like dz."""
     copies = [a.copy() for a in (z, y, c)]
-    curvature, h = loss.curvature(z, y, c), 1e-5
+    hessian, h = loss.hessian(z, y, c), 1e-5
+    if hessian is None:
+        require(not (loss.smooth and loss.has_hessian), loss, "it is smooth, but its hessian returns None")
+        return
+    diagonal = not hessian.low_rank and not hessian.pair_blocks
+    require(diagonal, loss, "the Hessian of a loss that is a sum over rows is not diagonal")
+    curvature = hessian.diagonal
     same = all(np.array_equal(a, b) for a, b in zip(copies, (z, y, c), strict=True))
-    require(same, loss, "curvature changes its inputs")
+    require(same, loss, "hessian changes its inputs")
     require(
         curvature.shape == z.shape, loss, f"the curvature has shape {curvature.shape}, the scores {z.shape}"
     )
     require(np.all(curvature >= 0), loss, "the curvature is negative, so the loss is not convex")
     require(
-        close(loss.curvature(z, y, 3 * c), 3 * curvature, 1e-12, 0),
+        close(_curvature(loss, z, y, 3 * c), 3 * curvature, 1e-12, 0),
         loss,
         "the curvature does not scale with the weights",
     )
@@ -73,43 +69,17 @@ def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         require(False, loss, failure)
     # the dtype of the scores is preserved
     narrow = [a.astype(np.float32) for a in (z, y, c)]
-    require(loss.curvature(*narrow).dtype == np.float32, loss, "the curvature is not of the scores' dtype")
+    require(_curvature(loss, *narrow).dtype == np.float32, loss, "the curvature is not of the scores' dtype")
     for far in (1e8, -1e8):
         require(
-            np.all(np.isfinite(loss.curvature(far + 0 * z, y, c))), loss, f"no finite curvature at {far:g}"
+            np.all(np.isfinite(_curvature(loss, far + 0 * z, y, c))), loss, f"no finite curvature at {far:g}"
         )
 
 
-# ---------------------------------------------------------------- the two forms of a conjugate
-def _has(loss: Loss, form: str, y: Array) -> bool:
-    return interval_conjugate_of(loss, y) is not None if form == INTERVAL else isinstance(loss, HasConjugate)
-
-
-def _domain(loss: Loss, form: str, y: Array) -> tuple[Array, Array]:
-    if form == INTERVAL:
-        dual = interval_conjugate_of(loss, y)
-        assert dual is not None
-        return dual.lower, dual.upper
-    assert isinstance(loss, HasConjugate)
-    return loss.conjugate_domain(y)
-
-
-def _conjugate(loss: Loss, form: str, u: Array, y: Array) -> Array:
-    if form == INTERVAL:
-        return conjugate_of(loss, u, y)  # uses the interval conjugate if the loss has one
-    assert isinstance(loss, HasConjugate)
-    return loss.conjugate(u, y)
-
-
-def _best_score(loss: Loss, form: str, u: Array, y: Array) -> Array:
-    """The score z with l'(z) = u, which is the derivative of the conjugate at u."""
-    if form == INTERVAL:
-        dual = interval_conjugate_of(loss, y)
-        assert dual is not None
-        # derivative of l*(u) = shift u + epsilon |u| + square u^2 / 2
-        return dual.shift + dual.epsilon * np.sign(u) + dual.square * u
-    assert isinstance(loss, HasConjugate)
-    return loss.conjugate_grad(u, y)
+def _curvature(loss: Loss, z: Array, y: Array, c: Array) -> Array:
+    hessian = loss.hessian(z, y, c)
+    assert hessian is not None
+    return hessian.diagonal
 
 
 # ---------------------------------------------------------------- the properties
@@ -126,53 +96,53 @@ def _draw_inside(rng: Rng, lower: Array, upper: Array) -> Array:
     return lower + rng.uniform(0.001, 0.999, len(lower)) * (upper - lower)
 
 
-def _check_at_slopes(loss: Loss, form: str, z: Array, y: Array, lower: Array, upper: Array) -> None:
+def _check_at_slopes(loss: Loss, conjugate: Conjugate, z: Array, y: Array) -> None:
+    lower, upper = conjugate.lower, conjugate.upper
     value, u = _row_losses(loss, z, y)
     inside = np.all(u >= lower - 1e-12 * (1 + abs(u))) and np.all(u <= upper + 1e-12 * (1 + abs(u)))
-    require(inside, loss, f"the loss has a slope outside of the domain of its {form}")
-    # at an end of the domain, rounding may leave it
+    require(inside, loss, "the loss has a slope outside of the domain of its conjugate")
     u = np.minimum(np.maximum(u, lower), upper)
-    total = value + _conjugate(loss, form, u, y)
-    _require_equal(loss, form, total, u, z, value, "at a slope of the loss")
+    _require_equal(loss, value + conjugate.value(u), u, z, value, "at a slope of the loss")
 
 
-def _check_inside(loss: Loss, form: str, rng: Rng, y: Array, lower: Array, upper: Array) -> None:
-    u = _draw_inside(rng, lower, upper)
-    conjugate, z = _conjugate(loss, form, u, y), _best_score(loss, form, u, y)
-    require(np.all(np.isfinite(z)), loss, f"{form} has no derivative inside of its domain")
+def _check_inside(loss: Loss, conjugate: Conjugate, rng: Rng, y: Array) -> None:
+    u = _draw_inside(rng, conjugate.lower, conjugate.upper)
+    # the score z with l'(z) = u is the derivative of the conjugate at u
+    values, z = conjugate.value(u), conjugate.grad(u)
+    require(np.all(np.isfinite(z)), loss, "the conjugate has no derivative inside of its domain")
     value = _row_losses(loss, z, y)[0]
-    _require_equal(loss, form, value + conjugate, u, z, value, "at the score whose slope is u")
+    _require_equal(loss, value + values, u, z, value, "at the score whose slope is u")
     for scale in (1.0, 30.0):
         z = scale * rng.standard_normal(len(y))
-        _require_above(loss, form, u, z, y)
+        _require_above(loss, conjugate, u, z, y)
 
 
-def _check_ends(loss: Loss, form: str, y: Array, lower: Array, upper: Array) -> None:
+def _check_ends(loss: Loss, y: Array, lower: Array, upper: Array) -> None:
     """Check Fenchel-Young at the ends of the domain for scores up to 1e3, and +inf beyond the ends."""
     for end, out in ((lower, -0.1), (upper, 0.1)):
         rows = np.flatnonzero(np.isfinite(end))
         if not len(rows):
             continue
         u, labels = end[rows], y[rows]
+        conjugate = loss.conjugate(labels)
+        assert conjugate is not None
         for z in (-1e3, -1.0, 0.0, 1.0, 1e3):
-            _require_above(loss, form, u, np.full(len(rows), z), labels)
-        score = _best_score(loss, form, u, labels)
-        require(
-            not np.any(np.isnan(score)), loss, f"{form} has NaN for a derivative at the end of its domain"
-        )
-        beyond = _conjugate(loss, form, u + out, labels)
-        require(np.all(np.isinf(beyond)), loss, f"{form} is not infinite outside of its domain")
+            _require_above(loss, conjugate, u, np.full(len(rows), z), labels)
+        nan = np.any(np.isnan(conjugate.grad(u)))
+        require(not nan, loss, "the conjugate has NaN for a derivative at the end of its domain")
+        beyond = conjugate.value(u + out)
+        require(np.all(np.isinf(beyond)), loss, "the conjugate is not infinite outside of its domain")
 
 
-def _require_equal(loss: Loss, form: str, total: Array, u: Array, z: Array, value: Array, where: str) -> None:
+def _require_equal(loss: Loss, total: Array, u: Array, z: Array, value: Array, where: str) -> None:
     wrong = ~(np.abs(total - u * z) <= 1e-9 * (1 + np.abs(u * z) + np.abs(value)))
     if np.any(wrong):
         i = int(np.argmax(wrong))
         failure = f"l(z) + l*(u) is {total[i]:.9g} {where}, but u z is {u[i] * z[i]:.9g} (u = {u[i]:.6g})"
-        require(False, loss, f"by {form}, {failure}")
+        require(False, loss, f"by its conjugate, {failure}")
 
 
-def _require_above(loss: Loss, form: str, u: Array, z: Array, y: Array) -> None:
-    value, conjugate = _row_losses(loss, z, y)[0], _conjugate(loss, form, u, y)
-    holds = value + conjugate >= u * z - 1e-9 * (1 + np.abs(u * z) + np.abs(value))
-    require(np.all(holds), loss, f"Fenchel-Young fails: l(z) + l*(u) < u z by {form}")
+def _require_above(loss: Loss, conjugate: Conjugate, u: Array, z: Array, y: Array) -> None:
+    value = _row_losses(loss, z, y)[0]
+    holds = value + conjugate.value(u) >= u * z - 1e-9 * (1 + np.abs(u * z) + np.abs(value))
+    require(np.all(holds), loss, "Fenchel-Young fails: l(z) + l*(u) < u z by its conjugate")

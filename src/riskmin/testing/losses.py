@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from riskmin.core import Array, HasRowValues, Loss
+from riskmin.core import Array
+from riskmin.losses.base import Loss, as_loss
 from riskmin.testing.base import Rng, close, require
 from riskmin.testing.cases import LabelSampler, LossCase, make_case_sampler
-from riskmin.testing.conjugates import check_conjugate, check_curvature
+from riskmin.testing.conjugates import check_conjugate, check_hessian
 from riskmin.testing.smoothing import check_smoothed_loss
 
 
@@ -22,15 +23,15 @@ def check_loss(
     scores of +-1e8, and not depend on the order of the rows. If it declares itself separable, integer weights
     must count as repeated rows, and the parts of any split must add up. If it declares itself invariant, a
     constant added to all scores must not change it. If it has them, `values` must be the loss of each row,
-    `interval_conjugate` and `conjugate` its convex conjugate, `curvature` the derivative of dz,
-    `smoothed_value_grad` a smooth minorant whose tangents, raised by their minorant offset, stay below the
-    loss, and `hessian` the second derivatives of that minorant. Non-decomposable losses may reject rows of
-    different weights with a ValueError; they are then checked with equal weights.
+    `conjugate` its convex conjugate, `smoothed_value_grad` a smooth minorant whose tangents, raised by their
+    minorant offset, stay below the loss, and `hessian` the second derivatives of the loss, and of that
+    minorant. Non-decomposable losses may reject rows of different weights with a ValueError; they are then
+    checked with equal weights.
 
     Parameters
     ----------
     loss : Loss
-        The loss to check.
+        The loss to check: any object with a method `value_grad`.
     seed : int
         The seed of the random cases.
     labels : callable, optional
@@ -53,6 +54,7 @@ def check_loss(
     >>> check_loss(Hinge())
     >>> check_loss(Softmax(), columns=5)
     """
+    loss = as_loss(loss)
     rng, drawn = np.random.default_rng(seed), make_case_sampler(loss, labels, columns)
 
     def draw(scale: float) -> LossCase:
@@ -68,7 +70,7 @@ def check_loss(
             case = draw(1.0)
             _check_order(loss, rng, case._replace(z=np.round(case.z, digits)), ties=not digits)
         _check_dtypes(loss, rng, *draw(1.0))
-        if getattr(loss, "shift_invariant", False):
+        if loss.shift_invariant:
             _check_shift(loss, *draw(1.0))
         if loss.separable:
             _check_weights(loss, rng, draw(1.0))
@@ -77,9 +79,9 @@ def check_loss(
         if loss.separable and drawn.columns is None:
             try:
                 check_conjugate(loss, rng, *draw(1.0))
-                check_curvature(loss, rng, *draw(1.0))
+                check_hessian(loss, rng, *draw(1.0))
             except FloatingPointError as error:
-                raise AssertionError(f"{loss!r}: {error} in its conjugate or its curvature") from error
+                raise AssertionError(f"{loss!r}: {error} in its conjugate or its Hessian") from error
         try:
             check_smoothed_loss(loss, rng, draw(1.0))
         except FloatingPointError as error:
@@ -204,8 +206,8 @@ def _check_splits(loss: Loss, rng: Rng, case: LossCase) -> None:
 
 
 def _check_values(loss: Loss, z: Array, y: Array, c: Array) -> None:
-    """Check that `values`, if the loss has it, is the loss of each row."""
-    if not isinstance(loss, HasRowValues):
+    """Check that `values`, if the loss has its own, is the loss of each row."""
+    if type(loss).values is Loss.values:  # it follows from the conjugate
         return
     values, one = loss.values(z, y), np.ones(1)
     require(values.shape == c.shape, loss, f"values has shape {values.shape}, the weights {c.shape}")

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from riskmin.core import Array, Cut, HasConjugateHessian, HasInverseMetric, Regularizer, Smooth
+from riskmin.core import Array, Cut
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.testing.base import close, require
 
 
@@ -38,7 +39,7 @@ def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:
     >>> from riskmin.regularizers import L2
     >>> check_regularizer(L2())
     """
-    rng = np.random.default_rng(seed)
+    reg, rng = as_regularizer(reg), np.random.default_rng(seed)
     for _ in range(30):
         # points of the domain are proximal points of random vectors
         v, far = 3 * rng.standard_normal((2, dim))
@@ -49,7 +50,7 @@ def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:
         _check_domain(reg, far, p, w)
         points = [far, w, *(p + t * (w - p) for t in (-1e-2, -1e-4, 1e-4, 1e-2))]
         _check_subgradient(reg, p, (v - p) / step, points, f"prox(v, {step:g}) is not the minimizer")
-        if isinstance(reg, Smooth):
+        if reg.smooth:
             _check_subgradient(reg, p, reg.grad(p), points, "grad is not the gradient of value")
         _check_conjugate(reg, v, (v - p) / step, p, far)
         _check_conjugate_hessian(reg, v, rng.standard_normal((3, dim)))
@@ -100,12 +101,12 @@ def _check_conjugate_hessian(reg: Regularizer, u: Array, A: Array) -> None:
         x = reg.conjugate_grad(u)
     except TypeError:
         return
-    if isinstance(reg, HasInverseMetric):
+    if reg.quadratic:
         same = close(reg.inverse_metric_product(A, u), A @ x, 1e-9, 1e-9)
         require(same, reg, "inverse_metric_product(A, u) is not A @ conjugate_grad(u)")
         linear = close(reg.conjugate_grad(-2 * u), -2 * x, 1e-9, 1e-9)
         require(linear, reg, "it has inverse_metric_product, but conjugate_grad is not linear")
-    if not isinstance(reg, HasConjugateHessian):
+    if not reg.has_conjugate_hessian:
         return
     H, h = reg.conjugate_hessian_product(u, A), 1e-6
     wrong = f"conjugate_hessian_product has shape {H.shape} for {len(A)} rows"

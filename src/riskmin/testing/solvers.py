@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, Loss, Solver, as_solver
+from riskmin.core import Array, Iterate, Solver, as_solver
 from riskmin.driver.loop import minimize
 from riskmin.losses import Absolute, Hinge, Logistic, Novelty, Poisson, Squared, SquaredHinge
+from riskmin.losses.base import Loss
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L2

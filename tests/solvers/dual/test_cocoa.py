@@ -34,7 +34,6 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.partitioned import materialize
 from riskmin.core import Cut, Shard, ShardCache, UnsupportedProblem
 from riskmin.executors.base import Executor, SerialExecutor
-from riskmin.losses.conjugate import conjugate_of
 from riskmin.solvers.dual import cocoa
 from riskmin.solvers.dual.cocoa import Cocoa, RoundTask, sweep_shard
 
@@ -92,7 +91,7 @@ def bound(obj, cut):
 def dual(obj, u):
     """The dual objective, by its definition."""
     (y, c), X = obj.risk.labels, np.vstack([shard.X.X for shard in obj.risk.executor.shards])
-    conjugate = conjugate_of(obj.risk.loss, u, y)
+    conjugate = obj.risk.loss.conjugate(y).value(u)
     return bound(obj, Cut(X.T @ (c * u), -float(c @ conjugate)))
 
 
@@ -118,7 +117,7 @@ def test_a_round_gains_at_least_what_theory_guarantees(loss, weights):
         task, gains, new, slope = RoundTask(loss, scale, obj.lam / sigma, 2, 1.0, True, True), [], [], 0.0
         for k, (i, j) in enumerate(pairwise(ends)):
             multipliers, _, sums = sweep_shard(shards[k], task, w, w, (u[i:j], (0, 1, k)))
-            before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], multipliers))
+            before, after = (-c[i:j] @ loss.conjugate(y[i:j]).value(v) for v in (u[i:j], multipliers))
             change = X[i:j].T @ (c[i:j] * (multipliers - u[i:j]))
             change_norm_sq = 2 * obj.reg.conjugate(change)
             assert sums.change_sq == pytest.approx(change_norm_sq, rel=1e-9, abs=1e-15)

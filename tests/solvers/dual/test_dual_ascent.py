@@ -31,13 +31,12 @@ from riskmin import (
 )
 from riskmin._numba.dual import conjugate_loops
 from riskmin._numba.dual import sweep as kernels
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
 from riskmin.solvers.dual.row_state import _indices_and_values
 
 EXACT = [
     loss
     for loss in ALL_LOSSES
-    if isinstance(loss, Logistic) or interval_conjugate_of(loss, np.ones(1)) is not None
+    if isinstance(loss, Logistic) or loss.interval_conjugate(np.ones(1)) is not None
 ]
 exact_losses = pytest.mark.parametrize("loss", EXACT, ids=repr)
 SMALL = [Hinge(), SquaredHinge(), Logistic(), EpsilonInsensitive(0.2), Absolute(), Novelty(), Squared()]
@@ -59,7 +58,7 @@ def one_dimensional(loss, y, u, z, curvature):
 
     def f(v):
         v = np.atleast_1d(v)
-        return conjugate_of(loss, v, np.full(len(v), y)) - v * z + 0.5 * curvature * (v - u) ** 2
+        return loss.conjugate(np.full(len(v), y)).value(v) - v * z + 0.5 * curvature * (v - u) ** 2
 
     return f
 
@@ -86,12 +85,8 @@ def exact_step(loss, y, u, z, curvature):
 )
 def test_the_step_is_optimal(loss, fraction, label, z, curvature):
     y = float(np.sign(label) or 1.0) if loss.task == "classification" else label
-    ends = (
-        loss.conjugate_domain(np.array([y]))
-        if isinstance(loss, Logistic)
-        else loss.interval_conjugate(np.array([y]))[:2]
-    )
-    lower, upper = (float(np.clip(end[0], -30, 30)) for end in ends)
+    conjugate = loss.conjugate(np.array([y]))
+    lower, upper = (float(np.clip(end[0], -30, 30)) for end in (conjugate.lower, conjugate.upper))
     u = lower + fraction * (upper - lower)
     f = one_dimensional(loss, y, u, z, curvature)
     v = exact_step(loss, y, u, z, curvature)
@@ -229,7 +224,7 @@ def test_a_check_of_sparse_rows_equals_an_oracle_call(loss):
         u = it.state()["u"]
         c = obj.risk.rows.c
         np.testing.assert_allclose(it.cut.a, X.T @ (c * u), rtol=1e-9, atol=1e-12)
-        b = -float(c @ conjugate_of(loss, u, obj.risk.rows.y))
+        b = -float(c @ loss.conjugate(obj.risk.rows.y).value(u))
         assert it.cut.b == pytest.approx(b, rel=1e-9, abs=1e-10)
         assert it.cut.b <= b + 1e-15
 

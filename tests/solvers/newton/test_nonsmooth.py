@@ -41,8 +41,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import Hessian, PairBlock, UnsupportedProblem
-from riskmin.losses.hessian import hessian_product, loss_hessian
-from riskmin.losses.smoothed import smoothed_value_grad
+from riskmin.losses.hessian import hessian_product
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.solvers.newton.active_rows import ActiveRows
 from riskmin.solvers.newton.linear_system import (
@@ -92,14 +91,14 @@ def test_hessians_are_derivatives_of_the_gradient(loss, moved, seed, mu):
     z = 2 * rng.standard_normal(n)
     y, c = labels(loss, z, rng), weights(loss, n, rng)
     center = (
-        smoothed_value_grad(loss, rng.standard_normal(n), y, c, 0.5)[1]
+        loss.smoothed_value_grad(rng.standard_normal(n), y, c, 0.5)[1]
         if moved and loss not in PAIRS
         else None
     )
-    H = hessian_product(loss_hessian(loss, z, y, c, mu, center), np.eye(n))
+    H = hessian_product(loss.hessian(z, y, c, mu, center), np.eye(n))
     d = rng.standard_normal(n)
     step = 1e-7
-    forward, backward = (smoothed_value_grad(loss, z + t * d, y, c, mu, center)[1] for t in (step, -step))
+    forward, backward = (loss.smoothed_value_grad(z + t * d, y, c, mu, center)[1] for t in (step, -step))
     # a piecewise quadratic function: exact unless the step crosses a breakpoint of the gradient
     error = np.abs((forward - backward) / (2 * step) - H @ d)
     assert np.sum(error > 1e-6 * (1 + abs(H).max())) <= 2
@@ -125,7 +124,7 @@ def test_the_hessian_of_pairs_equals_brute_force(seed, mu):
                     e[i], e[j] = 1, -1
                     H += weight / mu * np.outer(e, e)
     np.testing.assert_allclose(
-        hessian_product(loss_hessian(PAIRS[2], z, y, c, mu), np.eye(n)), H / total, atol=1e-12
+        hessian_product(PAIRS[2].hessian(z, y, c, mu), np.eye(n)), H / total, atol=1e-12
     )
 
 
@@ -186,7 +185,7 @@ def test_all_solvers_of_the_linear_system_agree(loss, sparse):
     n, p, lam = 50, 30, 1e-3
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
     z = X @ rng.standard_normal(p)
-    hessian = loss_hessian(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
+    hessian = loss.hessian(z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
     assert 0 < np.count_nonzero(hessian.diagonal) < n
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
     rows = design_operator(sp.csr_array(X) if sparse else X)

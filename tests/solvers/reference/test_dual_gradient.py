@@ -192,7 +192,8 @@ def test_epsilon_insensitive_steps_do_not_oscillate_around_zero():
 )
 def test_open_domains_are_never_left(loss, rate):
     obj = objective(loss, L2())
-    lower, upper = loss.conjugate_domain(obj.risk.rows.y)
+    conjugate = loss.conjugate(obj.risk.rows.y)
+    lower, upper = conjugate.lower, conjugate.upper
     for it in first(obj, DualGaussSeidel(rate=rate), 30):
         u, used = it.state()["u"], obj.risk.rows.c > 0
         assert np.all((lower < u) & (u < upper) | ~used)

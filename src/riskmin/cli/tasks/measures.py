@@ -15,7 +15,7 @@ def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
     from riskmin.problem.linear_risk import check_labels
 
     loss = fitted_loss(model)
-    labels = check_labels(y, len(z), loss, qid) if getattr(loss, "task", None) == "ranking" else y
+    labels = check_labels(y, len(z), loss, qid) if loss.task == "ranking" else y
     return float(loss.value_grad(z, labels, np.full(len(z), 1 / len(z)))[0])
 
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.core import HasCurvature, HasHessian, Result, Smooth, Smoothable
+from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments, sampled_moments
-from riskmin.regularizers import L1, L2, Elastic, absorb_sizes, penalized_part
+from riskmin.regularizers import L1, L2, Elastic, absorb_sizes
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
 
@@ -132,18 +132,18 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     # a solver chosen by the user failed: the automatic selection was not tried
     if not (given is None or given == "auto" or isinstance(given, Auto)):
         return "auto"
-    loss, reg = loss_of(objective.risk), absorb_sizes(penalized_part(objective.reg))
+    loss, reg = loss_of(objective.risk), absorb_sizes(objective.reg.penalized_part)
     # candidates in order of preference
-    smooth, candidates = bool(getattr(loss, "smooth", False)), []
-    if isinstance(reg, L2) and isinstance(loss, HasCurvature if smooth else HasHessian):
+    smooth, candidates = loss is not None and loss.smooth, []
+    if isinstance(reg, L2) and loss is not None and loss.has_hessian and not loss.multi_output:
         candidates.append("newton")
-    if smooth and isinstance(reg, Smooth):
+    if smooth and reg.smooth:
         candidates.append("lbfgs")
     if smooth and isinstance(reg, (L1, Elastic)):
         candidates.append("owlqn")
     # Bundle supports every loss and every regularizer
     candidates.append("bundle")
-    if not smooth and isinstance(loss, Smoothable) and isinstance(reg, Smooth):
+    if not smooth and loss is not None and loss.can_be_smoothed and reg.smooth:
         candidates.append("smoothing")
     # result.solver names the classes of all solvers of the run
     return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)

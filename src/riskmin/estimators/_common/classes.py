@@ -61,7 +61,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
         self.threshold_, (y, weight, _, loss) = 0.0, rows
         # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
-        if self.fit_intercept and hasattr(loss, "cutoff"):
+        if self.fit_intercept and loss.has_cutoff:
             c = np.full(len(y), 1 / len(y)) if weight is None else weight
             self.threshold_ = loss.cutoff(scores() + b, y, c)
         return np.array([b - self.threshold_])
@@ -75,7 +75,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
         loss, expected = get_loss(self.loss), 0.0
-        if self.fit_intercept and hasattr(loss, "cutoff"):
+        if self.fit_intercept and loss.has_cutoff:
             expected = loss.cutoff(*at)
         return np.array([self.threshold_]), np.array([expected])
 

@@ -25,7 +25,7 @@ from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.executors import Serial
 from riskmin.problem.convexity import check
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import absorb_sizes, penalized_part
+from riskmin.regularizers import absorb_sizes
 from riskmin.solvers import get_solver
 
 
@@ -104,7 +104,7 @@ def search_alphas(
         risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
     if isinstance(alphas, int):
         grids = [
-            lam_grid(problem.risk, absorb_sizes(penalized_part(problem.reg)), alphas) for problem in problems
+            lam_grid(problem.risk, absorb_sizes(problem.reg.penalized_part), alphas) for problem in problems
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
@@ -191,7 +191,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
     """Return one certified fit per alpha."""
     results = path(
         objective.risk,
-        penalized_part(objective.reg),
+        objective.reg.penalized_part,
         alphas,
         solver=template.solver,
         tol=template.tol,

@@ -52,7 +52,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
     With `n_classes`, return the form of the loss for that number of classes.
     """
     loss = loss_by_name(model, model.loss)
-    kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
+    kind = loss.task or model.task  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
         use = ESTIMATOR_OF_TASK.get(kind)
         raise ValueError(
@@ -244,7 +244,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
 
 def supports_intercept(loss: Any) -> bool:
     """Whether J has an intercept; losses that fix the number of positive rows set a cutoff after the fit."""
-    return not getattr(loss, "fixed_positive_count", False)
+    return not loss.fixed_positive_count
 
 
 def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:

@@ -22,7 +22,7 @@ from riskmin.regularizers import L2
 
 def is_multi_output(loss: Any) -> bool:
     """Whether a loss is multi-output, that is, takes several scores per row."""
-    return hasattr(loss, "linear_map")
+    return bool(loss.multi_output)
 
 
 def supports_multiclass(loss: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Criterion, Cut, Iterate, NDArray, Regularizer, Result, Status
+from riskmin.core import Criterion, Cut, Iterate, NDArray, Result, Status
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import (
@@ -23,6 +23,7 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs
+from riskmin.regularizers.base import Regularizer
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
 """The combined status of several runs is the first of these that any of them has."""

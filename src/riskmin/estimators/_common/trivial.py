@@ -58,7 +58,7 @@ def describe_trivial_fit(
         return ""
     # the innermost loss of wrappers such as Nu and Smoothed
     loss = [*loss_components(objective.risk)][-1]
-    task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
+    task = "multiclass" if model.task == "hierarchy" else loss.task or model.task
     if task == "novelty":
         return "" if np.any(w) else _novelty_message(model)
     if task == "regression":
@@ -106,7 +106,7 @@ def _has_signal(objective: Objective) -> bool:
         risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
     ):
         return True
-    label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
+    label = y[:, :1] if risk.loss.task == "ranking" else y.reshape(len(y), -1)
     if risk.multi_output and label.shape[1] == 1:
         # one indicator column per class
         label = (label == np.unique(label)) * 1.0
@@ -191,7 +191,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     too_large = f"alpha={model.alpha:g} is too large{units}"
     if model.positive:
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
-    if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
+    if loss.has_cutoff and not isinstance(loss, RocArea):
         # the last class is the positive one
         fraction = float(_class_fractions(objective)[0][-1])
         return (
@@ -199,7 +199,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
             f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
             "class_weight='balanced' or a tuned threshold"
         )
-    is_classification = loss.separable and getattr(loss, "task", model.task) in (
+    is_classification = loss.separable and (loss.task or model.task) in (
         "classification",
         "multiclass",
     )
@@ -209,7 +209,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         remedy = remedy if units else "use"
         return f"{too_large}, or X carries no information on y; {remedy} a smaller alpha"
     weights = "class_weight='balanced', " if model.class_weight is None else ""
-    area = "" if hasattr(loss, "linear_map") else "loss='roc_area', a tuned threshold, "
+    area = "" if loss.multi_output else "loss='roc_area', a tuned threshold, "
     return (
         f"a class of {rarest:.2%} of the weight is too rare for this loss, or {too_large}; "
         f"use {weights}{area}or a smaller alpha"

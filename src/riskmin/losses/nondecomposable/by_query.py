@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, NDArray
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 from riskmin.numerics.sorting import stable_argsort
 
@@ -186,22 +188,30 @@ class QueryRows:
         return s - (self.query_sums(s) / np.diff(self.starts))[self.query]
 
 
-@runtime_checkable
-class QueryLoss(Protocol):
+class QueryLoss(Loss):
     """A ranking loss that is a mean over queries and can be evaluated on a part of them."""
 
-    @property
-    def relevant(self) -> bool:
-        """Whether only relevance matters, so that all grades above 0 count as the same."""
-        ...
+    separable = False
+    task = "ranking"
+    shift_invariant = True
+    relevant: bool = False
+    """Whether only relevance matters, so that all grades above 0 count as the same."""
 
+    @abstractmethod
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
-        ...
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the mean over queries and a subgradient in z."""
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=self.relevant), z)
+
+    def by_query(self, y: Array, c: Array) -> QuerySeparable:
+        """Return the loss as a sum over queries."""
+        return QuerySeparable.from_labels(self, y, c)
 
 
 @dataclass(frozen=True)
-class QuerySeparable:
+class QuerySeparable(Loss):
     """A ranking loss as a separable loss, for shards and blocks that hold whole queries.
 
     Parameters
@@ -226,10 +236,14 @@ class QuerySeparable:
     loss: Any
     total: float
 
-    separable = True
-    smooth = False
     task = "ranking"
     shift_invariant = True
+
+    @property
+    def chosen(self) -> Loss:
+        """The ranking loss itself."""
+        result: Loss = self.loss
+        return result
 
     @classmethod
     def from_labels(cls, loss: Any, y: Array, c: Array) -> QuerySeparable:
@@ -244,18 +258,6 @@ class QuerySeparable:
             return 0.0, 0.0 * z
         result: tuple[Any, Array] = self.loss.value_grad_of_queries(q, z)
         return result
-
-
-def user_loss(loss: Any) -> Any:
-    """Return the loss that the user chose: the loss wrapped by `QuerySeparable`, any other unchanged.
-
-    Examples
-    --------
-    >>> from riskmin import Mrr
-    >>> user_loss(QuerySeparable(Mrr(), 1.0)), user_loss(Mrr())
-    (Mrr(), Mrr())
-    """
-    return loss.loss if isinstance(loss, QuerySeparable) else loss
 
 
 def query_ends(y: NDArray) -> NDArray | None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
 from riskmin.losses.nondecomposable.entropy_smoothing import smoothed_by_entropy
 from riskmin.losses.thresholds import best_f_beta_threshold, threshold_for_count
@@ -90,7 +91,7 @@ class SortedScores:
 
 
 @dataclass(frozen=True)
-class FBeta:
+class FBeta(Loss):
     r"""The F-beta measure of precision and recall,
 
     .. math:: \Delta = 1 - \frac{(1 + \beta^2)\, hits}{(1 + \beta^2)\, hits + \beta^2\, misses + alarms}.
@@ -120,7 +121,6 @@ class FBeta:
     beta: float = 1.0
 
     separable = False
-    smooth = False
     task = "classification"
     formula = "max over y' of 1 - F_beta + sum z (y' - y) / n"
     check_labels = check_signs
@@ -165,7 +165,9 @@ class FBeta:
         hits = (1 + self.beta**2) * (n_positive - misses)
         return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
 
-    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
         It takes O(n^2) steps, which suits up to a few thousand rows.
@@ -175,7 +177,7 @@ class FBeta:
 
 
 @dataclass(frozen=True)
-class PrecisionAtK:
+class PrecisionAtK(Loss):
     r"""Precision among the k highest scores, :math:`\Delta = 1 - hits / k` for labelings with k positives.
 
     The true labels are included as a labeling with :math:`\Delta = 0`, so that the loss is nonnegative. The
@@ -204,7 +206,6 @@ class PrecisionAtK:
     k: int = 10
 
     separable = False
-    smooth = False
     task = "classification"
     fixed_positive_count = True
     formula = "max over y' of 1 - hits / k + sum z (y' - y) / n"
@@ -248,7 +249,9 @@ class PrecisionAtK:
             return misses, alarms, delta
         return np.append(misses, 0), np.append(alarms, 0), np.append(delta, 0.0)
 
-    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
         It takes O(n n+ + n k) steps, which suits up to a few thousand rows.

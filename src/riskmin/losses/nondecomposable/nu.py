@@ -12,25 +12,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, ChecksLabels, HasConjugate, HasIntervalConjugate, HasRowValues, Loss
-from riskmin.losses.conjugate import conjugate_of
-
-
-def row_values(loss: Loss, z: Array, y: Array) -> Array:
-    """Return the loss of each row, by the method `values` if there is one, else by the conjugate.
-
-    By the Fenchel-Young equality, l(z) = g z - l*(g) for the derivative g of l at z.
-    """
-    if isinstance(loss, HasRowValues):
-        return loss.values(z, y)
-    if not isinstance(loss, HasIntervalConjugate | HasConjugate):
-        raise TypeError(
-            f"{type(loss).__name__} cannot return its loss per row: give it a method values(z, y), "
-            "or a conjugate"
-        )
-    # unit weights: the gradient of row i is l'(z_i)
-    g = loss.value_grad(z, y, namespace(z).ones_like(z))[1]
-    return g * z - conjugate_of(loss, g, y)
+from riskmin.core import Array
+from riskmin.losses.base import Loss, as_loss, copy_traits
 
 
 def tail_weights(values: Array, c: Array, nu: float) -> tuple[Array, float]:
@@ -53,7 +36,7 @@ def tail_weights(values: Array, c: Array, nu: float) -> tuple[Array, float]:
 
 
 @dataclass(frozen=True)
-class Nu:
+class Nu(Loss):
     r"""A loss with an adaptive threshold, :math:`\min_{t \ge 0} \nu t + \sum_i c_i \max(0, l(z_i, y_i) - t)`.
 
     That is :math:`\nu` times the conditional value at risk: the mean of the largest losses that make up a
@@ -101,42 +84,34 @@ class Nu:
     nu: float = 0.5
 
     separable = False
-    smooth = False
 
     def __post_init__(self) -> None:
         if not 0 < self.nu <= 1:
             raise ValueError(f"Nu needs 0 < nu <= 1, the share of rows beyond the threshold, not {self.nu!r}")
-        if not getattr(self.loss, "separable", False):
+        object.__setattr__(self, "loss", as_loss(self.loss))
+        if not self.loss.separable:
             raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
-        if hasattr(self.loss, "linear_map"):
+        if self.loss.multi_output:
             raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
         # raises if the loss has no values per row
-        row_values(self.loss, np.ones(1), np.ones(1))
-
-    @property
-    def task(self) -> str:
-        """The task of the wrapped loss; an AttributeError if it has none."""
-        return str(self.loss.task)
-
-    @property
-    def formula(self) -> str:
-        """The formula in one line of plain text."""
-        return f"min over t >= 0 of nu t + sum c max(0, {getattr(self.loss, 'formula', 'loss')} - t)"
+        self.loss.values(np.ones(1), np.ones(1))
+        copy_traits(self.loss, self, "task")
+        term = self.loss.formula or "loss"
+        object.__setattr__(self, "formula", f"min over t >= 0 of nu t + sum c max(0, {term} - t)")
 
     def check_labels(self, y: Array) -> None:
         """Check the labels by the wrapped loss."""
-        if isinstance(self.loss, ChecksLabels):
-            self.loss.check_labels(y)
+        self.loss.check_labels(y)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss of the worst rows and a subgradient in z."""
-        a, _ = tail_weights(row_values(self.loss, z, y), c, self.nu)
+        a, _ = tail_weights(self.loss.values(z, y), c, self.nu)
         value, dz = self.loss.value_grad(z, y, a)
         return value, dz
 
     def threshold(self, z: Array, y: Array, c: Array) -> float:
         """Return the minimizing t; the midpoint if the minimizers are an interval."""
-        values = row_values(self.loss, z, y)
+        values = self.loss.values(z, y)
         # rows of weight zero must not determine the threshold
         used = c > 0
         values, c = values[used], c[used]

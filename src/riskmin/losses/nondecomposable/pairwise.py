@@ -18,6 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Hessian, PairBlock
+from riskmin.losses.base import Loss
 from riskmin.losses.hessian import pair_block_products
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.losses.thresholds import best_balanced_threshold
@@ -130,7 +131,7 @@ def _pair_hinges_hessian(
 
 
 @dataclass(frozen=True)
-class RocArea:
+class RocArea(Loss):
     r"""The mean hinge loss of pairs of a positive and a negative row, an upper bound of 1 - AUC,
 
     .. math:: R(z) = \frac{1}{n_+ n_-} \sum_{y_i > y_j} \max(0,\, 1 - (z_i - z_j)).
@@ -151,7 +152,6 @@ class RocArea:
     """
 
     separable = False
-    smooth = False
     task = "classification"
     formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
     shift_invariant = True
@@ -161,14 +161,20 @@ class RocArea:
         """Return the weighted mean over pairs and a subgradient in z."""
         return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
         wide = as_float64(z)
         value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, as_float64(c)), mu)
         return value, namespace(z).astype(dz, z.dtype), offset
 
-    def hessian(self, z: Array, y: Array, c: Array, mu: float) -> Hessian:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
+        if not mu:
+            return None
         wide = as_float64(z)
         return _pair_hinges_hessian(wide, self._parts(wide, y, as_float64(c)), mu, 1.0)
 
@@ -189,7 +195,7 @@ class RocArea:
 
 
 @dataclass(frozen=True)
-class Ordinal:
+class Ordinal(Loss):
     r"""Ordinal regression: the mean hinge loss of all pairs of rows of different grades,
 
     .. math:: R(z) = \sum_{y_i > y_j} C(y_i, y_j)\, c_i c_j \max(0,\, 1 - (z_i - z_j))
@@ -223,7 +229,6 @@ class Ordinal:
     costs: Any = None
 
     separable = False
-    smooth = False
     task = "ordinal"
     formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
     shift_invariant = True
@@ -248,15 +253,21 @@ class Ordinal:
         """Return the weighted mean over pairs and a subgradient in z."""
         return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
         wide = as_float64(z)
         parts, total = self._parts(wide, y, as_float64(c))
         value, dz, offset = _pair_hinges_sum(wide, parts, mu)
         return value / total, namespace(z).astype(dz / total, z.dtype), offset / total
 
-    def hessian(self, z: Array, y: Array, c: Array, mu: float) -> Hessian:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
+        if not mu:
+            return None
         wide = as_float64(z)
         parts, total = self._parts(wide, y, as_float64(c))
         return _pair_hinges_hessian(wide, parts, mu, total)

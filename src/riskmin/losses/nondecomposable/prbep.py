@@ -18,6 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Hessian, NDArray
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
 from riskmin.losses.nondecomposable.contingency import SortedScores, check_equal_weights, count_range
 from riskmin.losses.thresholds import threshold_for_count
@@ -25,7 +26,7 @@ from riskmin.numerics.sorting import as_float64
 
 
 @dataclass(frozen=True)
-class Prbep:
+class Prbep(Loss):
     r"""The precision/recall break-even point, :math:`\Delta = misses / n_+` with equally many alarms.
 
     The loss does not depend on an intercept. Its smoothed form subtracts
@@ -47,7 +48,6 @@ class Prbep:
     """
 
     separable = False
-    smooth = False
     task = "classification"
     formula = "max over y' of misses / n+ + sum z (y' - y) / n"
     shift_invariant = True
@@ -81,8 +81,12 @@ class Prbep:
         offset = mu / n * float((beta - start) @ (beta - start))
         return 2 / n * float(beta @ t) - offset, namespace(z).astype(-2 / n * sign * beta, z.dtype), offset
 
-    def hessian(self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None) -> Hessian:
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
         """Return the Hessian: (2 / (n mu)) times the centering matrix of the rows with 0 < beta < 1."""
+        if not mu:
+            return None
         xp = namespace(z)
         t, sign, start = self._multipliers(z, y, c, center)
         # the multipliers before clipping; those strictly between 0 and 1 depend on the scores

@@ -33,7 +33,9 @@ from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
+    QueryLoss,
     QueryRows,
     check_nonnegative_grades,
     check_ranking_labels,
@@ -52,7 +54,7 @@ DP_MAX_TABLE_ENTRIES = 2**20
 
 
 @dataclass(frozen=True)
-class Ndcg:
+class Ndcg(QueryLoss):
     r"""Normalized discounted cumulative gain of the top k positions, :math:`\Delta = 1 - DCG / DCG_{ideal}`,
 
     .. math:: DCG = \sum_{i \le k} \frac{2^{y_{\pi(i)}} - 1}{\log_2(i + 1)}, \qquad
@@ -82,12 +84,7 @@ class Ndcg:
 
     k: int = 10
 
-    separable = False
-    smooth = False
-    task = "ranking"
     formula = "mean of max over rankings of 1 - NDCG@k + lead"
-    shift_invariant = True
-    relevant = False
     check_labels = check_nonnegative_grades
 
     def __post_init__(self) -> None:
@@ -95,10 +92,6 @@ class Ndcg:
             raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
         # settings parsed from a name are floats
         object.__setattr__(self, "k", int(self.k))
-
-    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """Return the mean over queries and a subgradient in z."""
-        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
 
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
@@ -110,7 +103,7 @@ class Ndcg:
 
 
 @dataclass(frozen=True)
-class ExpectedRankUtility:
+class ExpectedRankUtility(QueryLoss):
     r"""Expected rank utility: the utility of a position decreases exponentially with its rank,
 
     .. math:: \Delta = 1 - ERU / ERU_{ideal}, \qquad
@@ -142,21 +135,12 @@ class ExpectedRankUtility:
 
     half_life: float = 5.0
 
-    separable = False
-    smooth = False
-    task = "ranking"
     formula = "mean of max over rankings of 1 - utility + lead"
-    shift_invariant = True
-    relevant = False
     check_labels = check_nonnegative_grades
 
     def __post_init__(self) -> None:
         if not 1 < self.half_life < math.inf:
             raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
-
-    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """Return the mean over queries and a subgradient in z."""
-        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
 
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
@@ -164,7 +148,7 @@ class ExpectedRankUtility:
 
 
 @dataclass(frozen=True)
-class Mrr:
+class Mrr(QueryLoss):
     r"""Mean reciprocal rank: :math:`\Delta = 1 - 1 / r` for the rank r of the first relevant row,
 
     .. math:: R_q(z) = \max_\pi\; 1 - \frac{1}{r(\pi)} +
@@ -184,17 +168,9 @@ class Mrr:
     (0.25, [-1.0, 1.0])
     """
 
-    separable = False
-    smooth = False
-    task = "ranking"
     formula = "mean of max over rankings of 1 - 1 / rank + lead"
-    shift_invariant = True
     relevant = True
     check_labels = check_relevance_labels
-
-    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """Return the mean over queries and a subgradient in z."""
-        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=True), z)
 
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
@@ -216,7 +192,7 @@ class Mrr:
 
 
 @dataclass(frozen=True)
-class PairwiseHinge:
+class PairwiseHinge(Loss):
     r"""The mean hinge loss of the pairs of rows of a query that have different grades,
 
     .. math:: R_q(z) = \sum_{y_i > y_j} c_i c_j \max(0,\, 1 - (z_i - z_j)) \Big/ \sum_{y_i > y_j} c_i c_j,
@@ -239,7 +215,6 @@ class PairwiseHinge:
     """
 
     separable = False
-    smooth = False
     task = "ranking"
     formula = "mean of max(0, 1 - (z_i - z_j)), by query"
     shift_invariant = True
@@ -249,7 +224,9 @@ class PairwiseHinge:
         """Return the mean over queries and a subgradient in z."""
         return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
         """Return the mean over queries of smoothed hinges, its gradient, and the minorant offset."""
         from riskmin._numba.sorting.ranked_lists import (
             query_pair_hinges,  # Numba is imported with the first call

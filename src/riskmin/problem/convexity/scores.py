@@ -15,7 +15,6 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
-from riskmin.losses.nondecomposable.by_query import QuerySeparable
 
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
 """Distances from the middle of a line at which a loss is evaluated; the most informative ones first."""
@@ -118,7 +117,7 @@ def check_scores(name: str, risk: Any) -> None:
 
 def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     """Samples of one and of several rows, if the loss is a sum over rows; otherwise all rows."""
-    if not loss.separable or isinstance(loss, QuerySeparable):
+    if not loss.separable or loss.chosen is not loss:
         yield _Sample(y, c, False)
         return
     labels, weights = _to_numpy(y), _to_numpy(c)

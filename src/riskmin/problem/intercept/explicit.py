@@ -71,7 +71,9 @@ class ConstantPredictionCuts:
         # sums of the rows as the scores see them: standardized columns, no sharing of weights
         linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
         sums, pi = risk.executor.sum(_class_sums, linear_map)
-        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
+        cuts = loss.constant_prediction_cuts(k)
+        assert cuts is not None
+        F, offsets = cuts
         return cls(sums, pi, F, pi @ (offsets + np.zeros((k, k))), inner)
 
     def _converted_sums(self, like: Array) -> Array:

@@ -86,7 +86,7 @@ class ProfiledIntercept(Intercept):
 
     def best(self, risk: Risk, w: Array) -> tuple[float, float]:
         """The minimizing b, the midpoint if an interval minimizes, and R(w, b)."""
-        smooth = getattr(risk.loss, "smooth", False)
+        smooth = risk.loss.smooth
         if smooth and (cached := risk.cached_minimum(w)) is not None:
             return cached
         cursor = risk.cursor(w)
@@ -159,16 +159,16 @@ def with_intercept(risk: Risk) -> Risk:
     """
     loss: Any = risk.loss
     if risk.multi_output:
-        if not hasattr(loss, "constant_prediction_cuts"):
+        if not loss.has_constant_cuts:
             raise ValueError(
                 f"{type(loss).__name__} has no method for intercepts: fit without, or add a column of ones"
             )
         linear_map: Any = WithIntercept(risk.linear_map)
         k = linear_map.columns
         return replace(risk, linear_map=linear_map, dim=risk.dim + k, intercept=ExplicitIntercepts(k))
-    if getattr(loss, "shift_invariant", False):
+    if loss.shift_invariant:
         return risk
-    if getattr(loss, "fixed_positive_count", False):
+    if loss.fixed_positive_count:
         raise ValueError(
             f"{type(loss).__name__} fixes how many rows are positive, so it has no best intercept: "
             "fit without one"

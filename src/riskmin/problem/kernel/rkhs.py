@@ -20,13 +20,15 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_numpy
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, Cut, Loss, Matrix, NDArray, Shard
+from riskmin.core import Array, Cut, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
+from riskmin.losses.base import Loss
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.kernel.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.problem.linear_risk import check_labels, check_weights
 from riskmin.problem.risk import Risk
+from riskmin.regularizers.base import Regularizer
 
 SQRT2 = math.sqrt(2.0)
 
@@ -102,7 +104,7 @@ class RkhsMap:
 
 
 @dataclass(frozen=True)
-class RkhsNorm:
+class RkhsNorm(Regularizer):
     r"""Half the squared norm of a function that is stored as a pair, :math:`\Omega(f) = \tfrac12 \|f\|_H^2`.
 
     It is its own conjugate, up to exchanging the halves. It has no gradient in the coordinates of a pair,
@@ -126,6 +128,7 @@ class RkhsNorm:
     K: KernelMatrix | None = field(default=None, repr=False, compare=False)
 
     formula = "|f|_H^2 / 2"
+    halves = True
 
     def value(self, w: Array) -> float:
         """Half of beta' K beta."""
@@ -178,10 +181,6 @@ class RkhsNorm:
         # |f + t d|^2 / 2 = ww + t wd + t^2 dd, with ww = |f|^2 / 2, wd = <f, d>, dd = |d|^2 / 2
         ww, wd, dd = self.value(w), float(w @ swap_halves(d)), self.value(d)
         return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
-
-    def reach(self, w: Array, d: Array) -> float:
-        """Infinity: the domain is the whole space."""
-        return math.inf
 
 
 _NAMED: dict[str, Callable[..., Kernel]] = {"rbf": Rbf, "linear": DotProduct, "poly": Polynomial}

@@ -18,7 +18,6 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import UnpenalizedTail
 from riskmin.solvers.base import check_positive_int, mix_two, refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
@@ -33,7 +32,7 @@ again: beyond this multiple of the model's step, rounding dominates its scores."
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
     """Return the class of cutting-plane model that the objective needs."""
-    return InterceptCuttingPlaneModel if isinstance(obj.reg, UnpenalizedTail) else CuttingPlaneModel
+    return InterceptCuttingPlaneModel if obj.reg.n_unpenalized else CuttingPlaneModel
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class LineSearchBmrm(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
         refuse_unpenalized_intercepts(self, obj)
-        if getattr(obj.reg, "polyhedral", False):
+        if obj.reg.polyhedral:
             raise UnsupportedProblem(
                 f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
                 "use Bundle"
@@ -209,7 +208,7 @@ class Bundle(Solver):
     ) -> Iterator[Iterate]:
         """Yield iterates from the cursor's point, of objective `value`, and the best mixture so far."""
         # Regularizers of a feature space have `recompute`, which restores a direction from its coefficients.
-        n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
+        n_evaluations, recompute = 0, obj.reg.recompute if obj.reg.halves else None
         while True:
             saved = model.state() | {"w": cursor.w, "value": np.array([value])}
             yield Iterate(

@@ -15,23 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
-from riskmin.core import (
-    Array,
-    Cut,
-    HasConjugateHessian,
-    HasInverseMetric,
-    NDArray,
-    Regularizer,
-    UnsupportedProblem,
-)
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
 from riskmin.core.deadline import check, check_each
-from riskmin.losses.nondecomposable.by_query import user_loss
-from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Separable
-from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, refuse_unpenalized_intercepts
+from riskmin.regularizers.base import Regularizer
+from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, loss_of, refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
@@ -59,7 +49,7 @@ class MasterProblem(Protocol):
 class QuadraticProgram:
     """The dual for w' K w / 2; caches G, the inner products a_s' K^-1 a_t / lam of the cuts."""
 
-    reg: HasInverseMetric
+    reg: Any
     lam: float
     G: NDArray
     max_entry: float = MAX_CUT_ENTRY
@@ -172,29 +162,27 @@ def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProble
     """Return the master problem for the regularizer."""
     refuse_unpenalized_intercepts(solver, obj)
     reg: Regularizer = obj.reg
-    if isinstance(reg, HasInverseMetric):
+    if reg.quadratic:
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
-    if isinstance(reg, Separable) and reg.polyhedral:
+    if reg.separable and reg.polyhedral:
         return LinearProgram(reg, obj.lam, dim)
-    if isinstance(reg, HasConjugateHessian):
+    if reg.has_conjugate_hessian:
         return NewtonProgram(reg, obj.lam)
     raise unsupported_regularizer(solver, obj)
 
 
 def has_master_problem(reg: Regularizer) -> bool:
     """Return whether there is a master problem for a regularizer; user-defined ones may lack the methods."""
-    return isinstance(reg, (HasInverseMetric, HasConjugateHessian)) or (
-        isinstance(reg, Separable) and reg.polyhedral
-    )
+    return reg.quadratic or reg.has_conjugate_hessian or (reg.separable and reg.polyhedral)
 
 
 def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
     """Return the error for a regularizer without a master problem, with an alternative for its loss."""
-    loss = user_loss(obj.risk.loss)
-    if getattr(loss, "smooth", True):
+    loss = loss_of(obj.risk)
+    if loss is None or loss.smooth:
         alternative = "use ProximalGradient, or "
     else:
-        alternative = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
+        alternative = "use Smoothing(ProximalGradient()), or " if loss.can_be_smoothed else ""
     return UnsupportedProblem(
         f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
         f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
@@ -304,7 +292,7 @@ class CuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         A, alpha = s["A"], s["alpha"]
         arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
-        if isinstance(obj.reg, HasInverseMetric):
+        if obj.reg.quadratic:
             # G is proportional to 1 / lam.
             if "G" in s and obj.reg is before.reg:
                 arrays["G"] = s["G"] * (before.lam / obj.lam)

@@ -20,12 +20,12 @@ import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
-from riskmin.core import Array, Cut, HasConjugateHessian, HasInverseMetric, LinearMap, NDArray, Shard
+from riskmin.core import Array, Cut, LinearMap, NDArray, Shard
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
-from riskmin.regularizers import L2, Separable, penalized_part
+from riskmin.regularizers import L2
 from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.cutting_planes import (
     CuttingPlaneModel,
@@ -63,20 +63,10 @@ class WithInterceptPenalty:
         head = self.reg.conjugate_grad(u[: -self.k])
         return namespace(u).concat([head, u[-self.k :] / self.weight])
 
-
-@dataclass(frozen=True)
-class QuadraticWithInterceptPenalty(WithInterceptPenalty):
-    """`WithInterceptPenalty` for a regularizer w' K w / 2."""
-
     def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a: the inner products of the conjugate's norm."""
         k = self.k
         return self.reg.inverse_metric_product(A[:, :-k], a[:-k]) + A[:, -k:] @ (a[-k:] / self.weight)
-
-
-@dataclass(frozen=True)
-class SmoothWithInterceptPenalty(WithInterceptPenalty):
-    """`WithInterceptPenalty` for a regularizer whose conjugate has second derivatives."""
 
     def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A', where H is the Hessian of the conjugate at u."""
@@ -152,7 +142,7 @@ def mean_squared_row_norm(obj: Objective, w: Array) -> float:
     risk: Any = obj.risk
     # For standard normal weights v, the variance of x'v over the rows has the expectation mean |x - mean|^2.
     draw = np.random.default_rng(0).standard_normal(len(w) - risk.n_intercepts)
-    reg = penalized_part(obj.reg)
+    reg = obj.reg.penalized_part
     if isinstance(reg, L2):
         # Scale to the norm of the regularizer, in which row norms are measured.
         draw /= np.sqrt(reg.terms(draw).square)
@@ -195,17 +185,15 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         if not obj.risk.intercept.n_entries:
             refuse_unpenalized_intercepts(solver, obj)
         risk: Any = obj.risk
-        frame, reg = CenteredFrame.from_risk(risk, w), penalized_part(obj.reg)
+        frame, reg = CenteredFrame.from_risk(risk, w), obj.reg.penalized_part
         weight = float(state["weight"][0]) if state else INTERCEPT_PENALTY / mean_squared_row_norm(obj, w)
         program: Any
         model_reg = WithInterceptPenalty(reg, frame.k, weight)
-        if isinstance(reg, HasInverseMetric):
-            model_reg = QuadraticWithInterceptPenalty(reg, frame.k, weight)
+        if reg.quadratic:
             program = QuadraticProgram(model_reg, obj.lam, np.empty((0, 0)))
-        elif isinstance(reg, Separable) and reg.polyhedral:
+        elif reg.separable and reg.polyhedral:
             program = LinearProgram(reg, obj.lam, len(w), frame.k)
-        elif isinstance(reg, HasConjugateHessian):
-            model_reg = SmoothWithInterceptPenalty(reg, frame.k, weight)
+        elif reg.has_conjugate_hessian:
             program = NewtonProgram(model_reg, obj.lam)
         else:
             raise unsupported_regularizer(solver, obj)

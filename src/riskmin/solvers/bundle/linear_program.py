@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check, interruptible_call
-from riskmin.regularizers import Separable
+from riskmin.regularizers.base import Regularizer
 
 COLUMNS_PER_PRICING = 1000
 """Largest number of columns added per pricing round and sign, most negative reduced cost first."""
@@ -35,7 +35,7 @@ class LinearProgram:
     # HiGHS rejects coefficients of 1e15 or more.
     max_entry = 1e12
 
-    def __init__(self, reg: Separable, lam: float, dim: int, n_free: int = 0) -> None:
+    def __init__(self, reg: Regularizer, lam: float, dim: int, n_free: int = 0) -> None:
         """Set up the program for `dim` entries of w, of which the last `n_free` are not penalized."""
         import highspy
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from riskmin.arrays.matrix import Csr, Dense
-from riskmin.core import Array, Cut, HasConjugate, NDArray, Shard
+from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent
@@ -120,8 +119,8 @@ class PointEvaluator:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
         y, c = self.rows.y, self.rows.c
         # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
-        conjugate = np.where(c > 0, conjugate_of(self.loss, u, y), 0.0)
-        dual = interval_conjugate_of(self.loss, y)
+        conjugate = np.where(c > 0, self.loss.conjugate(y).value(u), 0.0)
+        dual = self.loss.interval_conjugate(y)
         # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
         magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
         return Cut(
@@ -131,14 +130,10 @@ class PointEvaluator:
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight, clipped to the domain of the conjugate; None without a conjugate."""
         y, c = self.rows.y, self.rows.c
-        dual = interval_conjugate_of(self.loss, y)
-        if dual is not None:
-            lower, upper = dual.lower, dual.upper
-        elif isinstance(self.loss, HasConjugate):
-            lower, upper = self.loss.conjugate_domain(y)
-        else:
+        dual = self.loss.conjugate(y)
+        if dual is None:
             return None
-        return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), lower, upper)
+        return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), dual.lower, dual.upper)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
@@ -176,7 +171,7 @@ class PointEvaluator:
         b, step = point.b, 1.0
         for _ in check_each(range(8)):
             slope = float(self.loss.value_grad(point.z + b, y, c)[1].sum())
-            curvature = float(self.loss.curvature(point.z + b, y, c).sum())
+            curvature = float(self.loss.hessian(point.z + b, y, c).diagonal.sum())
             step = abs(slope) / curvature if curvature > 0 else math.inf
             # Stop at rounding level, or where the step is too long for Newton's method to be safe.
             if not 1e-14 * (1 + abs(b)) < step < 1:

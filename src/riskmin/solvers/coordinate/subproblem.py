@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from riskmin.core import HasCurvature, NDArray, UnsupportedProblem
+from riskmin.core import NDArray, UnsupportedProblem
 from riskmin.losses import Squared
+from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.regularizers import Separable
 from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
@@ -93,7 +92,7 @@ class CoordinateProblem:
     def create(cls, solver: object, obj: Objective) -> CoordinateProblem:
         """Build the problem; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
         refuse_unpenalized_intercepts(solver, obj)
-        if not isinstance(obj.reg, Separable):
+        if not obj.reg.separable:
             raise UnsupportedProblem(
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
                 f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
@@ -166,10 +165,10 @@ class CoordinateProblem:
     ) -> tuple[Model, InexactSchedule]:
         """Return the quadratic model of the risk over the columns, and the updated schedule."""
         y, c, z = self.points.rows.y, self.points.rows.c, point.z + point.b
-        curvature = self.points.loss.curvature(z, y, c)
+        curvature = self.points.loss.hessian(z, y, c).diagonal
         schedule = replace(schedule, max_curvature=max(schedule.max_curvature, float(curvature.sum())))
         # The second derivative does not depend on the score, as for the squared loss.
-        constant = np.array_equal(curvature, self.points.loss.curvature(z + 1.0, y, c))
+        constant = np.array_equal(curvature, self.points.loss.hessian(z + 1.0, y, c).diagonal)
         # The weights c have sum one, so that the sum of c_i l'' is the mean of l''.
         curvature = np.where(
             curvature > 0, curvature, CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
@@ -246,7 +245,6 @@ def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
     return best_tangent(*bracket).x if best_tangent(*bracket).value < 0 else 0.0
 
 
-def bounded_curvature(loss: Any) -> bool:
+def bounded_curvature(loss: Loss) -> bool:
     """Return whether the loss has finite second derivatives; powers below 2 do not."""
-    power = float(getattr(loss, "p", getattr(loss, "power", 2.0)))
-    return isinstance(loss, HasCurvature) and bool(getattr(loss, "smooth", False)) and power >= 2
+    return loss.smooth and loss.has_hessian and not loss.multi_output and loss.finite_curvature

@@ -18,7 +18,6 @@ from riskmin.core import Array, Iterate, Solver
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
-from riskmin.regularizers import penalized_part
 from riskmin.solvers.base import check_positive_int, local_rows_reason, repr_of_changes
 from riskmin.solvers.dual.cocoa import cocoa_iterates
 from riskmin.solvers.dual.exact import ExactAscent, exact_steps_reason
@@ -129,7 +128,7 @@ class DualCoordinateAscent(Solver):
             # Block ascent, with a wrapper for intercepts or for feature weights.
             if obj.n_intercepts:
                 run = ProximalIntercepts(self, obj)
-            elif not penalized_part(obj.reg).unweighted:
+            elif not obj.reg.penalized_part.unweighted:
                 run = FeatureWeightedAscent(self, obj)
             else:
                 run = MulticlassAscent.create(self, obj)

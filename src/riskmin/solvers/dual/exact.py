@@ -12,10 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.core import Array, Cut, HasConjugate, Iterate, NDArray, Shard
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L2
@@ -39,10 +37,10 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
     risk: Any = obj.risk
     loss, reg, y = risk.loss, obj.reg, risk.row_metadata.y[:1]
     # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
-    if isinstance(reg, L2) and (isinstance(loss, Logistic) or interval_conjugate_of(loss, y) is not None):
+    if isinstance(reg, L2) and (isinstance(loss, Logistic) or loss.interval_conjugate(y) is not None):
         return None
-    if interval_conjugate_of(loss, y) is None and not isinstance(loss, HasConjugate):
-        return f"{type(user_loss(loss)).__name__} gives no conjugate, which dual methods need: use Bundle"
+    if loss.conjugate(y) is None:
+        return f"{type(loss.chosen).__name__} gives no conjugate, which dual methods need: use Bundle"
     return (
         f"{rows}DualCoordinateAscent takes exact steps, which need L2() and a loss with a "
         f"piecewise quadratic conjugate, or Logistic(), not {loss!r} with {reg!r}: "

@@ -19,7 +19,6 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
 from riskmin.core.deadline import chunk_ranges
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
@@ -125,7 +124,7 @@ class _KernelDualRun:
         if not isinstance(risk, Risk) or not isinstance(risk.linear_map, RkhsMap):
             raise UnsupportedProblem("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
-        dual = interval_conjugate_of(risk.loss, shard.y)
+        dual = risk.loss.interval_conjugate(shard.y)
         if not has_conjugate(risk.loss):
             raise UnsupportedProblem(
                 f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle"

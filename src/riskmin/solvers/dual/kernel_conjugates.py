@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.core import HasConjugate, IntervalConjugate, NDArray
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.core import NDArray
+from riskmin.losses.base import Loss
+from riskmin.losses.conjugate import IntervalConjugate
 
 MAX_DOMAIN_FRACTION = 0.9
 """Newton steps cover at most this fraction of the distance to an end of the domain with infinite slope."""
@@ -73,15 +74,16 @@ class NewtonTerms:
     def __init__(self, loss: Any, y: NDArray, c: NDArray) -> None:
         self.loss, self.y, self.c = loss, y, c
         self.size = np.where(c > 0, c, 1.0)
-        lower, upper = loss.conjugate_domain(y)
+        self.conjugate = loss.conjugate(y)
+        lower, upper = self.conjugate.lower, self.conjugate.upper
         self.domain = np.where(c > 0, lower, 0.0), np.where(c > 0, upper, 0.0)
         with np.errstate(all="ignore"):
-            end_slopes = (np.isfinite(loss.conjugate_grad(0.0 * y + end, y)) for end in (lower, upper))
+            end_slopes = (np.isfinite(self.conjugate.grad(0.0 * y + end)) for end in (lower, upper))
             # Whether the conjugate has a finite slope at each end of its domain.
             self.finite_end_slope = tuple(
                 ok & np.isfinite(e) for ok, e in zip(end_slopes, self.domain, strict=True)
             )
-            jump = loss.conjugate_grad(0.0 * y + 1e-12, y) - loss.conjugate_grad(0.0 * y - 1e-12, y)
+            jump = self.conjugate.grad(0.0 * y + 1e-12) - self.conjugate.grad(0.0 * y - 1e-12)
         # Breakpoint of the conjugate at 0. Smooth conjugates, and powers, change by less over 2e-12.
         nonsmooth = (lower < 0) & (upper > 0) & (jump > 1e-5)
         self.absolute = np.where(nonsmooth, 0.5 * jump, 0.0)
@@ -99,9 +101,7 @@ class NewtonTerms:
         h = fraction * np.where(distance > 0, distance, 1e-3)
         # A central difference, shorter on a side where the domain ends.
         center, left, right = u, np.maximum(u - h, self.domain[0]), np.minimum(u + h, self.domain[1])
-        slopes = [
-            self.loss.conjugate_grad(v, self.y) - self.absolute * np.sign(v) for v in (center, left, right)
-        ]
+        slopes = [self.conjugate.grad(v) - self.absolute * np.sign(v) for v in (center, left, right)]
         with np.errstate(invalid="ignore", divide="ignore"):
             curvature = (slopes[2] - slopes[1]) / (right - left) / self.size
         # Keep the model strictly convex, and replace an infinite curvature by a large one.
@@ -123,7 +123,7 @@ class NewtonTerms:
 
     def _parts(self, rows: Any, gamma: NDArray) -> NDArray:
         u = np.clip(gamma / self.size[rows], self.domain[0][rows], self.domain[1][rows])
-        parts: NDArray = self.c[rows] * conjugate_of(self.loss, u, self.y[rows])
+        parts: NDArray = self.c[rows] * self.loss.conjugate(self.y[rows]).value(u)
         return parts
 
     def step_length(
@@ -140,6 +140,6 @@ class NewtonTerms:
         return 0.0
 
 
-def has_conjugate(loss: object) -> bool:
+def has_conjugate(loss: Loss) -> bool:
     """Return whether a loss provides its conjugate, in either form."""
-    return isinstance(loss, HasConjugate) or interval_conjugate_of(loss, np.ones(1)) is not None
+    return loss.conjugate(np.ones(1)) is not None

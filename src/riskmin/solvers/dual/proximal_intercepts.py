@@ -22,7 +22,7 @@ from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.design_operator import mean_squared_norm, row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import L2, penalized_part
+from riskmin.regularizers import L2
 from riskmin.solvers.base import mix_two
 from riskmin.solvers.dual.multiclass import MulticlassAscent, squared_norms
 from riskmin.solvers.state_checks import check_state
@@ -51,7 +51,7 @@ class FeatureWeightedAscent:
         self.entry_roots = np.repeat(self.roots, self.k) if np.ndim(self.roots) else self.roots
         X = row_major_matrix(shard)
         rows = self._prepare_rows(
-            X if penalized_part(obj.reg).unweighted else as_matrix(scale_features(X, self.roots)), shard
+            X if obj.reg.penalized_part.unweighted else as_matrix(scale_features(X, self.roots)), shard
         )
         dim = self.k * rows.X.shape[1]
         inner = Risk(risk.loss, MultiOutput(self.k), SerialExecutor([rows]), dim, rows)

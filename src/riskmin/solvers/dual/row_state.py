@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from riskmin.arrays.matrix import Csr, Dense
-from riskmin.core import IntervalConjugate, NDArray, Shard
+from riskmin.core import NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.problem.design_operator import row_major_matrix
 
 OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
@@ -109,14 +109,18 @@ class RowState:
     @classmethod
     def create(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
         """Return the rows of a shard with all dual variables zero."""
-        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), interval_conjugate_of(loss, shard.y)
+        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), loss.interval_conjugate(shard.y)
         n = X.shape[0]
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
         # Slots LOWER, UPPER and SHIFT; for the logistic loss, LOWER is y, and `set_duals` overwrites SHIFT.
-        bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
+        bounds = (
+            (shard.y, shard.y, shard.y, 0.0)
+            if conjugate is None
+            else (conjugate.lower, conjugate.upper, conjugate.shift, conjugate.square)
+        )
         n_rows = check_kernels().fill_records(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
         if conjugate is None:
             # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
@@ -128,7 +132,7 @@ class RowState:
         """Set the dual variables, clipped to their domains."""
         k, y = sweep_kernels(), self.shard.y
         if self.loss_conjugate is not None:
-            self.records[:, k.U] = np.clip(u, *self.loss_conjugate[:2])
+            self.records[:, k.U] = np.clip(u, self.loss_conjugate.lower, self.loss_conjugate.upper)
             return
         # The logistic loss stores the log-odds of a = -y u: a alone cannot represent values next to 1.
         # exp(700) is still finite in double precision.
@@ -180,9 +184,9 @@ class RowState:
         )
         # R(w), the offset of the cut, and the sum of the absolute terms, in blocks of fixed size, so that
         # the rounding of the sums does not depend on the ranges.
-        sums = np.zeros(3)
+        sums, shape = np.zeros(3), (self.loss_conjugate.epsilon, self.loss_conjugate.square)
         for piece in chunk_ranges(0, n, 2 * nnz(self.X), multiple=k.SUM_BLOCK_ROWS):
-            k.evaluate_rows(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
+            k.evaluate_rows(*args, *shape, fresh, *piece, z, u, a, sums)
         risk, offset, size = (float(v) for v in sums)
         return risk, offset, size, z, u, a
 
@@ -202,7 +206,7 @@ class RowState:
             if fresh:
                 u[block] = np.where(c[block] > 0, dz / np.where(c[block] > 0, c[block], 1.0), 0.0)
             self.X.pullback(c[block] * u[block], block.start, block.stop, a)
-        conjugate = conjugate_of(self.loss, u, y)
+        conjugate = self.loss.conjugate(y).value(u)
         # Magnitudes of the terms, for the bound on the rounding error.
         size = c @ (abs(conjugate) + abs(u) * (abs(z) + 1.0))
         return risk, -float(c @ conjugate), float(size)

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import HasInverseMetric, Smooth
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.problem.objective import Objective
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.multi_output.score_problems import (
@@ -44,10 +42,10 @@ def unsupported_reason(obj: Objective) -> str | None:
             "Newton needs a linear_risk of NumPy arrays, with one score per row: "
             "use Auto, Smoothing or Bundle"
         )
-    if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
+    if not (obj.reg.quadratic and obj.reg.smooth):
         return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
-    if not has_score_hessian(risk.loss, table.y):
-        name = type(user_loss(risk.loss)).__name__
+    if not has_score_hessian(risk.loss):
+        name = type(risk.loss.chosen).__name__
         return (
             f"Newton needs second derivatives, and {name} has none: "
             "use Bundle, or Lbfgs if the loss is smooth"

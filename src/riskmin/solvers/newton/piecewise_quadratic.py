@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.losses.conjugate import interval_conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -41,7 +40,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        dual = interval_conjugate_of(risk.loss, self.y)
+        dual = risk.loss.interval_conjugate(self.y)
         assert dual is not None
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self.shift, self.lower, self.upper = (
@@ -55,7 +54,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
     def accepts(cls, obj: Objective) -> bool:
         """Whether the conjugate of each row's loss is quadratic on an interval."""
         risk = obj.risk
-        return interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
+        return risk.loss.interval_conjugate(risk.row_metadata.y[:1]) is not None
 
     @property
     def min_mu(self) -> float:

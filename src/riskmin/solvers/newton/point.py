@@ -125,7 +125,7 @@ class NewtonPoint:
         rows are active (have nonzero second derivatives). So the first direction of a stage is that of a
         model in which the multipliers stay on these faces.
         """
-        penalty_gradient = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
+        penalty_gradient = obj.lam * obj.reg.grad(self.w)
         # the gradient of the smoothed objective
         g = penalty_gradient + self.a
         lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)

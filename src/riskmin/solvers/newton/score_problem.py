@@ -16,15 +16,12 @@ import numpy as np
 
 from riskmin.core import (
     Array,
-    HasCurvature,
-    HasHessian,
     Hessian,
     NDArray,
 )
 from riskmin.core.deadline import check_each
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.hessian import hessian_product, loss_hessian
-from riskmin.losses.smoothed import can_be_smoothed, smoothed_value_grad, supports_center
+from riskmin.losses.base import Loss
+from riskmin.losses.hessian import hessian_product
 from riskmin.numerics.univariate import (
     CUT_ROUNDING,
     Tangent,
@@ -68,7 +65,7 @@ class ScoreProblem:
         self.loss: Any = risk.loss
         self.risk = risk
         self.intercept = intercept
-        self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), supports_center(self.loss)
+        self.smooth, self.uses_center = self.loss.smooth, self.loss.supports_center
 
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
@@ -212,7 +209,9 @@ class ScoreProblem:
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
         """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
         b = evaluation.b
-        H = loss_hessian(self.loss, z + b if b else z, self.y, self.c, mu, center)
+        # a smooth loss of a user need not take mu, and another one no center
+        smoothing = () if not mu else (mu,) if center is None else (mu, center)
+        H: Hessian = self.loss.hessian(z + b if b else z, self.y, self.c, *smoothing)
         if not self.intercept:
             return H
         # min_b f(z + b) has the Hessian H - s s' / (1's) with s = H 1, by the implicit function theorem
@@ -223,25 +222,22 @@ class ScoreProblem:
     def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
         """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""
         if mu:
-            return smoothed_value_grad(self.loss, z, self.y, self.c, mu, center)
+            smoothing = (mu,) if center is None else (mu, center)
+            result: tuple[Any, NDArray, Any] = self.loss.smoothed_value_grad(z, self.y, self.c, *smoothing)
+            return result
         return *self.loss.value_grad(z, self.y, self.c), 0.0
 
 
-def has_score_hessian(loss: Any, y: Array) -> bool:
-    """Whether Newton's method applies to a loss with labels like y.
+def has_score_hessian(loss: Loss) -> bool:
+    """Whether Newton's method applies to a loss of one score per row.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from riskmin import FBeta, Hinge, Logistic, RocArea
-    >>> [has_score_hessian(loss, np.ones(1)) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
+    >>> [has_score_hessian(loss) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
     [True, True, True, False]
     """
-    if getattr(loss, "smooth", False):
-        return isinstance(loss, HasCurvature)
-    return can_be_smoothed(loss, y[:1]) and (
-        isinstance(loss, HasHessian) or interval_conjugate_of(loss, y[:1]) is not None
-    )
+    return not loss.multi_output and loss.has_hessian and (loss.smooth or loss.can_be_smoothed)
 
 
 def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:

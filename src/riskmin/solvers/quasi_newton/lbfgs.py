@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Regularizer, Smooth, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
 from riskmin.core.deadline import check_each
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import penalized_part
+from riskmin.regularizers.base import Regularizer
 from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 from riskmin.solvers.state_checks import check_state
@@ -79,9 +79,9 @@ class Lbfgs(Solver):
 
     def _run(self, obj: Objective, w0: Array, pairs: LbfgsMemory, model: Cut | None) -> Iterator[Iterate]:
         reg = obj.reg
-        if not isinstance(reg, Smooth):
+        if not reg.smooth:
             raise UnsupportedProblem(
-                f"Lbfgs needs a smooth regularizer such as L2(), not {type(penalized_part(reg)).__name__}: "
+                f"Lbfgs needs a smooth regularizer such as L2(), not {type(reg.penalized_part).__name__}: "
                 "use ProximalGradient or Bundle"
             )
         cursor = obj.cursor(w0)
@@ -116,7 +116,7 @@ class Lbfgs(Solver):
 
 def _gradient_change(reg: Regularizer, w: Array, s: Array) -> Array:
     """Return the change of the regularizer's gradient over a step s that ends at w."""
-    return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
+    return reg.grad(w) - reg.grad(w - s) if reg.smooth else 0.0 * s
 
 
 def _saved(w: Array, pairs: LbfgsMemory, model: Cut) -> Callable[[], dict[str, Array]]:

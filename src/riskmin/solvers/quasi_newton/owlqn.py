@@ -12,7 +12,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace, zeros_for
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, Elastic, penalized_part
+from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.proximal_gradient import check_smooth, risk_uncertainty
 from riskmin.solvers.state_checks import check_state
@@ -67,7 +67,7 @@ class OwlQn(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
-        if not isinstance(reg := penalized_part(obj.reg), (L1, Elastic)):
+        if not isinstance(reg := obj.reg.penalized_part, (L1, Elastic)):
             raise UnsupportedProblem(
                 f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient"
             )
@@ -87,7 +87,7 @@ class OwlQn(Solver):
     ) -> Iterator[Iterate]:
         """Yield iterates from w, the pairs (s, y) of past steps, and the best cut so far."""
         # lam Omega = sum_j absolute_j |w_j| + square_j w_j^2 / 2
-        terms = obj.reg.terms(w)  # type: ignore[attr-defined]
+        terms = obj.reg.terms(w)
         absolute, square = obj.lam * terms.absolute, obj.lam * terms.square
         at_w, n_evaluations = obj(w), 0
         while True:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.matrix import as_row_matrix
-from riskmin.core import Array, Cut, IntervalConjugate, Iterate, NDArray, Shard, Solver, UnsupportedProblem
-from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver, UnsupportedProblem
+from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -144,7 +144,7 @@ class AcceleratedAscent:
     def create(cls, solver: DualAccelerated, obj: Objective) -> AcceleratedAscent:
         """Return a run; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
         shard, loss, has_intercept = local_rows_of(obj.risk, solver)
-        name, conjugate = type(solver).__name__, interval_conjugate_of(loss, shard.y)
+        name, conjugate = type(solver).__name__, loss.interval_conjugate(shard.y)
         if conjugate is None or not (
             np.isfinite(conjugate.lower).all() and np.isfinite(conjugate.upper).all()
         ):
@@ -289,8 +289,8 @@ class AcceleratedAscent:
     # ------------------------------------------------------------ bounds
     def cut(self, point: ScoredDual) -> Cut:
         """Return the cut of the dual variables, minus its rounding error and that of the constraint."""
-        y, c = self.shard[1:3]
-        conjugate = np.where(c > 0, conjugate_of(self.loss, point.u, y), 0.0)
+        c = self.shard.c
+        conjugate = np.where(c > 0, self.loss_conjugate.value(point.u), 0.0)
         magnitude = np.abs(point.z) + np.abs(self.loss_conjugate.shift)
         size = float(c @ (np.abs(conjugate) + np.abs(point.u) * magnitude))
         # Errors of mixtures accumulate until the scores are recomputed.

@@ -12,7 +12,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Quadratic, Separable, UnpenalizedTail
+from riskmin.regularizers import Quadratic, Separable
 from riskmin.solvers.base import mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
@@ -88,7 +88,7 @@ class AcceleratedGradient(Solver):
         """Yield the points w_k; J may increase between two of them."""
         check_smooth(self, obj)
         # The mixtures of cuts have slope zero in unpenalized intercepts, so no step would move them.
-        if isinstance(obj.reg, UnpenalizedTail):
+        if obj.reg.n_unpenalized:
             raise UnsupportedProblem(
                 f"{type(self).__name__} cannot move the intercepts of a multi-output model: "
                 "use ProximalGradient"

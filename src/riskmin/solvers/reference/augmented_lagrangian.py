@@ -21,7 +21,6 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.deadline import check_each
-from riskmin.losses.conjugate import conjugate_of
 from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAscent, GradientSteps
 from riskmin.solvers.reference.transfer import RowConjugate
 from riskmin.solvers.state_checks import check_state
@@ -204,7 +203,7 @@ def _modified_gap(run: GradientAscent, w: NDArray, s: NDArray) -> float:
     z = run.scores(w) + run.P @ s
     value, _ = run.loss.value_grad(z, y, c)
     # sum_i c_i (l(z_i) + l*(u_i) - u_i z_i), each term nonnegative by the Fenchel-Young inequality.
-    conjugate = np.where(c > 0, conjugate_of(run.loss, run.u, y), 0.0)
+    conjugate = np.where(c > 0, run.loss.conjugate(y).value(run.u), 0.0)
     return float(value) + float(c @ (conjugate - run.u * z))
 
 

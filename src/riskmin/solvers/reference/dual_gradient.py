@@ -21,7 +21,6 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.losses.conjugate import conjugate_of
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
@@ -176,7 +175,7 @@ class GradientAscent:
     def cut(self, u: NDArray, size: float = 0.0) -> Cut:
         """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
         c = self.shard.c
-        conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
+        conjugate = np.where(c > 0, self.loss.conjugate(self.shard.y).value(u), 0.0)
         # b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
         rounding = CUT_ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
         return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)

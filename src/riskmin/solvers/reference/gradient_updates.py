@@ -117,7 +117,7 @@ class RowwiseAscent:
 
     def _slope(self, i: int, u: float) -> float:
         """Return the derivative of the conjugate of row i at u."""
-        return float(self.loss.conjugate_grad(np.array([u]), self.y[i : i + 1])[0])
+        return float(self.loss.conjugate(self.y[i : i + 1]).grad(np.array([u]))[0])
 
     def _implicit(self, i: int, u: float, z: float, kappa: float) -> float:
         """Return the minimizer of l*(t) - z t + kappa (t - u)^2 / 2; by bisection if only l*' is known."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core import NDArray, Regularizer, UnsupportedProblem
+from riskmin.core import NDArray, UnsupportedProblem
+from riskmin.regularizers.base import Regularizer, as_regularizer
 from riskmin.solvers.reference.transfer import row_arrays, transfer_for, transfer_reason
 
 
@@ -89,6 +90,7 @@ def online(
         raise ValueError(f"rate must be a finite number > 0, not {rate!r}")
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
+    reg = as_regularizer(reg)
     if reason := transfer_reason("online", reg):
         raise UnsupportedProblem(reason)
     matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import Dense, as_row_matrix
-from riskmin.core import HasConjugate, Matrix, NDArray
+from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
-from riskmin.losses.conjugate import interval_conjugate_of
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
@@ -54,9 +52,9 @@ class RowConjugate:
 
 def conjugate_reason(name: str, loss: Any, y: NDArray) -> str | None:
     """Why the dual method of this name cannot use a loss, and what can; None if it can."""
-    if interval_conjugate_of(loss, y[:1]) is not None or isinstance(loss, HasConjugate):
+    if loss.conjugate(y[:1]) is not None:
         return None
-    kind = type(user_loss(loss)).__name__
+    kind = type(loss.chosen).__name__
     return f"{name} needs the conjugate of the loss, which {kind} does not give: use Bundle"
 
 
@@ -64,12 +62,13 @@ def conjugate_for(loss: Any, y: NDArray) -> RowConjugate:
     """Return what the dual methods need of a loss, which has a conjugate."""
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
-    dual = interval_conjugate_of(loss, y)
+    dual = loss.interval_conjugate(y)
     if dual is not None:
         return _kernel_conjugate(
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
-    domain = loss.conjugate_domain(y)
+    conjugate = loss.conjugate(y)
+    domain = conjugate.lower, conjugate.upper
     # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
     if type(loss) is Logistic:
         return _kernel_conjugate(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
@@ -122,11 +121,9 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
 
 def transfer_reason(name: str, reg: Any) -> str | None:
     """Why the dual method of this name cannot use a regularizer, and what can; None if it can."""
-    if isinstance(reg, Separable) and reg.polyhedral:
+    if reg.separable and reg.polyhedral:
         return (
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
-    if not hasattr(reg, "conjugate_grad"):
-        return f"{name} needs a regularizer with conjugate_grad, not {reg!r}: use Bundle"
     return None

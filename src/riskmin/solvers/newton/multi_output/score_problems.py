@@ -17,7 +17,7 @@ from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import inner
-from riskmin.regularizers import L2, penalized_part
+from riskmin.regularizers import L2
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
 from riskmin.solvers.newton.score_problem import (
@@ -255,13 +255,13 @@ def _kernels() -> Any:
 def multi_output_reason(obj: Objective) -> str | None:
     """Why Newton's method cannot minimize a multi-output objective, and what can; None if it can."""
     risk: Any = obj.risk
-    reg, linear_map = penalized_part(obj.reg), risk.linear_map
+    reg, linear_map = obj.reg.penalized_part, risk.linear_map
     if risk.rows is None:
         return "Newton needs a linear_risk with local rows: use Lbfgs or Smoothing"
     plain = isinstance(linear_map, MultiOutput) or (
         isinstance(linear_map, (WithIntercept, Centered)) and isinstance(linear_map.inner, MultiOutput)
     )
-    if not hasattr(risk.loss, "block_hessian") or not plain:
+    if not risk.loss.has_hessian or not plain:
         return f"{type(risk.loss).__name__} has no second derivatives for Newton: use Lbfgs or Smoothing"
     if not isinstance(reg, L2):
         return f"Newton needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
