@@ -24,7 +24,7 @@ from riskmin.estimators._common.input import (
     select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import is_multi_output, unpack_weights
+from riskmin.estimators._common.multi_output import unpack_weights
 from riskmin.estimators.persistence.records import (
     classes_to_json,
     n_output_weights,
@@ -164,7 +164,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         return self
 
     def _set_fitted(self, w: NDArray, b: float, X: Any, rows: EncodedLabels) -> None:
-        if is_multi_output(rows.loss):
+        if rows.loss.multi_output:
             self._set_multi_output(w, rows.classes, intercepts=bool(self.fit_intercept))
             return
         self.classes_, self.coef_ = rows.classes, w[None, :]
@@ -174,12 +174,12 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         return resolve_loss(self, len(self.classes_))
 
     def _n_unpenalized(self) -> int:
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return 0
         return len(self.result_.w) - len(self.classes_) * int(self.n_features_in_)
 
     def _loss_scores(self, X: Any) -> NDArray:
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
         # `coef_` of two classes is a difference: unpack the weights of both classes from w
         w, k = np.asarray(self.result_.w), len(self.classes_)
@@ -188,7 +188,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         classes = {"classes": classes_to_json(self.classes_)}
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             arrays, fitted = super()._state()
             return arrays, fitted | classes | {"threshold": self.threshold_}
         # `coef_` of two classes is a difference, which does not determine w
@@ -207,7 +207,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         classes, k = read_classes(fitted["classes"]), read_count(fitted, "outputs")
         if classes.shape != (k,) or k < 2:
             raise ValueError(f"it has {classes.size} classes for {k} scores per row")
-        if not is_multi_output(resolve_loss(self, k)):
+        if not resolve_loss(self, k).multi_output:
             raise ValueError(f"its loss, {self.loss!r}, takes one score per row")
         self._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))
 

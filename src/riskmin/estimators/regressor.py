@@ -19,7 +19,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs, unpack_weights
+from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.losses import LOSSES, Nu, Poisson
@@ -167,7 +167,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         targets = numeric_targets(self, y)
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return targets, weight
         targets = targets.reshape(n_rows, -1)
         if targets.shape[1] != len(np.atleast_2d(self.coef_)):
@@ -185,7 +185,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         return loss if joint is None else joint
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        if np.ndim(self.coef_) == 2 and not is_multi_output(self._fitted_loss()):
+        if np.ndim(self.coef_) == 2 and not self._fitted_loss().multi_output:
             raise ValueError("its outputs are separate problems: fit and certify one model per output")
         return super()._risk_arguments(X, y, weight, **more)
 

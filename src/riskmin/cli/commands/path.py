@@ -135,7 +135,7 @@ def _fit_path(
     # advice for the last fit that failed: in the default grid, that of the smallest lam
     model._hints = diagnose_run(J, failed[-1] if failed else results[-1], model.solver)
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
-    n_intercepts = getattr(risk, "n_intercepts", 0)
+    n_intercepts = risk.n_intercepts
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
 
 
@@ -222,9 +222,8 @@ def _write(
 def _weight_names(model: Any, table: Dataset) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators._common.fit import fitted_loss
-    from riskmin.estimators._common.multi_output import is_multi_output
 
-    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
+    if model.task != "classification" or not fitted_loss(model).multi_output:
         return table.feature_names
     return classification.WeightNames(table.feature_names, model.classes_)
 

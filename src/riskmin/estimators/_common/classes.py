@@ -18,7 +18,6 @@ from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
 from riskmin.estimators._common.multi_output import (
-    is_multi_output,
     loss_for_classes,
     supports_multiclass,
     unpack_weights,
@@ -119,11 +118,11 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1
         labels = codes.astype(np.float64)
-        return EncodedLabels(labels if is_multi_output(loss) else 2 * labels - 1, weight, classes, loss)
+        return EncodedLabels(labels if loss.multi_output else 2 * labels - 1, weight, classes, loss)
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         codes, weight = class_codes(self, y, weight)
-        return codes if is_multi_output(self._fitted_loss()) else 2 * codes - 1, weight
+        return codes if self._fitted_loss().multi_output else 2 * codes - 1, weight
 
     def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set the fitted attributes from the weight vector of a multi-output loss."""

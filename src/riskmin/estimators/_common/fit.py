@@ -33,7 +33,7 @@ from riskmin.estimators._common.input import (
     executor_for,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes
+from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.executors.coordination import coordination_of
@@ -60,7 +60,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
             + (f"use {use}" if use else "choose another loss")
         )
     # only estimators with several targets can fit a multi-output regression loss
-    if is_multi_output(loss) and kind == "regression" and not model.multi_output_targets:
+    if loss.multi_output and kind == "regression" and not model.multi_output_targets:
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
@@ -154,7 +154,7 @@ def fit_linear(
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X."""
     # the penalized entries of w; explicit intercepts are its last entries
-    dim = risk.dim - getattr(risk, "n_intercepts", 0)
+    dim = risk.dim - risk.n_intercepts
     return Objective(
         risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
     )
@@ -238,7 +238,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
         qid=qid,
         fit_intercept=bool(model.fit_intercept) and supports_intercept(loss),
         executor=executor,
-        n_outputs=len(classes) if classes is not None and is_multi_output(loss) else None,
+        n_outputs=len(classes) if classes is not None and loss.multi_output else None,
     )
 
 

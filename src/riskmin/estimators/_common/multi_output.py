@@ -20,14 +20,9 @@ from riskmin.losses import (
 from riskmin.regularizers import L2
 
 
-def is_multi_output(loss: Any) -> bool:
-    """Whether a loss is multi-output, that is, takes several scores per row."""
-    return bool(loss.multi_output)
-
-
 def supports_multiclass(loss: Any) -> bool:
     """Whether a classification loss has a form for more than two classes."""
-    return is_multi_output(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
+    return loss.multi_output or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
 
 
 def loss_for_classes(loss: Any, k: int) -> Any:
@@ -40,7 +35,7 @@ def loss_for_classes(loss: Any, k: int) -> Any:
     """
     if hasattr(loss, "tree"):
         raise ValueError(f"{type(loss).__name__} is a loss of labels in a tree: use HierarchicalClassifier")
-    if is_multi_output(loss):
+    if loss.multi_output:
         cost = getattr(loss, "cost", None)
         if cost is not None and len(cost) != k:
             raise ValueError(
@@ -75,7 +70,7 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
     # with M = I the outputs do not interact, so the joint optimum is that of each output
     if isinstance(loss, Squared) and isinstance(reg, L2):
         return MultivariateSquared()
-    return loss if is_multi_output(loss) else None
+    return loss if loss.multi_output else None
 
 
 def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:

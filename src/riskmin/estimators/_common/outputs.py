@@ -22,7 +22,7 @@ from riskmin.estimators._common.fit import (
     store_certificate,
 )
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs
+from riskmin.estimators._common.multi_output import loss_for_outputs
 from riskmin.regularizers.base import Regularizer
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
@@ -36,7 +36,7 @@ def joint_loss(model: Any, y: NDArray, loss: Any) -> Any:
 
 def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
     """Minimize J for labels of one output, or with one column per output; return w and b."""
-    if np.ndim(rows.labels) == 1 or is_multi_output(rows.loss):
+    if np.ndim(rows.labels) == 1 or rows.loss.multi_output:
         w, b, _ = fit_linear(model, X, rows, rows.weight)
         return w, b
     return _fit_separately(model, X, rows)
