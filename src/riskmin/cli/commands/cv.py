@@ -19,14 +19,13 @@ from riskmin.cli.inputs import (
     load_for_fit,
     not_converged_message,
     note_zero_weights,
-    print_pairs,
-    print_table,
     reg_name,
     report_facts,
     summary_lines,
     suppress_warnings,
 )
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.cli.tasks.ordinal_ranking import ordered_grades
 from riskmin.core import NDArray

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from riskmin.cli.inputs import json_option, print_table
+from riskmin.cli.inputs import json_option
+from riskmin.cli.output import print_table
 from riskmin.losses import LOSSES, formula, loss_to_dict
 from riskmin.regularizers import REGULARIZERS, Separable, regularizer_to_dict
 from riskmin.solvers import SOLVERS

@@ -21,13 +21,12 @@ from riskmin.cli.inputs import (
     describe_data_size,
     load_for_fit,
     makes_zeros,
-    print_pairs,
-    print_table,
     problem_facts,
     reg_name,
     suppress_warnings,
 )
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks import classification
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.core import Iterate, Result

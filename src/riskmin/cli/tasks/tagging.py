@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.core import NDArray
 from riskmin.data import DataError, Dataset, format_of, load_conll
 from riskmin.metrics import chunk_counts
@@ -155,8 +156,6 @@ def _chunk_metrics(count: ChunkCount) -> dict[str, Any]:
 
 def print_tagging_metrics(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
     """Print the metrics, as text or as one JSON object."""
-    from riskmin.cli.inputs import print_pairs, print_table
-
     if as_json:
         click.echo(json.dumps({"rows": rows, **metrics}))
         return
