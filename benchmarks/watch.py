@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import riskmin as rm
-from riskmin.solvers.smoothing import smoothed_risk
+from riskmin.problem.smoothed_risk import SmoothedRisk
 
 
 class Watch:
@@ -40,8 +40,7 @@ class Sms:
     watch: Watch = field(default_factory=Watch)
 
     def iterates(self, obj, w0):
-        soft = smoothed_risk(self, obj, w0)
-        soft.mu = self.mu
+        soft = SmoothedRisk.from_risk(obj.risk, self.mu)
         for it in self.inner.iterates(rm.Objective(soft, obj.reg, obj.lam, obj.count), w0):
             with self.watch.paused():
                 value = soft.unsmoothed_value(it.w) + obj.lam * obj.reg.value(it.w)

@@ -32,7 +32,7 @@ REGULARIZERS: dict[str, Any] = {
 
 HEAD = """# What goes with what
 
-`python -m docs.support` tries every solver and writes this page; a test checks that it is up to date. Where a
+`python -m docs.support` asks every solver and writes this page; a test checks that it is up to date. Where a
 cell is empty, the solver raises an error that names an alternative. Where it is ticked, the solver finds
 cvxpy's optimum, with valid bounds: `tests/solvers/test_support.py` tries every loss with every
 regularizer and every solver.
@@ -95,12 +95,8 @@ def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False
 
 
 def takes(solver: Any, obj: Objective) -> bool:
-    """Whether the solver accepts the problem, that is, yields a first iterate."""
-    try:
-        next(iter(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim)))))  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        return False
-    return True
+    """Whether the solver supports the problem: it returns no reason against it."""
+    return solver.supports(obj) is None
 
 
 @cache

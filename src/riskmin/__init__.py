@@ -70,6 +70,7 @@ from riskmin.losses import Softmax as Softmax
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
+from riskmin.losses import register_loss as register_loss
 from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
 from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
 from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
@@ -93,6 +94,7 @@ from riskmin.regularizers import Equality as Equality
 from riskmin.regularizers import QNorm as QNorm
 from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
+from riskmin.regularizers import register_regularizer as register_regularizer
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import AugmentedLagrangian as AugmentedLagrangian
@@ -115,6 +117,7 @@ from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
+from riskmin.solvers import register_solver as register_solver
 from riskmin.solvers.reference.online import online as online
 
 if _typing.TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
+from riskmin import Cut, FileError, LinearClassifier, LinearRegressor, Serial
 from riskmin.cli.backends import load_partitions
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data import partitions, save_svmlight
@@ -788,7 +788,7 @@ def test_each_of_several_files_is_read_once(tmp_path, monkeypatch):
     paths = [write_csv(tmp_path / f"{k}.csv", X[k::2], y[k::2]) for k in range(2)]
     files_read, read = [], partitions._read
     monkeypatch.setattr(partitions, "_read", lambda file, **kw: files_read.append(file) or read(file, **kw))
-    data = load_partitions(paths, None, target="label")
+    data = load_partitions(paths, Serial(), target="label")
     assert data.X.shape == X.shape
     assert sorted(map(str, files_read)) == sorted(map(str, paths))
 

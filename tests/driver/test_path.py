@@ -150,8 +150,8 @@ def test_inherited_cuts_give_the_master_problem_of_new_ones(reg):
     minimize(before, Bundle(), callback=lambda it, row: steps.append(it), tol=1e-9)
     state = steps[-1].state()
     for obj in (Objective(risk, reg, 0.02), Objective(risk, L2(), 0.02)):
-        warm = CuttingPlaneModel.from_previous_run(Bundle(), obj, state, before)
-        fresh = CuttingPlaneModel.empty(Bundle(), obj, state["w"])
+        warm = CuttingPlaneModel.from_previous_run(obj, state, before)
+        fresh = CuttingPlaneModel.empty(obj, state["w"])
         for a, b in zip(state["A"], state["b"], strict=True):
             fresh.add(type(steps[-1].cut)(a, b))
         np.testing.assert_allclose(warm.master.G, fresh.master.G, rtol=1e-12)

@@ -165,11 +165,24 @@ class Telling(Own):
         return (z - y) ** 2
 
 
+class Configured(Own):
+    def __init__(self, scale):
+        self.scale = scale
+
+
 def test_unsupported_models_raise(tmp_path):
-    with pytest.raises(ValueError, match="Own is a loss of your own, and code is not written to files"):
-        save_model(LinearRegressor(Own()).fit(X, Y), tmp_path / "model")
-    with pytest.raises(ValueError, match="Telling is a loss of your own"):
-        save_model(LinearRegressor(riskmin.Nu(Telling(), 0.5)).fit(X, Y), tmp_path / "model")
+    class Local(Own):
+        pass
+
+    class LocalValues(Telling):
+        pass
+
+    with pytest.raises(ValueError, match="Local is a loss of your own, and code is not written to files"):
+        save_model(LinearRegressor(Local()).fit(X, Y), tmp_path / "model")
+    with pytest.raises(ValueError, match="LocalValues is a loss of your own"):
+        save_model(LinearRegressor(riskmin.Nu(LocalValues(), 0.5)).fit(X, Y), tmp_path / "model")
+    with pytest.raises(ValueError, match=r"Configured is .* whose parameters are not known: make it a data"):
+        save_model(LinearRegressor(Configured(2.0)).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match="its kernel is a function of your own, and code is not written"):
         save_model(KernelClassifier(kernel=lambda A, B: A @ B.T, alpha=1.0).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match=r"StandardScaler cannot be saved: only .*LinearClassifier, "):

@@ -30,7 +30,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses import loss_from_dict, loss_to_dict
+from riskmin.losses import LOSSES
 from riskmin.losses.nondecomposable.nu import tail_weights
 from riskmin.problem.risk import local_rows_of
 from riskmin.testing import check_loss
@@ -287,11 +287,11 @@ def test_with_an_intercept_the_risk_is_adaptive():
 
 def test_nu_is_converted_to_and_from_dicts():
     loss = Nu(Hinge(margin=2.0), 0.3)
-    assert loss_to_dict(loss) == {
+    assert LOSSES.to_dict(loss) == {
         "name": "Nu",
         "params": {"loss": {"name": "Hinge", "params": {"margin": 2.0}}, "nu": 0.3},
     }
-    assert loss_from_dict(loss_to_dict(loss)) == loss
+    assert LOSSES.from_dict(LOSSES.to_dict(loss)) == loss
 
 
 def checked_risk(model, scores, y):

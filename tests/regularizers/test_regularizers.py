@@ -33,7 +33,6 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers import regularizer_from_dict, regularizer_to_dict
 from riskmin.testing import check_regularizer
 
 vectors = arrays(float, 5, elements=st.floats(-100, 100))
@@ -401,7 +400,7 @@ def test_equality_compares_arrays():
     "reg", [*any_dimension(), *by_feature(5)[:-3], *REGULARIZERS.values()], ids=lambda r: repr(r)[:60]
 )
 def test_spec_round_trip(reg):
-    assert regularizer_from_dict(json.loads(json.dumps(regularizer_to_dict(reg)))) == reg
+    assert REGULARIZERS.from_dict(json.loads(json.dumps(REGULARIZERS.to_dict(reg)))) == reg
     assert "\n" not in reg.formula
 
 

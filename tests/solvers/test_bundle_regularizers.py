@@ -134,7 +134,7 @@ def test_the_mixture_of_cuts_is_optimal(reg, m, seed, lam):
     """By duality: the model at its minimizer is at most the bound of the mixture."""
     rng = np.random.default_rng(seed)
     obj = Objective(linear_risk(np.eye(4), np.ones(4), Absolute()), reg, lam)
-    cuts = CuttingPlaneModel.empty(Bundle(), obj, np.zeros(4))
+    cuts = CuttingPlaneModel.empty(obj, np.zeros(4))
     for _ in range(m):
         cuts.add(Cut(rng.standard_normal(4), float(rng.normal())))
     cuts.add(Cut(np.zeros(4), 0.0))
@@ -162,7 +162,7 @@ def test_columns_are_added_as_needed():
     X = rng.standard_normal((200, 1000))
     y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
     obj = Objective(linear_risk(X, y, Hinge()), L1(), 0.05)
-    cuts = CuttingPlaneModel.empty(Bundle(), obj, np.zeros(1000))
+    cuts = CuttingPlaneModel.empty(obj, np.zeros(1000))
     for w in (np.zeros(1000), 0.1 * (np.arange(1000) < 3), 0.3 * (np.arange(1000) < 3)):
         cuts.add(obj.cut(w))
         best = cuts.best_mixture()

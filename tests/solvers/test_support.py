@@ -40,6 +40,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.core import UnsupportedProblem
 
 
 @cache
@@ -149,6 +150,22 @@ def failures(solver, losses, names, intercepts):
     return results
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_reasons_are_those_of_the_errors(name):
+    """`supports` returns None, or the text of the error that `iterates` raises."""
+    solver = SOLVERS[name]
+    for loss, reg in itertools.product((Hinge(), Logistic(), MANY_LOSSES[0], LIST_LOSSES[0]), REGULARIZERS):
+        for intercept in (False, True) if loss is not LIST_LOSSES[0] else (False,):
+            J = objective(loss, reg, 0.1, intercept)
+            reason = solver.supports(J)
+            if reason is not None:
+                with pytest.raises(UnsupportedProblem) as raised:
+                    next(iter(solver.iterates(J, J.reg.conjugate_grad(np.zeros(J.risk.dim)))))
+                assert str(raised.value) == reason
+            else:
+                next(iter(solver.iterates(J, J.reg.conjugate_grad(np.zeros(J.risk.dim)))))
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_regularizer(solver):
     """Alternating with and without an intercept."""
@@ -242,7 +259,7 @@ def test_auto_states_its_reason():
     assert Auto().choose(Objective(risks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6
     assert Auto().choose(Objective(risks["sparse"], L1(), 0.1))[0] == Bundle()
     local = linear_risk(X, y, Logistic(), fit_intercept=True)
-    remote = replace(local, risk=replace(local.risk, rows=None))
+    remote = replace(local, rows=None)
     chosen = [
         Auto().choose(Objective(risk, reg, 0.1)) for risk in (local, remote) for reg in (L1(), Box(L2()))
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import numpy as np
 
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
+from riskmin.core.registry import names_class
 from riskmin.data import Dataset, format_of, load
 from riskmin.data.limits import memory_limited
 from riskmin.report.progress import duration
@@ -84,6 +86,27 @@ memory_option = click.option(
     expose_value=False,
     callback=_limit_memory,
     help="Memory limit of readers in megabytes (default: what the machine and its limits allow).",
+)
+
+
+def _search_working_folder(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Let a module in the working folder be imported, if a text names one: MODULE, or MODULE:CLASS."""
+    # last, so that no file in that folder takes the place of an installed module
+    if value and (isinstance(value, tuple) or names_class(value)):
+        sys.path.append(str(Path.cwd()))
+    return value
+
+
+def importing_option(*names: str, **settings: Any) -> Callable[..., Any]:
+    """Return an option whose text may name a class to import."""
+    return click.option(*names, callback=_search_working_folder, **settings)
+
+
+trust_option = importing_option(
+    "--trust",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module, or package, if MODEL has a loss or a regularizer of it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 

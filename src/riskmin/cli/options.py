@@ -13,6 +13,7 @@ from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     POSITIVE_FLOAT,
     POSITIVE_INT,
+    importing_option,
     memory_option,
     qid_option,
     real_option,
@@ -44,10 +45,15 @@ def _check_jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
 
 
 _OPTIONS: list[Callable[..., Any]] = [
-    click.option(
-        "--loss", default="hinge", show_default=True, help="Name of the loss, or NAME:PARAMETER=VALUE."
+    importing_option(
+        "--loss",
+        default="hinge",
+        show_default=True,
+        help="Name of the loss, NAME:PARAMETER=VALUE, or a class to import, MODULE:CLASS,PARAMETER=VALUE.",
     ),
-    click.option("--reg", default="l2", show_default=True, help="Regularizer, such as elastic:eps=2."),
+    importing_option(
+        "--reg", default="l2", show_default=True, help="Regularizer, such as elastic:eps=2, or MODULE:CLASS."
+    ),
     click.option("--positive", is_flag=True, help="Constrain the weights to be >= 0 (l1, l2, elastic)."),
     click.option(
         "--standardize",
@@ -71,7 +77,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept (default: one without penalty)."),
     click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes equal weight."),
-    click.option("--solver", help="A solver of 'riskmin solvers' (default: auto)."),
+    importing_option("--solver", help="A solver of 'riskmin solvers', or MODULE:CLASS (default: auto)."),
     click.option(
         "--max-iter",
         type=POSITIVE_INT,
@@ -128,7 +134,10 @@ def estimator_settings(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     from riskmin import estimators, get_loss
     from riskmin.solvers import get_solver
 
-    task = get_loss(given["loss"]).task
+    loss = get_loss(given["loss"])
+    task = loss.task
+    if task is None:
+        raise ValueError(f"{type(loss).__name__} has no task: write task = 'regression', say, in its class")
     if task not in estimators.ESTIMATOR_OF_TASK:
         raise ValueError(f"{given['loss']} is a loss for {task}, which the command does not fit: use Python")
     kind = getattr(estimators, estimators.ESTIMATOR_OF_TASK[task])

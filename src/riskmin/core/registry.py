@@ -1,4 +1,4 @@
-"""Dataclasses with settings: lookup by name, conversion to and from plain data, equality and repr.
+"""Dataclasses with settings: registries of names, conversion to and from plain data, equality and repr.
 
 And objects of user-defined classes as instances of the abstract bases: a plain class needs no base class.
 """
@@ -6,8 +6,11 @@ And objects of user-defined classes as instances of the abstract bases: a plain 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from operator import attrgetter
 from types import new_class
 from typing import Any
 
@@ -15,28 +18,189 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def lookup(text: str, table: dict[str, Any], category: str, example: str) -> Any:
-    """Return the object of the table that the text names, with the settings that follow its colon.
+class UntrustedCodeError(ValueError):
+    """A file names code that it may not import."""
+
+
+class Registry(dict[str, Any]):
+    """The objects of a kind by name: riskmin's own, registered ones, and those of installed packages.
+
+    A package offers objects as entry points of the group ``riskmin.losses`` (or `regularizers`, `solvers`).
+    They are imported when a user names one of them.
+
+    Parameters
+    ----------
+    category : str
+        What the objects are, in messages: "loss".
+    method : str
+        The method by which they are recognized: "value_grad".
+    group : str
+        The group of entry points: "riskmin.losses".
+    example : str
+        How a name with settings is written, for messages.
+    own : dict
+        riskmin's objects by name.
+    more : classes
+        Classes of riskmin without a name, such as those that wrap others.
+    """
+
+    def __init__(
+        self, category: str, method: str, group: str, example: str, own: dict[str, Any], *more: type
+    ) -> None:
+        super().__init__(own)
+        self.category, self.method, self.group, self.example = category, method, group, example
+        self.own_classes = {kind.__name__: kind for kind in (*more, *map(type, own.values()))}
+        self._own_names = frozenset(own)
+
+    def register(self, name: str, thing: Any) -> None:
+        """Add an object, or a class whose default instance is meant, under a name."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"{name!r} is no name: give a Python identifier")
+        if name in self._own_names:
+            raise ValueError(f"{name!r} is a {self.category} of riskmin: give yours another name")
+        self[name] = self._checked(thing() if isinstance(thing, type) else thing, repr(name))
+
+    def _checked(self, thing: Any, source: str) -> Any:
+        if not callable(getattr(thing, self.method, None)):
+            raise ValueError(f"{source} is no {self.category}: it has no method {self.method}")
+        return thing
+
+    # ------------------------------------------------------------ names
+    def lookup(self, text: str, trust: Collection[str] | None = None) -> Any:
+        """Return the object that a text names, with the settings that follow.
+
+        Parameters
+        ----------
+        text : str
+            A name (``"huber"``), with settings (``"huber:delta=2"``); or a class, which is imported
+            (``"package.module:Class,level=0.9"``).
+        trust : collection of str, optional
+            The modules and packages that may be imported. None, for a text that a user gave: all of them.
+        """
+        name, _, rest = (part.strip() for part in text.partition(":"))
+        kind, _, after = rest.partition(",")
+        is_path = name not in self and names_class(text)
+        default = import_class(f"{name}:{kind}", self, trust) if is_path else self._named(name, trust)
+        settings = parse_settings(f"{name}:{after}" if is_path else text, self.category, self.example)
+        if isinstance(default, type):
+            return default(**check_params(default, settings))
+        return dataclasses.replace(default, **check_params(type(default), settings)) if settings else default
+
+    def _named(self, name: str, trust: Collection[str] | None) -> Any:
+        if name in self:
+            return self[name]
+        from importlib.metadata import entry_points
+
+        installed = {entry.name: entry for entry in entry_points(group=self.group)}
+        if name in installed and is_trusted(installed[name].module, trust):
+            with _import_errors(name, self.category):
+                thing = installed[name].load()
+            self.register(name, thing)
+            return self[name]
+        names = ", ".join([*self, *sorted(set(installed) - set(self))])
+        raise ValueError(f"there is no {self.category} named {name!r}; the names are {names}")
+
+    # ------------------------------------------------------------ plain data
+    def to_dict(self, thing: Any) -> dict[str, Any]:
+        """Return an object as plain data that JSON can hold: the name of its class and the parameters.
+
+        The name is short for a class of riskmin, ``package.module:Class`` for others.
+        """
+        return to_dict(thing, self.own_classes)
+
+    def from_dict(self, data: dict[str, Any], trust: Collection[str] = ()) -> Any:
+        """Return the object from which `to_dict` made the data; see `from_dict`."""
+        registered = {class_path(type(thing)): type(thing) for thing in self.values()}
+        classes = registered | self.own_classes
+
+        def find(name: str) -> Any:
+            if name in classes:
+                return classes[name]
+            if ":" not in name:
+                raise ValueError(f"{name} is not a {self.category} of riskmin: upgrade riskmin")
+            return import_class(name, self, trust)
+
+        return from_dict(data, find)
+
+    def check_savable(self, thing: Any) -> None:
+        """Raise a ValueError that gives the reason if `from_dict` could not make the object again."""
+        kind, name = type(thing), type(thing).__name__
+        if kind in self.own_classes.values():
+            return
+        try:
+            found = import_class(class_path(kind), self, None)
+        except ValueError:
+            found = None
+        # the class of an adapted object derives from the user's
+        if found is None or not issubclass(kind, found) or kind.__module__ == "__main__":
+            raise ValueError(
+                f"{name} is a {self.category} of your own, and code is not written to files: define its "
+                "class in a module, so that the file can name it, or pickle the model"
+            )
+        if not dataclasses.is_dataclass(kind) and kind.__init__ is not object.__init__:
+            raise ValueError(
+                f"{name} is a {self.category} of your own whose parameters are not known: make it a dataclass"
+            )
+
+
+def names_class(text: str) -> bool:
+    """Whether a text has the form of a class to import, not that of a name with settings.
 
     Examples
     --------
-    >>> from riskmin.losses import LOSSES
-    >>> lookup("huber:delta=2", LOSSES, "loss", "huber:delta=2")
-    Huber(delta=2.0)
+    >>> names_class("package.module:Class,level=0.9"), names_class("huber:delta=2"), names_class("huber")
+    (True, False, False)
     """
-    name = text.partition(":")[0]
-    if name.strip() not in table:
-        raise ValueError(f"there is no {category} named {name.strip()!r}; the names are {', '.join(table)}")
-    default = table[name.strip()]
-    settings = parse_settings(text, category, example)
-    return dataclasses.replace(default, **check_params(type(default), settings))
+    first = text.partition(":")[2].partition(",")[0].strip()
+    return first != "" and "=" not in first
+
+
+def class_path(kind: type) -> str:
+    """Return the path of a class, from which it can be imported: ``package.module:Class``."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def is_trusted(module: str, trust: Collection[str] | None) -> bool:
+    """Whether a module may be imported: it is named, or is in a package that is; None allows every module.
+
+    Examples
+    --------
+    >>> is_trusted("package.module", ["package"]), is_trusted("package", []), is_trusted("package", None)
+    (True, False, True)
+    """
+    return trust is None or any(module == name or module.startswith(f"{name}.") for name in trust)
+
+
+@contextmanager
+def _import_errors(name: str, category: str) -> Iterator[None]:
+    """Turn any error of imported code into one sentence."""
+    try:
+        yield
+    except Exception as error:  # the code of others may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the {category} {name} cannot be imported ({reason})") from error
+
+
+def import_class(path: str, registry: Registry, trust: Collection[str] | None) -> Any:
+    """Return the class of a path; a ValueError if its module is not trusted, or it is not of the category."""
+    module, _, qualname = path.partition(":")
+    if not is_trusted(module, trust):
+        raise UntrustedCodeError(
+            f"the {registry.category} {path} is not one of riskmin, and a file imports no code by itself: if "
+            f"you trust it, load_model(path, trust=[{module!r}]), or --trust {module} in the command"
+        )
+    with _import_errors(path, registry.category):
+        kind: Any = attrgetter(qualname)(import_module(module))
+    if not isinstance(kind, type) or not callable(getattr(kind, registry.method, None)):
+        raise ValueError(f"{path} is no {registry.category}: it is no class with a method {registry.method}")
+    return kind
 
 
 def to_dict(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
     """Return a dataclass as plain data that JSON can hold: the class name and the parameters."""
     kind: Any = type(thing)
-    # classes of riskmin by their short name, custom ones by their full path
-    name = kind.__name__ if kind in classes.values() else f"{kind.__module__}.{kind.__qualname__}"
+    # classes of riskmin by their short name, custom ones by their path
+    name = kind.__name__ if kind in classes.values() else class_path(kind)
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     params = {f.name: getattr(thing, f.name) for f in fields}
     return {"name": name, "params": {k: _plain_value(v, classes) for k, v in params.items()}}
@@ -48,26 +212,20 @@ def _plain_value(value: Any, classes: dict[str, Any]) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return to_dict(value, classes) if type(value) in classes.values() else value
+    nested = type(value) in classes.values() or dataclasses.is_dataclass(value)
+    return to_dict(value, classes) if nested else value
 
 
-def from_dict(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any:
-    """Return the object from which `to_dict` made the data."""
-    name, kind = data["name"], classes.get(data["name"])
-    if kind is None:
-        raise ValueError(
-            f"{name} is not a {category} of riskmin, and no code is loaded from a file; "
-            f"make the {category} yourself and pass the object"
-        )
-    params = {
-        k: from_dict(v, classes, category) if isinstance(v, dict) else v for k, v in data["params"].items()
-    }
+def from_dict(data: dict[str, Any], find: Callable[[str], Any]) -> Any:
+    """Return the object from which `to_dict` made the data, by the class that `find` returns for a name."""
+    kind = find(data["name"])
+    params = {k: from_dict(v, find) if isinstance(v, dict) else v for k, v in data["params"].items()}
     return kind(**check_params(kind, params))
 
 
 def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     """Return the params; raise a ValueError if the class does not have all of them."""
-    names = [f.name for f in dataclasses.fields(kind)]
+    names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     if unknown := sorted(set(params) - set(names)):
         has = f"it has {', '.join(names)}" if names else "it has none"
         raise ValueError(f"{kind.__name__} has no parameter {', '.join(unknown)}; {has}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.core.registry import Registry
 from riskmin.losses.base import Loss as Loss
 from riskmin.losses.base import Smoothed as Smoothed
 from riskmin.losses.base import as_loss as as_loss
@@ -39,7 +39,7 @@ from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
 
-LOSSES: dict[str, Any] = {
+_OWN: dict[str, Any] = {
     "hinge": Hinge(),
     "perceptron": Hinge(margin=0.0),
     "squared_hinge": SquaredHinge(),
@@ -73,6 +73,8 @@ LOSSES: dict[str, Any] = {
     "chain_crf": ChainCrf(),
     "chain_max_margin": ChainMaxMargin(),
 }
+# Nu and Smoothed wrap another loss and therefore have no name
+LOSSES = Registry("loss", "value_grad", "riskmin.losses", "huber:delta=2", _OWN, Nu, Smoothed)
 """The losses by the names that commands and estimators accept."""
 
 
@@ -83,7 +85,8 @@ def get_loss(loss: Any) -> Any:
     ----------
     loss : str or Loss
         A name of `LOSSES`, optionally with parameters after a colon (``"huber:delta=2"``,
-        ``"epsilon_insensitive:epsilon=0.5,power=2"``), or a loss object.
+        ``"epsilon_insensitive:epsilon=0.5,power=2"``); a class to import
+        (``"package.module:Class,level=0.9"``); or a loss object.
 
     Returns
     -------
@@ -98,7 +101,7 @@ def get_loss(loss: Any) -> Any:
     Hinge(margin=2.0)
     """
     if isinstance(loss, str):
-        return lookup(loss, LOSSES, "loss", "huber:delta=2")
+        loss = LOSSES.lookup(loss)
     if isinstance(loss, type):
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
     try:
@@ -110,6 +113,27 @@ def get_loss(loss: Any) -> Any:
         ) from None
 
 
+def register_loss(name: str, loss: Any) -> None:
+    """Add a loss to `LOSSES`: estimators accept its name, and models with it can be loaded.
+
+    Parameters
+    ----------
+    name : str
+        A Python identifier; not the name of a loss of riskmin.
+    loss : Loss
+        An object with a method `value_grad`, or its class. The fields of a dataclass can be set after the
+        name: ``"name:level=0.9"``.
+
+    Examples
+    --------
+    >>> register_loss("median", Quantile(level=0.5))
+    >>> get_loss("median"), get_loss("median:level=0.25")
+    (Quantile(level=0.5), Quantile(level=0.25))
+    >>> del LOSSES["median"]
+    """
+    LOSSES.register(name, loss)
+
+
 def formula(loss: Loss) -> str:
     """Return the formula of a loss in one line of plain text.
 
@@ -119,31 +143,3 @@ def formula(loss: Loss) -> str:
     'max(0, margin - y z)'
     """
     return as_loss(loss).formula or repr(loss)
-
-
-def loss_to_dict(loss: Loss) -> dict[str, Any]:
-    """Return a loss as plain data that JSON can hold: the class name and the parameters.
-
-    Examples
-    --------
-    >>> loss_to_dict(Huber(delta=2.0))
-    {'name': 'Huber', 'params': {'delta': 2.0}}
-    """
-    return to_dict(loss, _classes())
-
-
-def loss_from_dict(data: dict[str, Any]) -> Any:
-    """Return the loss from which `loss_to_dict` made the data.
-
-    Examples
-    --------
-    >>> loss_from_dict({"name": "Huber", "params": {"delta": 2.0}})
-    Huber(delta=2.0)
-    """
-    return from_dict(data, _classes(), "loss")
-
-
-def _classes() -> dict[str, Any]:
-    # Nu and Smoothed wrap another loss and therefore have no name in LOSSES
-    kinds: list[Any] = [Nu, Smoothed, *(type(loss) for loss in LOSSES.values())]
-    return {kind.__name__: kind for kind in kinds}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.core.registry import Registry
 from riskmin.regularizers.base import Regularizer as Regularizer
 from riskmin.regularizers.base import as_regularizer as as_regularizer
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
@@ -26,7 +26,7 @@ from riskmin.regularizers.separable import Separable as Separable
 from riskmin.regularizers.unpenalized import UnpenalizedTail as UnpenalizedTail
 from riskmin.regularizers.unpenalized import unpenalized_tail as unpenalized_tail
 
-REGULARIZERS: dict[str, Any] = {
+_OWN: dict[str, Any] = {
     "l2": L2(),
     "l1": L1(),
     "elastic": Elastic(),
@@ -34,6 +34,7 @@ REGULARIZERS: dict[str, Any] = {
     "unnormalized_entropy": Entropy(normalized=False, balanced=True),
     "qnorm": QNorm(),
 }
+REGULARIZERS = Registry("regularizer", "prox", "riskmin.regularizers", "elastic:eps=0.5", _OWN, Box)
 """The regularizers by the names that commands and estimators accept."""
 
 
@@ -44,7 +45,7 @@ def get_regularizer(reg: Any) -> Any:
     ----------
     reg : str or Regularizer
         A name of `REGULARIZERS`, optionally with parameters after a colon (``"elastic:eps=2"``,
-        ``"qnorm:q=1.2"``), or a regularizer object.
+        ``"qnorm:q=1.2"``); a class to import (``"package.module:Class,eps=2"``); or a regularizer object.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def get_regularizer(reg: Any) -> Any:
     L1()
     """
     if isinstance(reg, str):
-        return lookup(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
+        reg = REGULARIZERS.lookup(reg)
     if isinstance(reg, type):
         raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
     try:
@@ -69,6 +70,26 @@ def get_regularizer(reg: Any) -> Any:
             f"{reg!r} is not a regularizer: pass an object such as L1(), "
             f"or one of the names {', '.join(REGULARIZERS)}"
         ) from None
+
+
+def register_regularizer(name: str, reg: Any) -> None:
+    """Add a regularizer to `REGULARIZERS`: estimators accept its name, and models with it can be loaded.
+
+    Parameters
+    ----------
+    name : str
+        A Python identifier; not the name of a regularizer of riskmin.
+    reg : Regularizer
+        An object, or its class. The fields of a dataclass can be set after the name: ``"name:eps=2"``.
+
+    Examples
+    --------
+    >>> register_regularizer("mostly_l1", Elastic(eps=0.1))
+    >>> get_regularizer("mostly_l1")
+    Elastic(eps=0.1)
+    >>> del REGULARIZERS["mostly_l1"]
+    """
+    REGULARIZERS.register(name, reg)
 
 
 def with_scaled_variables(reg: Any, s: NDArray) -> Any:
@@ -84,28 +105,3 @@ def with_scaled_variables(reg: Any, s: NDArray) -> Any:
         return reg
     # Omega(s v) as a function of v, if the class can express it by other weights
     return reg.scaled(s)
-
-
-def regularizer_to_dict(reg: Regularizer) -> dict[str, Any]:
-    """Return a regularizer as plain data that JSON can hold.
-
-    Examples
-    --------
-    >>> regularizer_to_dict(Box(L1()))["params"]["reg"]
-    {'name': 'L1', 'params': {'weights': 1.0}}
-    """
-    return to_dict(reg, _CLASSES)
-
-
-def regularizer_from_dict(data: dict[str, Any]) -> Any:
-    """Return the regularizer from which `regularizer_to_dict` made the data.
-
-    Examples
-    --------
-    >>> regularizer_from_dict(regularizer_to_dict(Box(L1())))
-    Box(reg=L1())
-    """
-    return from_dict(data, _CLASSES, "regularizer")
-
-
-_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (Box, Elastic, Entropy, L1, L2, QNorm)}

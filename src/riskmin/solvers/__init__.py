@@ -6,6 +6,7 @@ from typing import Any
 
 from riskmin.core import Solver, as_solver
 from riskmin.core.former_names import FORMER_SOLVER_NAMES
+from riskmin.core.registry import Registry
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle.bundle import Bundle as Bundle
@@ -27,7 +28,7 @@ from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 
-SOLVERS: dict[str, Any] = {
+_OWN: dict[str, Any] = {
     "accelerated_gradient": AcceleratedGradient(),
     "augmented_lagrangian": AugmentedLagrangian(),
     "auto": Auto(),
@@ -45,6 +46,7 @@ SOLVERS: dict[str, Any] = {
     "proximal_gradient": ProximalGradient(),
     "smoothing": Smoothing(),
 }
+SOLVERS = Registry("solver", "iterates", "riskmin.solvers", "package.module:Solver,keep=5", _OWN, KernelDual)
 """The names that the command and the estimators accept, and the solver of each."""
 
 
@@ -56,7 +58,8 @@ def get_solver(solver: str | Solver | None) -> Any:
     Parameters
     ----------
     solver : str, Solver or None
-        A name of `SOLVERS`, or an object with the method `iterates`.
+        A name of `SOLVERS`, a class to import (``"package.module:Solver"``), or an object with the method
+        `iterates`.
 
     Returns
     -------
@@ -73,10 +76,7 @@ def get_solver(solver: str | Solver | None) -> Any:
     if solver is None:
         return Auto()
     if isinstance(solver, str):
-        solver = FORMER_SOLVER_NAMES.get(solver, solver)
-        if solver not in SOLVERS:
-            raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
-        return SOLVERS[solver]
+        solver = SOLVERS.lookup(FORMER_SOLVER_NAMES.get(solver, solver))
     # a class instead of an instance is a likely mistake: the message names the instance to pass
     if isinstance(solver, type) or not hasattr(solver, "iterates"):
         name = solver.__name__ if isinstance(solver, type) else repr(solver)
@@ -85,3 +85,23 @@ def get_solver(solver: str | Solver | None) -> Any:
             f"give an instance: {name if hasattr(solver, 'iterates') else 'Bundle'}()"
         )
     return as_solver(solver)
+
+
+def register_solver(name: str, solver: Any) -> None:
+    """Add a solver to `SOLVERS`: `minimize`, the estimators and the command accept its name.
+
+    Parameters
+    ----------
+    name : str
+        A Python identifier; not the name of a solver of riskmin.
+    solver : Solver
+        An object with a method `iterates`, or its class.
+
+    Examples
+    --------
+    >>> register_solver("short_memory", Lbfgs(memory=3))
+    >>> get_solver("short_memory")
+    Lbfgs(memory=3)
+    >>> del SOLVERS["short_memory"]
+    """
+    SOLVERS.register(name, solver)

@@ -25,7 +25,7 @@ from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
-from riskmin.solvers.dual.chain import ChainAscent, supports_chain_ascent
+from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.dual.kernel_conjugates import has_conjugate
@@ -139,7 +139,7 @@ class Auto(Solver):
         if loss is not None and loss.smooth:
             return _for_smooth(obj, loss, name, tol)
         # the order matters: the most specific structure is tested first
-        if supports_chain_ascent(obj.risk, obj.reg):
+        if ChainAscent().supports(obj) is None:
             return ChainAscent(), f"{name} is not smooth, and its sequences are local"
         if obj.risk.multi_output and loss is not None and loss.can_be_smoothed:
             return _for_multi_output(obj, name)

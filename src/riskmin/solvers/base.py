@@ -48,12 +48,11 @@ def check_positive_int(solver: object, name: str) -> None:
         raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
-def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
-    """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
+def intercepts_reason(name: str, obj: Objective, remedy: str = "Bundle or Auto") -> str | None:
+    """Why a solver cannot move intercepts in w, if there are any: cuts have slope zero in them."""
     if obj.reg.n_unpenalized:
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
-        )
+        return f"{name} cannot move the intercepts of a multi-output model: use {remedy}"
+    return None
 
 
 # ---------------------------------------------------------------- mixtures of two cuts

@@ -70,6 +70,11 @@ class Fallback(Solver):
         if not self.trial > 0:
             raise ValueError(f"trial must be > 0, the work before progress is judged, not {self.trial}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for what one of the solvers supports; others are skipped."""
+        reasons = [solver.supports(obj) for solver in self.solvers]
+        return None if None in reasons else reasons[0]
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solvers, one solver after the other."""
         return self._run(obj, _BestSoFar(w0, w0), 0, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of, mix_two
@@ -21,20 +21,17 @@ MAX_LIPSCHITZ_INCREASES = 60
 """Increases of L within a step, after which rounding is assumed to hide all descent."""
 
 
-def check_smooth(solver: object, obj: Objective) -> None:
-    """Raise UnsupportedProblem if the loss is not smooth; a risk without a loss is accepted."""
+def smooth_reason(name: str, obj: Objective) -> str | None:
+    """Why a solver needs another loss, if it has `smooth = False`; one without the attribute is accepted."""
     loss = loss_of(obj.risk)
-    if loss is not None and not loss.smooth:
-        # otherwise Bundle raises, too
-        bundle = has_master_problem(obj.reg) and not obj.reg.n_unpenalized
-        remedy = (
-            "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
-        )
-        if not bundle and loss.can_be_smoothed:
-            remedy = "use Smoothing(ProximalGradient())"
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}"
-        )
+    if loss is None or loss.smooth:
+        return None
+    remedy = "add conjugate_hessian_product to the regularizer, and use Bundle"
+    if has_master_problem(obj.reg) and not obj.reg.n_unpenalized:
+        remedy = "use Bundle"
+    elif loss.can_be_smoothed:
+        remedy = "use Smoothing(ProximalGradient())"
+    return f"{name} needs a smooth loss, and {loss!r} is not: {remedy}"
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,13 @@ class ProximalGradient(Solver):
     [1.2, 0.0]
     """
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for smooth losses, and for those that are not known to be nonsmooth."""
+        return smooth_reason(self.name, obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points with decreasing J."""
-        check_smooth(self, obj)
+        self.check_supports(obj)
         return self._run(obj, w0, w0, (1.0, 0.0), None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
+from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
@@ -73,9 +73,24 @@ class Smoothing(Solver):
             raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
         object.__setattr__(self, "inner", as_solver(self.inner))
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for nonsmooth losses that can be smoothed, if the inner solver supports the smoothed ones."""
+        risk = obj.risk
+        if risk.linear_map is None:
+            return f"Smoothing needs a risk that linear_risk makes, not {risk!r}: use Bundle"
+        if risk.loss.smooth:
+            return f"Smoothing is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs"
+        if risk.loss.can_be_smoothed:  # any number serves as a label, and y may be remote
+            smoothed = SmoothedRisk.from_risk(risk, 1.0)
+            return self.inner.supports(Objective(smoothed, obj.reg, obj.lam))  # type: ignore[no-any-return]
+        master = has_master_problem(obj.reg.penalized_part)
+        reg = "" if master else ", with a regularizer that has conjugate_hessian_product"
+        return f"{type(risk.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}"
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
-        smoothed = smoothed_risk(self, obj, w0)
+        self.check_supports(obj)
+        smoothed = SmoothedRisk.from_risk(obj.risk, 1.0)
         value = obj.lam * obj.reg.value(w0) + smoothed.unsmoothed_value(w0)
         # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
         smoothed = smoothed.with_mu(self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0)
@@ -89,7 +104,7 @@ class Smoothing(Solver):
         w = saved["w"]
         # the remaining arrays are the state of the inner solver
         mu, min_mu = (float(mu) for mu in saved.pop("mu"))
-        smoothed = smoothed_risk(self, obj, w).with_mu(mu)
+        smoothed = SmoothedRisk.from_risk(obj.risk, mu)
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         steps = self.inner.resume(smooth, saved)
         if steps is not None:
@@ -144,23 +159,6 @@ def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool
     gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.project_out_intercepts(cut))
     # stationarity = gap - complementarity <= complementarity / 2
     return gap <= 1.5 * complementarity
-
-
-def smoothed_risk(solver: object, obj: Objective, w: Array) -> SmoothedRisk:
-    """The smoothed risk of an objective; raise UnsupportedProblem if it cannot be smoothed."""
-    risk, name = obj.risk, type(solver).__name__
-    if risk.linear_map is None:
-        raise UnsupportedProblem(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
-    if risk.loss.smooth:
-        raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs")
-    reg = (
-        ""
-        if has_master_problem(obj.reg.penalized_part)
-        else ", with a regularizer that has conjugate_hessian_product"
-    )
-    if not risk.loss.can_be_smoothed:  # any number serves as a label, and y may be remote
-        raise UnsupportedProblem(f"{type(risk.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}")
-    return SmoothedRisk.from_risk(risk, 1.0)
 
 
 def _saved(

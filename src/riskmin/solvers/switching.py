@@ -87,6 +87,10 @@ class Switching(Solver):
         if self.passes_per_digit is not None and not self.passes_per_digit > 0:
             raise ValueError(f"passes_per_digit must be a number of passes > 0, not {self.passes_per_digit}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for what both solvers support."""
+        return self.fast.supports(obj) or self.accurate.supports(obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the first solver, followed by those of the second."""
         return self._run_first(obj, w0, self.fast.iterates(obj, w0), _SwitchingProgress())

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle, tangent
 from riskmin.solvers.bundle.bundle import Bundle
@@ -79,8 +79,18 @@ class WorkingSet(Solver):
         if not 0 < self.share < 1:
             raise ValueError(f"WorkingSet needs 0 < share < 1, not {self.share!r}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for risks that cache the outputs they find, with what `Bundle` supports."""
+        if not obj.risk.caches_outputs:
+            return (
+                "WorkingSet needs a risk that caches the outputs it finds, such as "
+                f"Structured(model).risk(...), not {obj.risk!r}: use Bundle"
+            )
+        return Bundle().supports(obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points at which the risk is called."""
+        self.check_supports(obj)
         return self._run(
             obj, w0, _RestrictedRiskAndCuts(_restricted(obj), w0[None, :][:0], np.zeros(0)), math.inf
         )
@@ -157,10 +167,5 @@ class _RestrictedRiskAndCuts(Oracle):
 
 def _restricted(obj: Objective) -> RestrictedOracle:
     risk: Any = obj.risk
-    if not risk.caches_outputs:
-        raise UnsupportedProblem(
-            "WorkingSet needs a risk that caches the outputs it finds, such as Structured(model).risk(...), "
-            f"not {risk!r}: use Bundle"
-        )
     restricted: RestrictedOracle = risk.restricted_risk()
     return restricted

@@ -21,6 +21,7 @@ from riskmin.cli.inputs import (
     qid_option,
     real_option,
     target_option,
+    trust_option,
 )
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
@@ -48,9 +49,17 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 )
 @real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
+@trust_option
 @json_option
 def certify(
-    model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool, quiet: bool, **limits: Any
+    model: Path,
+    data: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    trust: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    **limits: Any,
 ) -> int:
     """Verify the certificate of MODEL against DATA, its training data.
 
@@ -66,7 +75,7 @@ def certify(
     # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
-    fitted = estimators.load_model(model)
+    fitted = estimators.load_model(model, trust)
     # J depends on the weights, which no data file holds
     if fitted.weighted_:
         raise ValueError(

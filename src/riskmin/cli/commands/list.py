@@ -10,8 +10,8 @@ import click
 
 from riskmin.cli.inputs import json_option
 from riskmin.cli.output import print_table
-from riskmin.losses import LOSSES, formula, loss_to_dict
-from riskmin.regularizers import REGULARIZERS, Separable, regularizer_to_dict
+from riskmin.losses import LOSSES, formula
+from riskmin.regularizers import REGULARIZERS, Separable
 from riskmin.solvers import SOLVERS
 
 UNBROKEN_FORMULAS_WIDTH = 100
@@ -30,7 +30,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
     return {
         "name": name,
         "formula": reg.formula,
-        "parameters": regularizer_to_dict(reg)["params"],
+        "parameters": REGULARIZERS.to_dict(reg)["params"],
         # weights are exactly zero by a polyhedral Omega or by the l1 part of an elastic net
         "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
     }
@@ -85,7 +85,7 @@ def _loss_facts(name: str, loss: Any) -> dict[str, Any]:
         "name": name,
         "task": loss.task,
         "formula": formula(loss),
-        "parameters": loss_to_dict(loss)["params"],
+        "parameters": LOSSES.to_dict(loss)["params"],
         "smooth": bool(loss.smooth),
     }
 

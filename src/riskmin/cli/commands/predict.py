@@ -19,6 +19,7 @@ from riskmin.cli.inputs import (
     qid_option,
     suppress_warnings,
     target_option,
+    trust_option,
 )
 from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import classification, tagging
@@ -38,6 +39,7 @@ from riskmin.cli.tasks.base import TASK_BEHAVIORS
 @target_option
 @qid_option
 @memory_option
+@trust_option
 def predict(
     model: Path,
     data: Path,
@@ -46,6 +48,7 @@ def predict(
     proba: bool,
     target: ColumnRef,
     qid: ColumnRef,
+    trust: tuple[str, ...],
 ) -> None:
     """Print one prediction per line for DATA.
 
@@ -62,7 +65,7 @@ def predict(
     if output is not None and (not output.exists() or output.is_dir()):
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
-    fitted = load_model(model)
+    fitted = load_model(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have them")
     table = load_for_model(fitted, data, target, qid, labels=False)
@@ -99,12 +102,15 @@ def _tab_separated(values: Any) -> str:
 @target_option
 @qid_option
 @memory_option
+@trust_option
 @json_option
-def evaluate(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool) -> None:
+def evaluate(
+    model: Path, data: Path, target: ColumnRef, qid: ColumnRef, trust: tuple[str, ...], as_json: bool
+) -> None:
     """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import load_model
 
-    fitted = load_model(model)
+    fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
     table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)
     with suppress_warnings():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ import riskmin
 from riskmin import estimators
 from riskmin.core import Criterion, Cut, NDArray, Result, Status
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.core.registry import UntrustedCodeError
 from riskmin.estimators._common.base import CertifiedEstimator
 from riskmin.estimators._common.fit import resolve_loss, store_certificate
 from riskmin.estimators.persistence.params import check_loaded_model, params_from_dict, params_to_dict
@@ -90,9 +91,10 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : CertifiedEstimator
-        An estimator of riskmin with a certificate, or a subclass of one, fitted, with a loss of riskmin and a
-        kernel given by name or by a class of riskmin: code is not written to files. The file of a kernel
-        machine holds the support vectors, which are rows of the data.
+        An estimator of riskmin with a certificate, or a subclass of one, fitted, with a kernel given by name
+        or by a class of riskmin: code is not written to files. Of a loss of your own, the file holds the
+        module and name of its class and the parameters, which must be fields of a dataclass. The file of a
+        kernel machine holds the support vectors, which are rows of the data.
     path : path
         An existing file is replaced.
 
@@ -138,12 +140,16 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: str | os.PathLike[str], trust: str | Collection[str] = ()) -> Any:
     """Read an estimator that `save_model` wrote.
 
     Parameters
     ----------
     path : path
+    trust : str or collection of str
+        Modules, or packages, that may be imported if the file names a loss or a regularizer in them. None by
+        default: then the file of a model with a loss of your own is rejected, unless `register_loss` was
+        called for it.
 
     Returns
     -------
@@ -186,7 +192,9 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         remedy = "import its module first" if ":" in str(name) else "upgrade riskmin"
         raise FileError(f"{path} holds an unknown kind of model, {name!r}: {remedy}")
     try:
-        return _read_model(kind, arrays, meta)
+        return _read_model(kind, arrays, meta, [trust] if isinstance(trust, str) else trust)
+    except UntrustedCodeError as error:
+        raise FileError(f"{path} was not loaded: {error}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FileError(f"{path} is not a sound riskmin model: {reason}") from None
@@ -210,9 +218,11 @@ def _claim_record(model: Any) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- read
-def _read_model(kind: type[CertifiedEstimator], arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
+def _read_model(
+    kind: type[CertifiedEstimator], arrays: dict[str, NDArray], meta: dict[str, Any], trust: Collection[str]
+) -> Any:
     fitted, claim = meta["fitted"], meta["claim"]
-    model = kind(**params_from_dict(kind, meta["params"]))
+    model = kind(**params_from_dict(kind, meta["params"], trust))
     check_loaded_model(model)
     p, n_rows = read_count(fitted, "n_features"), read_count(claim, "n_rows")
     size = model._n_weights(fitted, n_rows)

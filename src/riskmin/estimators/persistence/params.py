@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from riskmin.core.registry import from_dict, to_dict
-from riskmin.estimators._common.fit import loss_by_name, resolve_loss, resolve_regularizer
+from riskmin.core.former_names import FORMER_SOLVER_NAMES
+from riskmin.core.registry import Registry, from_dict, to_dict
+from riskmin.estimators._common.fit import resolve_loss, resolve_regularizer
 from riskmin.estimators.persistence.records import (
     is_homogeneous,
     is_number,
@@ -18,17 +18,10 @@ from riskmin.estimators.persistence.records import (
     to_python_number,
 )
 from riskmin.linear_maps.tree import Tree
-from riskmin.losses import LOSSES, Nu, Smoothed, loss_from_dict, loss_to_dict
+from riskmin.losses import LOSSES, Nu, Smoothed
 from riskmin.problem.kernel.mercer import DotProduct, Polynomial, Rbf
-from riskmin.regularizers import (
-    REGULARIZERS,
-    Box,
-    Quadratic,
-    get_regularizer,
-    regularizer_from_dict,
-    regularizer_to_dict,
-)
-from riskmin.solvers import SOLVERS, KernelDual, get_solver
+from riskmin.regularizers import REGULARIZERS, Box, Quadratic, get_regularizer
+from riskmin.solvers import SOLVERS, get_solver
 
 SERIALIZABLE_KERNELS: dict[str, Any] = {kind.__name__: kind for kind in (Rbf, DotProduct, Polynomial)}
 """Kernel classes that model files can hold, by name."""
@@ -42,7 +35,7 @@ def params_to_dict(model: Any) -> dict[str, Any]:
     return {"plain": {k: to_python_number(v) for k, v in given.items() if k not in _CODECS}} | special
 
 
-def params_from_dict(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
+def params_from_dict(kind: Any, written: dict[str, Any], trust: Collection[str]) -> dict[str, Any]:
     """Return the parameters that `params_to_dict` wrote, for an estimator of this class."""
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
     params = dict(written["plain"])
@@ -50,58 +43,69 @@ def params_from_dict(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     for name, codec in _CODECS.items():
         # files of format 1 have no regularizer, and mean l2
         if name in defaults and (name in written or name != "regularizer"):
-            params[name] = codec.read(kind, written[name])
+            params[name] = codec.read(kind, written[name], trust)
     return params
 
 
 # ---------------------------------------------------------------- losses, regularizers, solvers, kernels
 def _loss_to_json(model: Any, given: Any) -> dict[str, Any]:
     loss = resolve_loss(model)
-    # wrappers are written together with the loss inside them, which must be one of riskmin's
-    inner = loss.loss if type(loss) in (Nu, Smoothed) else loss
-    if type(inner) not in {type(known) for known in LOSSES.values()}:
-        raise ValueError(
-            f"{type(inner).__name__} is a loss of your own, and code is not written to files: "
-            "keep coef_ and intercept_ yourself, or pickle the model"
-        )
-    return loss_to_dict(loss) | {"given": given if isinstance(given, str) else None}
+    # wrappers are written together with the loss inside them
+    LOSSES.check_savable(loss.loss if type(loss) in (Nu, Smoothed) else loss)
+    return LOSSES.to_dict(loss) | {"given": given if isinstance(given, str) else None}
 
 
-def _loss_from_json(kind: Any, written: Any) -> Any:
-    return _as_given(loss_from_dict(written), written["given"], partial(loss_by_name, kind))
+def _loss_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
+    given = written["given"]
+    alias = None if given is None else kind.loss_aliases.get(given, given)
+    return _as_given(LOSSES, written, given, alias, trust)
 
 
 def _regularizer_to_json(model: Any, given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
-    # exact types: a subclass is user code, whose behavior the file could not restore
-    if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
-        reason = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
+    if isinstance(reg, Quadratic):
         raise ValueError(
-            f"{type(reg).__name__} {reason}, which is not written to model files: "
-            "keep coef_ and intercept_ yourself, or pickle the model"
+            "Quadratic holds a matrix, which is not written to model files: keep coef_ and intercept_ "
+            "yourself, or pickle the model"
         )
-    return regularizer_to_dict(reg) | {"given": given if isinstance(given, str) else None}
+    REGULARIZERS.check_savable(reg.reg if type(reg) is Box else reg)
+    return REGULARIZERS.to_dict(reg) | {"given": given if isinstance(given, str) else None}
 
 
-def _regularizer_from_json(kind: Any, written: Any) -> Any:
-    return _as_given(regularizer_from_dict(written), written["given"], get_regularizer)
+def _regularizer_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
+    return _as_given(REGULARIZERS, written, written["given"], written["given"], trust)
 
 
-def _solver_classes() -> dict[str, Any]:
-    kinds: list[Any] = [KernelDual, *(type(known) for known in SOLVERS.values())]
-    return {kind.__name__: kind for kind in kinds}
+def _as_given(
+    registry: Registry, written: dict[str, Any], given: Any, spelling: Any, trust: Collection[str]
+) -> Any:
+    """Return the text that the user gave if it still denotes the written object, else the object."""
+    value = registry.from_dict(written, trust)
+    if spelling is None:
+        return value
+    try:
+        # a text in a file imports no more than the rest of the file does
+        named = registry.lookup(spelling, trust) if isinstance(spelling, str) else spelling
+    except ValueError:  # a name that is not registered in this process
+        return value
+    return given if registry.to_dict(named) == registry.to_dict(value) else value
 
 
 def _solver_to_json(model: Any, solver: Any) -> Any:
     """Return a name, or class and parameters of a solver of riskmin; None for other solvers."""
-    if type(solver) in _solver_classes().values():
+    own = SOLVERS.own_classes.values()
+    if type(solver) in own:
         return {"name": type(solver).__name__, "params": dataclasses.asdict(solver)}
-    return solver if isinstance(solver, str) else None
+    return solver if isinstance(solver, str) and type(get_solver(solver)) in own else None
 
 
-def _solver_from_json(kind: Any, written: Any) -> Any:
+def _solver_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
     # a name, None, or a class with its settings
-    return _solver_classes()[written["name"]](**written["params"]) if isinstance(written, dict) else written
+    if isinstance(written, dict):
+        return SOLVERS.own_classes[written["name"]](**written["params"])
+    if isinstance(written, str):
+        SOLVERS.lookup(FORMER_SOLVER_NAMES.get(written, written), ())
+    return written
 
 
 def _class_weight_to_json(model: Any, given: Any) -> Any:
@@ -113,7 +117,7 @@ def _class_weight_to_json(model: Any, given: Any) -> Any:
     )
 
 
-def _class_weight_from_json(kind: Any, written: Any) -> Any:
+def _class_weight_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
     return dict(written) if isinstance(written, list) else written
 
 
@@ -128,8 +132,14 @@ def _kernel_to_json(model: Any, given: Any) -> Any:
     return to_dict(given, SERIALIZABLE_KERNELS)
 
 
-def _kernel_from_json(kind: Any, written: Any) -> Any:
-    return written if isinstance(written, str) else from_dict(written, SERIALIZABLE_KERNELS, "kernel")
+def _kernel_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
+    return written if isinstance(written, str) else from_dict(written, _kernel_class)
+
+
+def _kernel_class(name: str) -> Any:
+    if name not in SERIALIZABLE_KERNELS:
+        raise ValueError(f"{name} is not a kernel of riskmin, and no code is loaded from a file")
+    return SERIALIZABLE_KERNELS[name]
 
 
 def _hierarchy_to_json(model: Any, given: Any) -> Any:
@@ -143,16 +153,11 @@ def _hierarchy_to_json(model: Any, given: Any) -> Any:
     )
 
 
-def _hierarchy_from_json(kind: Any, written: Any) -> Any:
+def _hierarchy_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
     """Return the parameter that `_hierarchy_to_json` wrote."""
     if isinstance(written, Mapping):
         return Tree(*(tuple(written[name]) for name in ("nodes", "parents", "labels")))
     return None if written is None else dict(written)
-
-
-def _as_given(value: Any, given: str | None, lookup: Callable[[Any], Any]) -> Any:
-    """Return the name that the user gave if it still denotes the value, else the value."""
-    return given if given is not None and lookup(given) == value else value
 
 
 class _Codec(NamedTuple):
@@ -160,8 +165,8 @@ class _Codec(NamedTuple):
 
     write: Callable[[Any, Any], Any]
     """``write(model, value)``"""
-    read: Callable[[Any, Any], Any]
-    """``read(kind, record)`` for an estimator of class `kind`"""
+    read: Callable[[Any, Any, Collection[str]], Any]
+    """``read(kind, record, trust)`` for an estimator of class `kind`; `trust` as in `load_model`"""
 
 
 _CODECS = {

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.solvers.base import check_positive_int, mix_two, refuse_unpenalized_intercepts
-from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
+from riskmin.solvers.base import check_positive_int, intercepts_reason, mix_two
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
 from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.state_checks import check_state
 
@@ -66,9 +66,14 @@ class Bmrm(Solver):
 
     floor: bool = False
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for regularizers with a master problem, without intercepts in w."""
+        return intercepts_reason(self.name, obj) or master_problem_reason(self.name, obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        model = CuttingPlaneModel.empty(self, obj, w0)
+        self.check_supports(obj)
+        model = CuttingPlaneModel.empty(obj, w0)
         if self.floor:
             model.add(Cut(namespace(w0).zeros_like(w0), 0.0))
         return self._run(obj, model, w0)
@@ -76,7 +81,7 @@ class Bmrm(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         check_state(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
-        return self._run(obj, CuttingPlaneModel.from_state(self, obj, state), state["w"])
+        return self._run(obj, CuttingPlaneModel.from_state(obj, state), state["w"])
 
     def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
         """Yield iterates from w: a cut at w, the best mixture, then the minimizer of the model."""
@@ -110,14 +115,16 @@ class LineSearchBmrm(Solver):
     'converged'
     """
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for regularizers with a differentiable conjugate, without intercepts in w."""
+        if obj.reg.polyhedral:
+            kind = type(obj.reg).__name__
+            return f"LineSearchBmrm needs a differentiable conjugate, not that of {kind}(): use Bundle"
+        return intercepts_reason(self.name, obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        refuse_unpenalized_intercepts(self, obj)
-        if obj.reg.polyhedral:
-            raise UnsupportedProblem(
-                f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
-                "use Bundle"
-            )
+        self.check_supports(obj)
         return self._run(obj, None, w0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -168,9 +175,16 @@ class Bundle(Solver):
     def __post_init__(self) -> None:
         check_positive_int(self, "keep")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for regularizers with a master problem."""
+        if _model_class(obj) is CuttingPlaneModel or not obj.risk.intercept.n_entries:
+            return intercepts_reason(self.name, obj) or master_problem_reason(self.name, obj)
+        return master_problem_reason(self.name, obj)
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
-        model = _model_class(obj).empty(self, obj, w0)
+        self.check_supports(obj)
+        model = _model_class(obj).empty(obj, w0)
         cursor = obj.cursor(model.initial_point(w0))
         value, _, cut = cursor(project=False)
         model.add(cut)
@@ -183,7 +197,7 @@ class Bundle(Solver):
         )
         limits = {"first": len(state.get("b", ())) + 1}
         check_state(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
-        model, cursor = _model_class(obj).from_state(self, obj, state), obj.cursor(state["w"])
+        model, cursor = _model_class(obj).from_state(obj, state), obj.cursor(state["w"])
         steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
         # The first iterate repeats the saved one.
         next(steps)
@@ -191,7 +205,7 @@ class Bundle(Solver):
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the cuts of a run on the same risk: they do not depend on the regularizer."""
-        model = _model_class(obj).from_previous_run(self, obj, state, before)
+        model = _model_class(obj).from_previous_run(obj, state, before)
         w = state["w"]
         # Only lam Omega has changed: J at w needs no evaluation of the risk.
         risk = float(state["value"][0]) - before.lam * before.reg.value(w)

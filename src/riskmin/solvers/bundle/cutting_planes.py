@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
-from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, NDArray
 from riskmin.core.deadline import check, check_each
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.regularizers.base import Regularizer
-from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, loss_of, refuse_unpenalized_intercepts
+from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, loss_of
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
@@ -158,17 +158,14 @@ class NewtonProgram:
         return best_tangent(*bracket).x
 
 
-def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProblem:
-    """Return the master problem for the regularizer."""
-    refuse_unpenalized_intercepts(solver, obj)
+def master_problem_for(obj: Objective, dim: int) -> MasterProblem:
+    """Return the master problem for the regularizer, which has one."""
     reg: Regularizer = obj.reg
     if reg.quadratic:
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
     if reg.separable and reg.polyhedral:
         return LinearProgram(reg, obj.lam, dim)
-    if reg.has_conjugate_hessian:
-        return NewtonProgram(reg, obj.lam)
-    raise unsupported_regularizer(solver, obj)
+    return NewtonProgram(reg, obj.lam)
 
 
 def has_master_problem(reg: Regularizer) -> bool:
@@ -176,17 +173,18 @@ def has_master_problem(reg: Regularizer) -> bool:
     return reg.quadratic or reg.has_conjugate_hessian or (reg.separable and reg.polyhedral)
 
 
-def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
-    """Return the error for a regularizer without a master problem, with an alternative for its loss."""
-    loss = loss_of(obj.risk)
+def master_problem_reason(name: str, obj: Objective) -> str | None:
+    """Return why there is no master problem for the regularizer, and an alternative; None if there is."""
+    loss, reg = loss_of(obj.risk), obj.reg.penalized_part
+    if has_master_problem(reg):
+        return None
     if loss is None or loss.smooth:
         alternative = "use ProximalGradient, or "
     else:
         alternative = "use Smoothing(ProximalGradient()), or " if loss.can_be_smoothed else ""
-    return UnsupportedProblem(
-        f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
-        f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
-        f"{alternative}add conjugate_hessian_product"
+    return (
+        f"{name} needs a regularizer with inverse_metric_product or conjugate_hessian_product, or an L1-type "
+        f"one, not {type(reg).__name__}: {alternative}add conjugate_hessian_product"
     )
 
 
@@ -209,11 +207,11 @@ class CuttingPlaneModel:
     """Minimizer of the model, if the master problem provides it."""
 
     @classmethod
-    def empty(cls, solver: object, obj: Objective, w: Array) -> CuttingPlaneModel:
+    def empty(cls, obj: Objective, w: Array) -> CuttingPlaneModel:
         """Return a model without cuts, for the dimension and device of w."""
         empty = np.empty(0)
         storage = zeros_for((8, len(w)), w)
-        return cls(master_problem_for(solver, obj, len(w)), storage, empty, empty, empty)
+        return cls(master_problem_for(obj, len(w)), storage, empty, empty, empty)
 
     def initial_point(self, w: Array) -> Array:
         """Return the point at which a run requested to start at w begins."""
@@ -275,9 +273,9 @@ class CuttingPlaneModel:
         return arrays if self.w is None else arrays | {"model": self.w}
 
     @classmethod
-    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
+    def from_state(cls, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
         """Restore the cuts of a saved state."""
-        program = master_problem_for(solver, obj, s["A"].shape[1])
+        program = master_problem_for(obj, s["A"].shape[1])
         if isinstance(program, QuadraticProgram):
             program.G = s["G"]
         else:
@@ -286,9 +284,7 @@ class CuttingPlaneModel:
         return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
 
     @classmethod
-    def from_previous_run(
-        cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
-    ) -> CuttingPlaneModel:
+    def from_previous_run(cls, obj: Objective, s: dict[str, Array], before: Objective) -> CuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         A, alpha = s["A"], s["alpha"]
         arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
@@ -304,4 +300,4 @@ class CuttingPlaneModel:
             # A linear program may put all weight on R >= 0; the quadratic one has no such cut.
             if not alpha.sum() > 0:
                 arrays["alpha"] = np.full(len(alpha), 1 / len(alpha))
-        return cls.from_state(solver, obj, arrays)
+        return cls.from_state(obj, arrays)

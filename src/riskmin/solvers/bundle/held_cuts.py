@@ -26,12 +26,10 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
 from riskmin.regularizers import L2
-from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.cutting_planes import (
     CuttingPlaneModel,
     NewtonProgram,
     QuadraticProgram,
-    unsupported_regularizer,
 )
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
@@ -166,9 +164,9 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
     """Scores of the mean row around which the intercepts are penalized."""
 
     @classmethod
-    def empty(cls, solver: object, obj: Objective, w: Array) -> InterceptCuttingPlaneModel:
+    def empty(cls, obj: Objective, w: Array) -> InterceptCuttingPlaneModel:
         """Return a model with the cuts of constant predictions, unless there are too many classes."""
-        model = cls._with_state(solver, obj, w, {})
+        model = cls._with_state(obj, w, {})
         risk: Any = obj.risk
         if model.frame.k <= MAX_CONSTANT_CUTS:
             model.n_constant_cuts = model.frame.k
@@ -178,12 +176,8 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         return model
 
     @classmethod
-    def _with_state(
-        cls, solver: object, obj: Objective, w: Array, state: dict[str, Array]
-    ) -> InterceptCuttingPlaneModel:
+    def _with_state(cls, obj: Objective, w: Array, state: dict[str, Array]) -> InterceptCuttingPlaneModel:
         """Return a model without cuts; its penalty is that of the saved state, if there is one."""
-        if not obj.risk.intercept.n_entries:
-            refuse_unpenalized_intercepts(solver, obj)
         risk: Any = obj.risk
         frame, reg = CenteredFrame.from_risk(risk, w), obj.reg.penalized_part
         weight = float(state["weight"][0]) if state else INTERCEPT_PENALTY / mean_squared_row_norm(obj, w)
@@ -193,10 +187,8 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
             program = QuadraticProgram(model_reg, obj.lam, np.empty((0, 0)))
         elif reg.separable and reg.polyhedral:
             program = LinearProgram(reg, obj.lam, len(w), frame.k)
-        elif reg.has_conjugate_hessian:
-            program = NewtonProgram(model_reg, obj.lam)
         else:
-            raise unsupported_regularizer(solver, obj)
+            program = NewtonProgram(model_reg, obj.lam)
         empty = np.empty(0)
         model = cls(program, zeros_for((8, len(w)), w), empty, empty, empty)
         model.obj, model.frame, model.model_reg, model.center = (
@@ -258,9 +250,9 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         return super().state() | extra
 
     @classmethod
-    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> InterceptCuttingPlaneModel:
+    def from_state(cls, obj: Objective, s: dict[str, Array]) -> InterceptCuttingPlaneModel:
         """Restore the cuts of a saved state."""
-        model = cls._with_state(solver, obj, s["w"], s)
+        model = cls._with_state(obj, s["w"], s)
         model.A, model.n_constant_cuts = s["A"], int(s["first"][0])
         if isinstance(model.master, QuadraticProgram) and "G" in s:
             model.master.G = s["G"]
@@ -272,7 +264,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
 
     @classmethod
     def from_previous_run(
-        cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
+        cls, obj: Objective, s: dict[str, Array], before: Objective
     ) -> InterceptCuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         # The Gram matrix and the minimizer belong to the old lam and regularizer.
@@ -280,4 +272,4 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         # A linear program may have put all weight on R >= 0.
         if not s["alpha"].sum() > 0:
             arrays["alpha"] = np.full(len(s["alpha"]), 1 / len(s["alpha"]))
-        return cls.from_state(solver, obj, arrays)
+        return cls.from_state(obj, arrays)

@@ -15,8 +15,13 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int
-from riskmin.solvers.coordinate.subproblem import NO_COLUMNS, CoordinateProblem, InexactSchedule
+from riskmin.solvers.base import check_positive_int, intercepts_reason, local_rows_reason
+from riskmin.solvers.coordinate.subproblem import (
+    NO_COLUMNS,
+    CoordinateProblem,
+    InexactSchedule,
+    bounded_curvature,
+)
 from riskmin.solvers.state_checks import check_state
 
 PREDICT_SLOPES_BELOW_FORCING = 0.01
@@ -70,8 +75,27 @@ class CoordinateDescent(Solver):
     def __post_init__(self) -> None:
         check_positive_int(self, "start")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for a sum over coordinates, local rows and a loss with finite second derivatives."""
+        if reason := intercepts_reason(self.name, obj):
+            return reason
+        if not obj.reg.separable:
+            return (
+                "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
+                f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
+            )
+        if reason := local_rows_reason(self, obj):
+            return reason
+        loss = obj.risk.loss
+        if not bounded_curvature(loss):
+            return (
+                f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
+            )
+        return None
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
+        self.check_supports(obj)
         problem = CoordinateProblem.create(self, obj)
         if not np.any(w0):
             w0 = self._start_from_sample(problem, w0)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from riskmin.core import NDArray, UnsupportedProblem
+from riskmin.core import NDArray
 from riskmin.losses import Squared
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
@@ -90,18 +89,8 @@ class CoordinateProblem:
 
     @classmethod
     def create(cls, solver: object, obj: Objective) -> CoordinateProblem:
-        """Build the problem; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
-        refuse_unpenalized_intercepts(solver, obj)
-        if not obj.reg.separable:
-            raise UnsupportedProblem(
-                "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
-                f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
-            )
+        """Build the problem of an objective that the solver supports."""
         rows, loss, has_intercept = local_rows_of(obj.risk, solver)
-        if not bounded_curvature(loss):
-            raise UnsupportedProblem(
-                f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
-            )
         zero = np.zeros(rows.X.shape[1])
         t = obj.reg.terms(zero)
         terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])

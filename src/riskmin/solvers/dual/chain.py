@@ -16,12 +16,11 @@ import scipy.sparse as sp
 
 from riskmin.arrays.matrix import Dense, as_matrix, as_row_matrix
 from riskmin.arrays.sequences import Sequences
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
 from riskmin.regularizers import L2
 from riskmin.solvers.state_checks import check_state
 
@@ -95,6 +94,20 @@ class ChainAscent(Solver):
             if not (isinstance(value, int) and value >= minimum):
                 raise ValueError(f"{name} must be a whole number >= {minimum}, not {value!r}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for `ChainMaxMargin` with an `L2` of equal weights, and local sequences of moderate length."""
+        risk: Any = obj.risk
+        X = None if risk.rows is None else risk.rows.X
+        if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and isinstance(obj.reg, L2):
+            # A sequence of m tokens needs an m x m Gram matrix.
+            fits = np.sum(np.diff(X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS
+            if fits and obj.reg.unweighted:
+                return None
+        return (
+            "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
+            "most a few thousand tokens: use Auto, Smoothing or Bundle"
+        )
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a certified point every few epochs."""
         run = _ChainRun.create(self, obj)
@@ -109,25 +122,6 @@ class ChainAscent(Solver):
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the distributions of a run on the same risk: its cut is valid for every lam."""
         return _ChainRun.create(self, obj, state).run()
-
-
-def supports_chain_ascent(risk: Any, reg: Any) -> bool:
-    """Return whether `ChainAscent` supports this risk and regularizer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L1, L2, ChainMaxMargin, linear_risk
-    >>> risk = linear_risk(np.eye(3), [0, 1, 1], ChainMaxMargin(), lengths=[2, 1])
-    >>> supports_chain_ascent(risk, L2()), supports_chain_ascent(risk, L1())
-    (True, False)
-    """
-    if not (isinstance(risk, Risk) and isinstance(risk.loss, ChainMaxMargin) and isinstance(reg, L2)):
-        return False
-    if risk.rows is None or not isinstance(risk.rows.X, Sequences):
-        return False
-    # A sequence of m tokens needs an m x m Gram matrix.
-    return reg.unweighted and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS)
 
 
 @dataclass
@@ -148,11 +142,7 @@ class _ChainRun:
     def create(cls, solver: ChainAscent, obj: Objective, state: dict[str, Array] | None = None) -> _ChainRun:
         """Start a run with empty distributions, or restore one from a saved state."""
         risk: Any = obj.risk
-        if not supports_chain_ascent(risk, obj.reg):
-            raise UnsupportedProblem(
-                "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
-                "most a few thousand tokens: use Auto, Smoothing or Bundle"
-            )
+        solver.check_supports(obj)
         rows, problem = _kernel_data(risk.rows)
         m, n = len(problem.c), len(problem.y)
         if state is None:

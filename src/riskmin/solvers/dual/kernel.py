@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
 from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
@@ -88,6 +87,14 @@ class KernelDual(Solver):
     def __post_init__(self) -> None:
         check_positive_int(self, "block")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for a `kernel_risk` whose loss has a conjugate."""
+        if not isinstance(obj.risk.linear_map, RkhsMap):
+            return "KernelDual minimizes a kernel_risk: use Auto for other risks"
+        if not has_conjugate(obj.risk.loss):
+            return f"{type(obj.risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle"
+        return None
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the functions of the dual points."""
         run = _KernelDualRun.create(self, obj)
@@ -120,15 +127,10 @@ class _KernelDualRun:
 
     @classmethod
     def create(cls, solver: KernelDual, obj: Objective) -> _KernelDualRun:
-        risk = obj.risk
-        if not isinstance(risk, Risk) or not isinstance(risk.linear_map, RkhsMap):
-            raise UnsupportedProblem("KernelDual minimizes a kernel_risk: use Auto for other risks")
-        (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
+        solver.check_supports(obj)
+        risk: Any = obj.risk
+        (shard,) = risk.executor.shards  # that of kernel_risk
         dual = risk.loss.interval_conjugate(shard.y)
-        if not has_conjugate(risk.loss):
-            raise UnsupportedProblem(
-                f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle"
-            )
         model = NewtonTerms(risk.loss, shard.y, shard.c) if dual is None else ExactTerms(dual, shard.c)
         block = min(solver.block, shard.X.shape[0])
         return cls(obj, shard.X, model, obj.risk.intercept.profiled, block)

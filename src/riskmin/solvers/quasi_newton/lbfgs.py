@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.core.deadline import check_each
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers.base import Regularizer
@@ -49,6 +50,13 @@ class Lbfgs(Solver):
     def __post_init__(self) -> None:
         check_positive_int(self, "memory")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for smooth regularizers; at a nonsmooth point of a loss, a run may stall."""
+        if obj.reg.smooth:
+            return None
+        kind = type(obj.reg.penalized_part).__name__
+        return f"Lbfgs needs a smooth regularizer such as L2(), not {kind}: use ProximalGradient or Bundle"
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         return self._run(obj, w0, LbfgsMemory(self.memory, w0), None)
@@ -78,12 +86,8 @@ class Lbfgs(Solver):
         return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
 
     def _run(self, obj: Objective, w0: Array, pairs: LbfgsMemory, model: Cut | None) -> Iterator[Iterate]:
-        reg = obj.reg
-        if not reg.smooth:
-            raise UnsupportedProblem(
-                f"Lbfgs needs a smooth regularizer such as L2(), not {type(reg.penalized_part).__name__}: "
-                "use ProximalGradient or Bundle"
-            )
+        self.check_supports(obj)
+        reg: Any = obj.reg
         cursor = obj.cursor(w0)
         value, g, cut = cursor()
         grad = g + obj.lam * reg.grad(cursor.w)

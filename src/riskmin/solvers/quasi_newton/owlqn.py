@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace, zeros_for
-from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import check_positive_int, mix_two
-from riskmin.solvers.proximal_gradient import check_smooth, risk_uncertainty
+from riskmin.solvers.proximal_gradient import risk_uncertainty, smooth_reason
 from riskmin.solvers.state_checks import check_state
 
 MAX_BACKTRACKS = 40
@@ -64,13 +64,17 @@ class OwlQn(Solver):
     def __post_init__(self) -> None:
         check_positive_int(self, "memory")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for smooth losses with `L1` or `Elastic`."""
+        if reason := smooth_reason(self.name, obj):
+            return reason
+        if not isinstance(reg := obj.reg.penalized_part, (L1, Elastic)):
+            return f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient"
+        return None
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        check_smooth(self, obj)
-        if not isinstance(reg := obj.reg.penalized_part, (L1, Elastic)):
-            raise UnsupportedProblem(
-                f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient"
-            )
+        self.check_supports(obj)
         return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:

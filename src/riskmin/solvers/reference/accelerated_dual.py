@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.matrix import as_row_matrix
-from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
 from riskmin.regularizers import L2
-from riskmin.solvers.base import mix_two
+from riskmin.solvers.base import local_rows_reason, mix_two
 from riskmin.solvers.state_checks import check_state
 
 DUAL_LIPSCHITZ_INCREASE = 1.5
@@ -85,6 +85,20 @@ class DualAccelerated(Solver):
         if not self.restart > 1:
             raise ValueError(f"DualAccelerated needs restart > 1, not {self.restart!r}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for `L2`, local rows, and a dual that is quadratic between finite bounds."""
+        if reason := local_rows_reason(self, obj):
+            return reason
+        shard, loss, _ = local_rows_of(obj.risk, self)
+        conjugate = loss.interval_conjugate(shard.y)
+        if conjugate is None or not (
+            np.isfinite(conjugate.lower).all() and np.isfinite(conjugate.upper).all()
+        ):
+            return (
+                f"DualAccelerated needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
+            )
+        return None if isinstance(obj.reg, L2) else f"DualAccelerated needs L2(), not {obj.reg!r}: use Bundle"
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the better of the averaged weights and those of the averaged u, with the cut of that u."""
         return AcceleratedAscent.create(self, obj).start(w0, None)
@@ -142,17 +156,11 @@ class AcceleratedAscent:
 
     @classmethod
     def create(cls, solver: DualAccelerated, obj: Objective) -> AcceleratedAscent:
-        """Return a run; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
+        """Return a run on the local rows of the objective."""
+        solver.check_supports(obj)
         shard, loss, has_intercept = local_rows_of(obj.risk, solver)
-        name, conjugate = type(solver).__name__, loss.interval_conjugate(shard.y)
-        if conjugate is None or not (
-            np.isfinite(conjugate.lower).all() and np.isfinite(conjugate.upper).all()
-        ):
-            raise UnsupportedProblem(
-                f"{name} needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
-            )
-        if not isinstance(obj.reg, L2):
-            raise UnsupportedProblem(f"{name} needs L2(), not {obj.reg!r}: use Bundle")
+        conjugate = loss.interval_conjugate(shard.y)
+        assert conjugate is not None
         return cls(solver, obj, shard, as_row_matrix(shard.X), loss, conjugate, has_intercept)
 
     def start(self, w0: Array, u0: NDArray | None) -> Iterator[Iterate]:

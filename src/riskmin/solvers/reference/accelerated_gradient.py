@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Evaluation, Iterate, Solver, UnsupportedProblem
+from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import Quadratic, Separable
-from riskmin.solvers.base import mix_two, mixture
+from riskmin.solvers.base import intercepts_reason, mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
-    check_smooth,
     lipschitz_lower_bound,
+    smooth_reason,
 )
 from riskmin.solvers.state_checks import check_state
 
@@ -84,15 +84,13 @@ class AcceleratedGradient(Solver):
         if not 1 <= self.gamma_d < math.inf:
             raise ValueError(f"AcceleratedGradient needs a finite gamma_d >= 1, not {self.gamma_d!r}")
 
+    def supports(self, obj: Objective) -> str | None:
+        """None for smooth losses without intercepts in w."""
+        return smooth_reason(self.name, obj) or intercepts_reason(self.name, obj, "ProximalGradient")
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_k; J may increase between two of them."""
-        check_smooth(self, obj)
-        # The mixtures of cuts have slope zero in unpenalized intercepts, so no step would move them.
-        if obj.reg.n_unpenalized:
-            raise UnsupportedProblem(
-                f"{type(self).__name__} cannot move the intercepts of a multi-output model: "
-                "use ProximalGradient"
-            )
+        self.check_supports(obj)
         # The projection onto the domain of Omega.
         w0 = obj.reg.prox(w0, 0.0)
         return self._run(obj, Estimate(w0, w0), 0.0, None)

@@ -1,0 +1,294 @@
+"""Plug-ins: losses, regularizers and solvers of other packages, by name and in model files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import riskmin
+from riskmin import (
+    LOSSES,
+    REGULARIZERS,
+    SOLVERS,
+    FileError,
+    Hinge,
+    LinearRegressor,
+    Nu,
+    load_model,
+    save_model,
+)
+from riskmin.core.persist import checksum, load_arrays, save_arrays
+
+PACKAGE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from riskmin import L2, Bundle
+
+
+@dataclass(frozen=True)
+class Expectile:
+    level: float = 0.5
+
+    separable = True
+    smooth = True
+    task = "regression"
+
+    def check_labels(self, y):
+        pass
+
+    def value_grad(self, z, y, c):
+        r = z - y
+        g = c * r * np.abs(self.level - (r > 0))
+        return 0.5 * (g @ r), g
+
+    def values(self, z, y):
+        r = z - y
+        return 0.5 * r * r * np.abs(self.level - (r > 0))
+
+
+@dataclass(frozen=True)
+class Ridge(L2):
+    pass
+
+
+@dataclass(frozen=True)
+class Cuts(Bundle):
+    pass
+
+
+def function():
+    raise AssertionError("a file must not call it")
+"""
+
+ENTRY_POINTS = """
+[riskmin.losses]
+expectile = plugin_package.losses:Expectile
+high_expectile = plugin_package.losses:high
+broken = plugin_package.broken:Loss
+
+[riskmin.regularizers]
+ridge = plugin_package.losses:Ridge
+
+[riskmin.solvers]
+cuts = plugin_package.losses:Cuts
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with entry points, which no test has imported yet."""
+    folder = tmp_path / "site"
+    (folder / "plugin_package").mkdir(parents=True)
+    (folder / "plugin_package" / "__init__.py").write_text("")
+    (folder / "plugin_package" / "losses.py").write_text(PACKAGE + "\n\nhigh = Expectile(level=0.9)\n")
+    (folder / "plugin_package" / "broken.py").write_text("1 / 0\n")
+    info = folder / "plugin_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(folder))
+    tables = [dict(table) for table in (LOSSES, REGULARIZERS, SOLVERS)]
+    yield folder
+    for table, before in zip((LOSSES, REGULARIZERS, SOLVERS), tables, strict=True):
+        table.clear()
+        table.update(before)
+    forget()
+
+
+def forget():
+    """Forget the modules of the package, as a new process would."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "plugin_package"]:
+        del sys.modules[name]
+
+
+def is_imported():
+    return "plugin_package.losses" in sys.modules
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 3))
+    return X, X @ [1.0, -2.0, 0.0] + rng.standard_normal(50)
+
+
+# ---------------------------------------------------------------- names
+def test_registered_names(package):
+    from plugin_package.losses import Cuts, Expectile, Ridge
+
+    riskmin.register_loss("own", Expectile(level=0.8))
+    riskmin.register_regularizer("own", Ridge)
+    riskmin.register_solver("own", Cuts)
+    assert riskmin.get_loss("own").level == 0.8
+    assert riskmin.get_loss("own:level=0.3").level == 0.3
+    model = LinearRegressor("own", regularizer="own", solver="own", alpha=0.1).fit(*data())
+    assert model.result_.status == "converged"
+    assert model.result_.solver.startswith("Cuts")
+    riskmin.register_loss("own", Expectile(level=0.7))  # again, under its name
+    assert riskmin.get_loss("own").level == 0.7
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "message"),
+    [
+        ("hinge", Hinge(margin=2.0), "'hinge' is a loss of riskmin: give yours another name"),
+        ("a:b", Hinge(), "'a:b' is no name: give a Python identifier"),
+        (3, Hinge(), "3 is no name"),
+        ("mine", object(), "'mine' is no loss: it has no method value_grad"),
+    ],
+)
+def test_names_that_cannot_be_registered(name, loss, message):
+    with pytest.raises(ValueError, match=message):
+        riskmin.register_loss(name, loss)
+    assert name == "hinge" or name not in LOSSES
+
+
+def test_entry_points_are_imported_by_name(package):
+    assert not is_imported()
+    assert "expectile" not in LOSSES
+    assert riskmin.get_loss("expectile:level=0.25").level == 0.25
+    assert is_imported()
+    assert riskmin.get_loss("high_expectile").level == 0.9  # an object instead of a class
+    assert type(riskmin.get_regularizer("ridge")).__name__ == "Ridge"
+    assert type(riskmin.get_solver("cuts")).__name__ == "Cuts"
+    with pytest.raises(ValueError, match=r"the names are hinge, .*, broken"):
+        riskmin.get_loss("unknown")
+    with pytest.raises(ValueError, match=r"the loss broken cannot be imported \(ZeroDivisionError: division"):
+        riskmin.get_loss("broken")
+
+
+def test_classes_by_path(package):
+    assert riskmin.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
+    assert riskmin.get_loss("plugin_package.losses:Expectile").level == 0.5
+    for text, message in (
+        ("plugin_package.losses:Expectile,slope=1", "Expectile has no parameter slope; it has level"),
+        ("plugin_package.losses:Nothing", "cannot be imported .AttributeError"),
+        ("plugin_package.none:Nothing", "cannot be imported .ModuleNotFoundError"),
+        ("plugin_package.losses:function", "is no loss: it is no class with a method value_grad"),
+        (":Class", "cannot be imported .ValueError"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            riskmin.get_loss(text)
+
+
+# ---------------------------------------------------------------- model files
+@pytest.mark.parametrize("given", ["expectile:level=0.9", "plugin_package.losses:Expectile,level=0.9", None])
+def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
+    X, y = data()
+    loss = riskmin.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
+    path, model = tmp_path / "model", LinearRegressor(loss, alpha=0.1).fit(X, y)
+    save_model(model, path)
+    LOSSES.pop("expectile", None)
+    forget()
+    with pytest.raises(FileError) as caught:
+        load_model(path)
+    assert not is_imported()
+    assert str(caught.value) == (
+        f"{path} was not loaded: the loss plugin_package.losses:Expectile is not one of riskmin, and a file "
+        "imports no code by itself: if you trust it, load_model(path, trust=['plugin_package.losses']), or "
+        "--trust plugin_package.losses in the command"
+    )
+    with pytest.raises(FileError, match="was not loaded"):
+        load_model(path, trust=["plugin_package.loss", "plugin"])  # other modules
+    assert not is_imported()
+    for trust in (["plugin_package.losses"], "plugin_package"):
+        again = load_model(path, trust=trust)
+        assert np.array_equal(again.predict(X), model.predict(X))
+        assert riskmin.get_loss(again.loss).level == 0.9
+        assert again.fit(X, y).objective_ == model.objective_
+        assert given is None or again.loss == given
+
+
+def test_registered_losses_are_trusted(package, tmp_path):
+    from plugin_package.losses import Expectile, Ridge
+
+    X, y = data()
+    save_model(LinearRegressor(Nu(Expectile(0.9), 0.5), regularizer="ridge").fit(X, y), tmp_path / "model")
+    REGULARIZERS.pop("ridge")
+    with pytest.raises(FileError, match=r"the loss plugin_package.losses:Expectile is not one of riskmin"):
+        load_model(tmp_path / "model")
+    riskmin.register_loss("own", Expectile)
+    with pytest.raises(FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"):
+        load_model(tmp_path / "model")
+    riskmin.register_regularizer("own", Ridge)
+    assert load_model(tmp_path / "model").loss.loss.level == 0.9
+
+
+def test_own_solvers_are_not_written(package, tmp_path):
+    X, y = data()
+    save_model(LinearRegressor(solver="cuts").fit(X, y), tmp_path / "model")
+    assert load_model(tmp_path / "model").solver is None
+    save_model(LinearRegressor(solver="lbfgs").fit(X, y), tmp_path / "model")
+    assert load_model(tmp_path / "model").solver == "lbfgs"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "plugin_package.losses:function"}, "was not loaded"),
+        ({"name": "os:system", "params": {"command": "true"}}, "was not loaded"),
+        ({"name": "Expectile"}, "Expectile is not a loss of riskmin"),
+        ({"name": "plugin_package.losses:Expectile", "params": {"level": "x" * 3}}, "was not loaded"),
+    ],
+)
+def test_changed_files_import_nothing(package, tmp_path, change, message):
+    path = tmp_path / "model"
+    save_model(LinearRegressor("huber").fit(*data()), path)
+    arrays, meta = load_arrays(path, "model")
+    meta["params"]["loss"] |= change
+    del meta["sha256"]
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, json.loads(json.dumps(meta)))})
+    with pytest.raises(FileError, match=message):
+        load_model(path)
+    assert not is_imported()
+
+
+def test_the_spelling_in_a_file_imports_nothing(package, tmp_path):
+    path = tmp_path / "model"
+    save_model(LinearRegressor("huber").fit(*data()), path)
+    arrays, meta = load_arrays(path, "model")
+    del meta["sha256"]
+    for given in ("plugin_package.losses:Expectile", "expectile"):
+        meta["params"]["loss"]["given"] = given
+        save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
+        assert load_model(path).loss == riskmin.Huber()
+        assert not is_imported()
+
+
+# ---------------------------------------------------------------- the command
+def run(folder, *args):
+    code = "import sys; from riskmin.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("loss", ["expectile:level=0.9", "local_losses:Expectile,level=0.9"])
+def test_the_command(package, tmp_path, loss):
+    X, y = data()
+    table = tmp_path / "table.csv"
+    rows = [",".join(map(repr, row)) for row in np.column_stack([X, y]).tolist()]
+    table.write_text("\n".join(["a,b,c,y", *rows]) + "\n")
+    (tmp_path / "local_losses.py").write_text(PACKAGE)  # not installed, but in the working folder
+    module = "local_losses" if loss.startswith("local") else "plugin_package"
+    done = run(tmp_path, "fit", table, "--target", "y", "--loss", loss, "--lam", "0.1", "-o", "model")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    refused = run(tmp_path, "predict", "model", table, "--target", "y")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr.startswith(f"riskmin: model was not loaded: the loss {module}")
+    assert refused.stderr.count("\n") == 1
+    done = run(tmp_path, "predict", "model", table, "--target", "y", "--trust", module)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 50), done
+    check = "certify" if module == "local_losses" else "evaluate"
+    done = run(tmp_path, check, "model", table, "--target", "y", "--trust", module)
+    assert done.returncode == 0, done
