@@ -1,4 +1,4 @@
-"""Try every solver on every loss and regularizer, and write docs/support.md: `python -m docs.support`."""
+"""Write docs/support.md, from trying every solver, and the rules of `Auto`: `python -m docs.support`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import numpy as np
 
 import riskmin
 from riskmin import LOSSES, SOLVERS, Auto, Lbfgs, Objective, linear_risk
+from riskmin.solvers.auto import GROUPS
 
 PAGE = Path(__file__).with_name("support.md")
+SOLVERS_PAGE = Path(__file__).with_name("solvers.md")
+RULES_START, RULES_END = "<!-- the rules of Auto -->\n", "<!-- end of the rules -->\n"
 
 REGULARIZERS: dict[str, Any] = {
     "`L2`": riskmin.L2(),
@@ -158,5 +161,28 @@ def page() -> str:
     return HEAD + "\n".join(lines) + NOTES
 
 
+def title(solver: Any) -> str:
+    """The name of a solver, and those of the solvers that it combines."""
+    if isinstance(solver, riskmin.Switching):
+        return f"{title(solver.fast)}, then {title(solver.accurate)}"
+    inner = f"({type(solver.inner).__name__}())" if isinstance(solver, riskmin.Smoothing) else ""
+    return f"`{type(solver).__name__}{inner}`"
+
+
+def rules() -> str:
+    """The table of the rules of `Auto`."""
+    rows = [(group.problem, rule) for group in GROUPS for rule in group.rules]
+    lines = [f"| {problem} | {rule.problem} | {title(rule.solver)} |" for problem, rule in rows]
+    return "\n".join(["| problem | case | solver |", "| --- | --- | --- |", *lines, ""])
+
+
+def solvers_page() -> str:
+    """docs/solvers.md with the rules of `Auto` as they are."""
+    text = SOLVERS_PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(RULES_START)
+    return before + RULES_START + rules() + RULES_END + rest.split(RULES_END)[1]
+
+
 if __name__ == "__main__":
+    SOLVERS_PAGE.write_text(solvers_page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

@@ -155,7 +155,7 @@ def test_all_cases_are_recorded(golden):
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=name_of)
-def test_runs_are_what_they_were(case, golden):
+def test_runs_match_the_recorded_results(case, golden):
     then, now = golden["runs"][name_of(case)], outcome(case)
     assert now.get("error") == then.get("error")
     if "error" in then:

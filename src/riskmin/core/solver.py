@@ -37,6 +37,14 @@ class Solver(ABC):
         """
         return None
 
+    def for_tolerance(self, tol: float) -> Solver:
+        """The solver for a relative gap of tol; the same unless it decides by the gap that is left."""
+        return self
+
+    def summary(self, trace: list[dict[str, float]]) -> str:
+        """A sentence on the parts of a run, for solvers that combine others; else empty."""
+        return ""
+
     def check_supports(self, obj: Objective) -> None:
         """Raise `UnsupportedProblem` with the reason, if there is one."""
         if reason := self.supports(obj):

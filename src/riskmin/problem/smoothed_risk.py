@@ -7,6 +7,7 @@ from typing import Any
 
 from riskmin.core import Array, Cut, ShardCache
 from riskmin.losses.base import OffsetSmoothed
+from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.risk import Risk, ScoreCursor
 
 
@@ -30,6 +31,8 @@ class SmoothedRisk(Risk):
     0.625
     """
 
+    unsmoothed: Any = field(default=None, repr=False, compare=False)
+    """The risk R."""
     shared: ShardCache = field(default_factory=ShardCache, repr=False, compare=False)
     """The last cursor, shared by the risks of all mu."""
 
@@ -37,12 +40,18 @@ class SmoothedRisk(Risk):
     def from_risk(cls, risk: Any, mu: float) -> SmoothedRisk:
         """The smoothed form of a risk whose loss can be smoothed."""
         kept = {f.name: getattr(risk, f.name) for f in fields(Risk) if f.init}
-        return cls(**kept | {"loss": OffsetSmoothed(risk.loss, mu)})
+        return cls(**kept | {"loss": OffsetSmoothed(risk.loss, mu), "unsmoothed": risk})
 
     @property
     def mu(self) -> float:
         """The smoothing parameter."""
         return self.loss.mu  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def constant_prediction_cuts(self) -> ConstantPredictionCuts:
+        """Those of R, like all cuts of this risk."""
+        cuts: ConstantPredictionCuts = self.unsmoothed.constant_prediction_cuts
+        return cuts
 
     def with_mu(self, mu: float) -> SmoothedRisk:
         """The same risk, smoothed by another mu."""
@@ -68,4 +77,4 @@ class SmoothedRisk(Risk):
         last = self.shared.get("cursor")
         point = last if last is not None and last.w is w else self.cursor(w)
         # the same cached scores, evaluated with the loss that is not smoothed
-        return float(point.with_loss(self.loss.loss).value_slope(0.0)[0])  # type: ignore[attr-defined]
+        return float(point.with_loss(self.unsmoothed.loss).value_slope(0.0)[0])

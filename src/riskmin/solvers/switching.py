@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -119,6 +119,10 @@ class Switching(Solver):
         if switched:
             return self._run_second(obj, steps, progress)
         return self._run_first(obj, w, steps, progress)
+
+    def for_tolerance(self, tol: float) -> Switching:
+        """Both solvers, with this tol as the gap to reach."""
+        return replace(self, tol=tol)
 
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each solver, as a sentence."""

@@ -10,24 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from riskmin.numerics.univariate import (
-    Tangent,
-    best_tangent,
-    bracket_minimum,
-    intersection,
-    refine_bracket,
-    zero_slope_weights,
-)
+from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
+from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
 
 if TYPE_CHECKING:
     from riskmin.problem.risk import ScoreCursor
 
-INTERCEPT_RELATIVE_GAP = 1e-12
-"""Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
-MAX_ABS_INTERCEPT = 1e150
-"""Largest absolute intercept that is searched: its square does not overflow."""
-VANISHED_RISK_RATIO = 1e-60
-"""A risk that falls to this share of its start before it rises has its minimum at infinity."""
 CONSTANT_RISK_SLOPE = 1e-11
 """Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 
@@ -51,9 +39,7 @@ class InterceptProfile:
         # by convexity, the intersection of a tangent left and one right of the minimum bounds min_b R below
         f = partial(self._tangent, t)
         lo, hi = self.brackets[t] if t in self.brackets else self._bracket(f, self._guess(t))
-        self.brackets[t] = bracket = refine_bracket(
-            f, lo, hi, lambda best, bound: best - bound <= max(INTERCEPT_RELATIVE_GAP * best, self.slack)
-        )
+        self.brackets[t] = bracket = refine_intercept(f, lo, hi, self.slack)
         if not self.searched:  # the first search is at t = 0
             self.searched, self.b = True, best_tangent(*bracket).x
         return bracket
@@ -67,7 +53,7 @@ class InterceptProfile:
     def midpoint(self) -> float:
         """The midpoint of the interval of best intercepts of w: a function of the data alone."""
         self.best()
-        return 0.5 * (self._interval_end(-1) + self._interval_end(+1))
+        return 0.5 * (self.interval_end(-1) + self.interval_end(+1))
 
     def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
         """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
@@ -100,7 +86,7 @@ class InterceptProfile:
         self.brackets = {} if scores_recomputed else {0.0: bracket}
         self.b = best_tangent(*bracket).x
 
-    def _interval_end(self, side: int) -> float:
+    def interval_end(self, side: int) -> float:
         """The end of the interval of best intercepts of w, on the side -1 or +1 of the known one.
 
         A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
@@ -132,7 +118,7 @@ class InterceptProfile:
         start = f(b)
         # a Newton step in b, 1.5 times as long so that it mostly ends beyond the minimum
         step = 1.5 * abs(start.slope) / self.curvature
-        lo, hi = bracket_intercept_near(f, start, step)
+        lo, hi = bracket_intercept(f, start, step)
         # the secant slope of R' is the curvature for the next search
         curvature = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
         self.curvature = curvature if 1e-9 < curvature < math.inf else 1.0
@@ -146,44 +132,3 @@ class InterceptProfile:
         # b(t) is taken for linear only up to 4 times the distance of the nearest known point
         factor = min(max(t / nearest, -4.0), 4.0)
         return self.b + factor * (best_tangent(*self.brackets[nearest]).x - self.b)
-
-
-def bracket_intercept_near(
-    f: Callable[[float], Tangent], start: Tangent, step: float
-) -> tuple[Tangent, Tangent]:
-    """Two tangents that bracket the minimum of the risk over the intercept, by growing steps from a start.
-
-    Examples
-    --------
-    >>> start = Tangent(0.0, 9.0, -6.0)
-    >>> lo, hi = bracket_intercept_near(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), start, 1.0)
-    >>> lo.x <= 3 <= hi.x
-    True
-    """
-    if not math.isfinite(start.value) or abs(start.x) > MAX_ABS_INTERCEPT:
-        raise ValueError(
-            f"the risk is {start.value} at an intercept of {start.x:.3g}, beyond double precision: scale y"
-        )
-    # R >= 0, so the tangent's root bounds useful steps: far beyond it, steep losses overflow
-    if start.slope:
-        step = min(step, 4 * start.value / abs(start.slope))
-    try:
-        lo, hi = bracket_minimum(f, start, max(step, 1e-9 * (1 + abs(start.x))))
-        vanished = (
-            best_tangent(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED_RISK_RATIO * start.value
-        )
-        if vanished and not _rises_beyond(f, best_tangent(lo, hi).x, start):
-            raise ValueError("it is zero only by underflow")
-    except ValueError:
-        raise ValueError(
-            "the risk falls for ever as the intercept grows, so no best intercept exists: "
-            "check the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
-        ) from None
-    return lo, hi
-
-
-def _rises_beyond(f: Callable[[float], Tangent], flat_point: float, start: Tangent) -> bool:
-    """Whether f increases again beyond a point where it is flat, in the direction away from the start."""
-    # points flat_point + 2^k step, up to 2^39 times as far as the flat point is from the start
-    step = flat_point - start.x
-    return any(f(flat_point + step * 2.0**k).slope * step > 0 for k in range(40))

@@ -12,7 +12,8 @@ from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array
 from riskmin.linear_maps.linear import WithIntercept
 from riskmin.problem.intercept.explicit import optimize_intercepts
-from riskmin.problem.intercept.profile import INTERCEPT_RELATIVE_GAP, InterceptProfile
+from riskmin.problem.intercept.profile import InterceptProfile
+from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP
 
 if TYPE_CHECKING:
     from riskmin.problem.risk import Risk, ScoreCursor

@@ -5,16 +5,16 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.matrix import Csr, Dense
 from riskmin.core import Array, Cut, NDArray, Shard
-from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.core.deadline import chunk_ranges
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, intersection, zero_slope_weights
+from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent
 
@@ -39,16 +39,6 @@ class PointEvaluation:
     cut: Cut
     risk: float
     slope: NDArray
-
-
-class InterceptTangent(NamedTuple):
-    """A tangent of the risk as a function of the intercept, with the derivatives in the scores there."""
-
-    tangent: Tangent
-    slopes: NDArray
-
-
-TangentPair: TypeAlias = tuple[InterceptTangent, InterceptTangent] | tuple[None, None]
 
 
 @dataclass
@@ -138,60 +128,33 @@ class PointEvaluator:
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
 
-        As in `InterceptProfile`, two tangents around the minimum are mixed to slope zero in b. Newton's
-        method brings them closer together, which matters for the gradient where lam is small.
+        As in `InterceptProfile`, two tangents around the minimum are mixed to slope zero in b. They are close
+        together, which matters for the gradient where lam is small.
         """
-        # Newton's method from the last intercept; then from the bracket of the profile; then a wider bracket.
-        lo, hi = self._newton(point) if point.n_moves else (None, None)
-        if lo is None or hi is None:
-            bracket = self.obj.risk.cursor(point.w).profile.tangents(0.0)  # type: ignore[attr-defined]
-            point.b = best_tangent(*bracket).x
-            lo, hi = self._newton(point)
-        if lo is None or hi is None:
-            lo, hi = self._straddle(
-                point, sum(t.x for t in bracket) / 2, (bracket[1].x - bracket[0].x) / 2, 12
-            )
-        if lo is None or hi is None:
-            raise ValueError("rounding hides the best intercept: use Bundle, which needs it less exactly")
-        best, (weight_lo, weight_hi) = (
-            best_tangent(lo.tangent, hi.tangent),
-            zero_slope_weights(lo.tangent, hi.tangent),
-        )
-        point.b = best.x
-        # The cut of the mixture has the height of the intersection of both tangents.
-        return (
-            best.value,
-            weight_lo * lo.slopes + weight_hi * hi.slopes,
-            best.value - intersection(lo.tangent, hi.tangent)[1],
-        )
-
-    def _newton(self, point: ScoredPoint) -> TangentPair:
-        """Return tangents around the best intercept, by Newton's method from the last intercept, or None."""
         y, c = self.rows.y, self.rows.c
-        b, step = point.b, 1.0
-        for _ in check_each(range(8)):
-            slope = float(self.loss.value_grad(point.z + b, y, c)[1].sum())
+        evaluated: dict[float, tuple[float, NDArray]] = {}
+
+        def value_slopes(b: float) -> tuple[float, NDArray]:
+            if b not in evaluated:
+                value, slopes = self.loss.value_grad(point.z + b, y, c)
+                evaluated[b] = float(value), slopes
+            return evaluated[b]
+
+        def tangent_at(b: float) -> Tangent:
+            value, slopes = value_slopes(b)
+            return Tangent(b, value, float(slopes.sum()))
+
+        def derivatives(b: float) -> tuple[float, float, float]:
+            slopes = value_slopes(b)[1]
             curvature = float(self.loss.hessian(point.z + b, y, c).diagonal.sum())
-            step = abs(slope) / curvature if curvature > 0 else math.inf
-            # Stop at rounding level, or where the step is too long for Newton's method to be safe.
-            if not 1e-14 * (1 + abs(b)) < step < 1:
-                break
-            b -= slope / curvature
-        # The error of b is about the last step: a bracket of four times that on either side.
-        return self._straddle(point, b, 4 * step, 4) if step < 1e-6 else (None, None)
+            return float(slopes.sum()), curvature, float(np.abs(slopes).sum())
 
-    def _straddle(self, point: ScoredPoint, b: float, radius: float, tries: int) -> TangentPair:
-        """Return tangents on either side of b, as close as possible, with the minimum between them."""
-        # At least the spacing of floating-point numbers near b.
-        radius += 1e-15 * (1 + abs(b))
-        for _ in check_each(range(tries)):
-            lo, hi = self._intercept_tangent(point, b - radius), self._intercept_tangent(point, b + radius)
-            if lo.tangent.slope <= 0 <= hi.tangent.slope:
-                return lo, hi
-            radius *= 8
-        return None, None
-
-    def _intercept_tangent(self, point: ScoredPoint, b: float) -> InterceptTangent:
-        """Return the tangent of the risk at intercept b."""
-        risk, slopes = self.loss.value_grad(point.z + b, self.rows.y, self.rows.c)
-        return InterceptTangent(Tangent(b, float(risk), float(slopes.sum())), slopes)
+        lo, hi = solve_intercept(tangent_at, point.b, derivatives)
+        best = best_tangent(lo, hi)
+        point.b = best.x
+        mixed = sum(
+            weight * value_slopes(end.x)[1]
+            for weight, end in zip(zero_slope_weights(lo, hi), (lo, hi), strict=True)
+        )
+        # The cut of the mixture has the height of the intersection of both tangents.
+        return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]

@@ -101,10 +101,12 @@ class DualCoordinateAscent(Solver):
         if not remote and (reason := local_rows_reason(self, obj)):
             return reason
         rows = "for remote rows, " if remote else ""
+        if reason := exact_steps_reason(rows, obj):
+            return reason
         if obj.risk.intercept.profiled:
             other = "Bundle" if remote else "AugmentedLagrangian"
             return f"{rows}DualCoordinateAscent has no intercept with one score per row: use Auto or {other}"
-        return exact_steps_reason(rows, obj)
+        return None
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a certified point every few epochs."""

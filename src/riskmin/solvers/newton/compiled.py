@@ -14,13 +14,13 @@ import numpy as np
 
 from riskmin.core import Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
-from riskmin.problem.intercept.profile import VANISHED_RISK_RATIO
+from riskmin.problem.intercept.solve import (
+    INTERCEPT_SLOPE_ROUNDING,
+    VANISHED_RISK_RATIO,
+    newton_in_bracket,
+)
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
-INTERCEPT_SLOPE_ROUNDING = 2.0**-49
-"""The slope in the intercept, sum_i c_i u_i, counts as 0 up to this share of sum_i |c_i u_i|."""
-MIN_RELATIVE_INTERCEPT_STEP = 1e-13
-"""Shorter steps of the intercept are rounding: the remaining slope is removed by mixing two cuts."""
 LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
 """The slope in the intercept that is allowed during a line search, as a share of sum_i |c_i u_i|."""
 
@@ -107,28 +107,18 @@ class CompiledScoreProblem(ScoreProblem, ABC):
 
         Newton's method, safeguarded by a bracket that begins unbounded.
         """
-        k, lo, hi, step, start = _slots(), -np.inf, np.inf, 1.0, b
-        for _ in range(100):
+        k, sums = _slots(), np.empty(0)
+
+        def slope_curvature(b: float) -> tuple[float, float, float]:
+            nonlocal sums
             sums = derivatives(b)
-            slope, curvature = float(sums[k.D_B]), float(sums[k.D_BB])
-            if abs(slope) <= tol * sums[k.LINE_ABS_SUM]:
-                break
-            # the slope is nondecreasing in b: its sign gives the side of the minimizer
-            lo, hi = (b, hi) if slope < 0 else (lo, b)
-            new = b - slope / curvature if curvature > 0 else np.inf
-            if not lo < new < hi:
-                # bisect a finite bracket; extend an infinite one by steps that grow by a factor of 4
-                new = 0.5 * (lo + hi) if np.isfinite(hi - lo) else b - np.copysign(step, slope)
-                step *= 4
-            if not lo < new < hi or abs(new - b) <= MIN_RELATIVE_INTERCEPT_STEP * (1 + abs(b)):
-                break
-            b = new
-        else:
-            self.unsmoothed_value(z, start)  # raises where the risk has no minimizer in the intercept
+            return float(sums[k.D_B]), float(sums[k.D_BB]), float(sums[k.LINE_ABS_SUM])
+
+        best, _, converged = newton_in_bracket(slope_curvature, b, tol)
         # where all multipliers underflow, the risk may have no minimizer in the intercept either
-        if sums[k.LINE_ABS_SUM] <= VANISHED_RISK_RATIO:
-            self.unsmoothed_value(z, start)
-        return b, sums
+        if not converged or sums[k.LINE_ABS_SUM] <= VANISHED_RISK_RATIO:
+            self.unsmoothed_value(z, b)  # raises where the risk has no minimizer in the intercept
+        return best, sums
 
     def _mixed(
         self, z: NDArray, mu: float, center: NDArray | None, first: ScoreEvaluation, slope_b: float

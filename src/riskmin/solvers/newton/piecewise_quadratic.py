@@ -14,10 +14,11 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
+from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
-from riskmin.solvers.newton.score_problem import ScoreEvaluation, bracket_intercept
+from riskmin.solvers.newton.score_problem import ScoreEvaluation
 
 MIN_CURVED_WEIGHT = 0.1
 """A smooth loss is smoothed further at first if the active rows have less than this share of the weight."""
@@ -93,7 +94,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         if not self.intercept:
             return tangent_at(0.0).value, 0.0
-        best = best_tangent(*bracket_intercept(tangent_at, b))
+        best = best_tangent(*solve_intercept(tangent_at, b))
         return best.value, best.x
 
     # ------------------------------------------------------------ evaluations

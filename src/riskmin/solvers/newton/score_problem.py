@@ -26,11 +26,10 @@ from riskmin.numerics.univariate import (
     CUT_ROUNDING,
     Tangent,
     best_tangent,
-    refine_bracket,
     zero_slope_weights,
 )
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept.profile import INTERCEPT_RELATIVE_GAP, bracket_intercept_near
+from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
 from riskmin.solvers.newton.linear_system import LinearSystem, NewtonSystem
@@ -179,7 +178,7 @@ class ScoreProblem:
             evaluated[b] = float(value + offset_gain - dz @ (z + b)), dz
             return Tangent(b, float(value), float(dz.sum()))
 
-        ends = bracket_intercept(tangent_at, b)
+        ends = solve_intercept(tangent_at, b)
         offset, mixed = 0.0, np.zeros_like(z)
         # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
         for weight, end in zip(zero_slope_weights(*ends), ends, strict=True):
@@ -203,7 +202,7 @@ class ScoreProblem:
             value, dz = self.loss.value_grad(z + b, self.y, self.c)
             return Tangent(b, float(value), float(dz.sum()))
 
-        best = best_tangent(*bracket_intercept(tangent_at, b))
+        best = best_tangent(*solve_intercept(tangent_at, b))
         return best.value, best.x
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
@@ -238,13 +237,6 @@ def has_score_hessian(loss: Loss) -> bool:
     [True, True, True, False]
     """
     return not loss.multi_output and loss.has_hessian and (loss.smooth or loss.can_be_smoothed)
-
-
-def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
-    """Two tangents on either side of the minimizer of a function of the intercept; the search starts at b."""
-    # INTERCEPT_RELATIVE_GAP is the accuracy of the minimum, not of the intercept
-    lo, hi = bracket_intercept_near(f, f(b), 0.1)
-    return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= INTERCEPT_RELATIVE_GAP * abs(best))
 
 
 def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:

@@ -1,0 +1,48 @@
+"""The cost model of `Auto`: up to which sizes, and from which ratios, one method is faster than another.
+
+`python -m benchmarks.auto` runs all solvers on problems on both sides of these limits and prints by how much
+`Auto` is slower than the fastest of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Limits that the rules of `Auto` compare with the facts of a problem."""
+
+    min_tol: float = 1e-12
+    """The tolerance that replaces 0, which no run reaches."""
+    sampled_start_rows_per_column: float = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
+    """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
+    newton_passes_per_digit: float = 30.0
+    """Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
+    newton_max_remote_rows: int = 2**25
+    """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
+    newton_max_weights: int = 1000
+    """Multiclass weights up to which Newton's method is fast, if rows are long."""
+    newton_max_weights_with_intercepts: int = 5000
+    """The same with explicit intercepts, which dual ascent approaches slowly."""
+    hard_row_norm_ratio: float = 2.0
+    """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss."""
+    intercept_row_norm_ratio: float = 1e5
+    """Mean |x_i|^2 / (n lam) from which dual ascent hardly moves explicit intercepts."""
+    dual_max_multipliers: int = 2**26
+    """Rows times classes up to which dual ascent stores multipliers (half a gigabyte)."""
+    dual_max_remote_rows: int = 2**22
+    """Remote rows whose dual variables are stored in this process, a dozen numbers each."""
+    bundle_max_entries: int = 2**14
+    """Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
+    bundle_max_slope_ratio_of_pairs: float = 500.0
+    """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
+    bundle_max_slope_ratio_of_tables: float = 10.0
+    """The same for contingency-table losses, where X is wide."""
+    nonseparable_trial_work: float = 30.0
+    """The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
+
+
+COSTS = CostModel()

@@ -1,0 +1,276 @@
+"""The facts of a problem on which the selection of a solver depends."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from riskmin.arrays.partitioned import RowMetadata
+from riskmin.core import Shard
+from riskmin.linear_maps.linear import Standardized
+from riskmin.losses.base import Loss
+from riskmin.problem.convexity.owner import user_object
+from riskmin.problem.design_operator import rows_exceed_memory
+from riskmin.problem.kernel.rkhs import RkhsNorm
+from riskmin.problem.objective import Objective
+from riskmin.regularizers import L1, L2, Elastic
+from riskmin.solvers.base import loss_of
+from riskmin.solvers.bundle.cutting_planes import has_master_problem
+from riskmin.solvers.coordinate.subproblem import bounded_curvature
+from riskmin.solvers.costs import COSTS
+from riskmin.solvers.dual.chain import ChainAscent
+from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
+from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
+from riskmin.solvers.newton.newton import Newton
+
+
+class Facts:
+    """What a rule of `Auto` may ask of an objective; each fact is computed once, when it is first asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk
+    >>> facts = Facts(Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1))
+    >>> facts.smooth, facts.sparse, facts.interval_conjugate, facts.local
+    (False, False, True, True)
+    """
+
+    def __init__(self, obj: Objective) -> None:
+        self.obj, self.risk, self.reg = obj, obj.risk, obj.reg
+        self.loss: Loss | None = loss_of(obj.risk)
+        self.direct = Newton().direct
+
+    # ------------------------------------------------------------ names, for reasons
+    @property
+    def loss_name(self) -> str:
+        """The class of the loss, or of the risk if it has none."""
+        return type(user_object(self.risk) if self.loss is None else self.loss).__name__
+
+    @property
+    def reg_name(self) -> str:
+        """The class of the regularizer."""
+        return type(self.reg.penalized_part).__name__
+
+    # ------------------------------------------------------------ the loss
+    @property
+    def smooth(self) -> bool:
+        """Whether the loss is declared smooth: methods for nonsmooth losses are valid for all."""
+        return self.loss is not None and self.loss.smooth
+
+    @property
+    def multi_output(self) -> bool:
+        """Whether there are several scores per row."""
+        return bool(self.risk.multi_output)
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over rows."""
+        return self.loss is None or self.loss.separable
+
+    @cached_property
+    def smoothable(self) -> bool:
+        """Whether the loss of a linear model has a smoothed form."""
+        return self.risk.linear_map is not None and self.loss is not None and self.loss.can_be_smoothed
+
+    @cached_property
+    def conjugate(self) -> bool:
+        """Whether the loss has a conjugate per row."""
+        return self.loss is not None and self.loss.conjugate(np.ones(1)) is not None
+
+    @cached_property
+    def interval_conjugate(self) -> bool:
+        """Whether the conjugate is quadratic on an interval."""
+        rows = self.risk.row_metadata
+        return rows is not None and self.risk.loss.interval_conjugate(rows.y[:1]) is not None
+
+    @cached_property
+    def finite_curvature(self) -> bool:
+        """Whether a smooth loss of one score per row has finite second derivatives."""
+        return self.loss is not None and bounded_curvature(self.loss)
+
+    @cached_property
+    def smoothed_hessian(self) -> bool:
+        """Whether a non-decomposable loss has second derivatives when it is smoothed."""
+        loss = self.loss
+        return (
+            loss is not None
+            and loss.has_hessian
+            and not loss.multi_output
+            and loss.interval_conjugate(np.ones(1)) is None
+        )
+
+    @property
+    def centered(self) -> bool:
+        """Whether the smoothing can be centered at earlier multipliers: contingency tables, not pairs."""
+        return self.loss is not None and self.loss.supports_center
+
+    # ------------------------------------------------------------ the regularizer
+    @property
+    def kernel(self) -> bool:
+        """Whether the model is one of a kernel."""
+        return isinstance(self.reg, RkhsNorm)
+
+    @property
+    def l2(self) -> bool:
+        """Whether the regularizer is `L2`, and w has no explicit intercepts."""
+        return isinstance(self.reg, L2)
+
+    @property
+    def l1(self) -> bool:
+        """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
+        return isinstance(self.reg.penalized_part, (L1, Elastic))
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the regularizer is a squared norm (`L2`, `Quadratic`) of all entries of w."""
+        return self.reg.smooth and self.reg.quadratic
+
+    @property
+    def master_problem(self) -> bool:
+        """Whether bundle methods have a master problem for the regularizer."""
+        return has_master_problem(self.reg.penalized_part)
+
+    # ------------------------------------------------------------ the rows
+    @cached_property
+    def rows(self) -> Shard | None:
+        """The rows of a separable single-output risk, if all are local; else None.
+
+        None, too, for sparse mapped rows that exceed the memory: solvers of local rows store more per row.
+        """
+        rows = self.risk.rows
+        if rows is None or not self.risk.loss.separable or self.multi_output:
+            return None
+        return None if self.sparse and rows_exceed_memory(rows) else rows
+
+    @property
+    def local(self) -> bool:
+        """Whether `rows` are there."""
+        return self.rows is not None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is sparse."""
+        return self.risk.row_metadata is not None and self.risk.row_metadata.sparse
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of local X."""
+        return self.risk.rows.X.shape  # type: ignore[no-any-return]
+
+    @property
+    def wide(self) -> bool:
+        """Whether local X has too many columns for a factorization."""
+        return self.shape[1] > self.direct
+
+    @property
+    def wide_weights(self) -> bool:
+        """Whether w has too many entries for a factorization."""
+        return self.risk.dim > self.direct
+
+    @property
+    def wider_than_long(self) -> bool:
+        """Whether local X has fewer rows than columns, and few enough for dual ascent alone."""
+        return self.shape[0] < self.shape[1] and self.shape[0] <= self.direct
+
+    @property
+    def long(self) -> bool:
+        """Whether Newton's method on samples of the local rows leaves few steps on all of them."""
+        return self.shape[0] >= COSTS.sampled_start_rows_per_column * self.shape[1]
+
+    @property
+    def fits_in_memory(self) -> bool:
+        """Whether local rows that are mapped from files fit into the memory."""
+        return self.rows is not None and not rows_exceed_memory(self.rows)
+
+    @property
+    def profiled(self) -> bool:
+        """Whether an intercept is minimized out inside the risk."""
+        return self.risk.intercept.profiled
+
+    @property
+    def remote(self) -> RowMetadata | None:
+        """The metadata of remote rows with one score each and a separable loss; None for other rows."""
+        risk, rows = self.risk, self.risk.row_metadata
+        if risk.rows is not None or rows is None or not isinstance(rows.y, np.ndarray):
+            return None
+        return rows if risk.loss.separable and not self.multi_output else None
+
+    # ------------------------------------------------------------ what methods support
+    @cached_property
+    def newton_multi_output(self) -> bool:
+        """Whether Newton's method supports this multi-output risk."""
+        return self.multi_output and Newton().supports(self.obj) is None
+
+    @cached_property
+    def dual_multi_output(self) -> bool:
+        """Whether dual ascent supports this multi-output risk, and its multipliers fit into memory."""
+        risk = self.risk
+        if DualCoordinateAscent().supports(self.obj) is not None or risk.rows is None:
+            return False
+        return bool(len(risk.rows.y) * risk.linear_map.columns <= COSTS.dual_max_multipliers)
+
+    @cached_property
+    def chain_ascent(self) -> bool:
+        """Whether block-coordinate ascent over sequences supports this risk."""
+        return ChainAscent().supports(self.obj) is None
+
+    @property
+    def newton_remote(self) -> bool:
+        """Whether remote rows and their features are few enough for Newton's method."""
+        rows = self.remote
+        return (
+            rows is not None
+            and rows.shape[0] <= COSTS.newton_max_remote_rows
+            and rows.shape[1] <= self.direct
+        )
+
+    @property
+    def dual_remote(self) -> bool:
+        """Whether remote rows are sparse, without an intercept, and few enough for dual variables here."""
+        rows = self.remote
+        # sweeps of the shards use the columns as they are stored
+        plain = self.l2 and not self.profiled and not isinstance(self.risk.linear_map, Standardized)
+        return rows is not None and plain and rows.sparse and rows.shape[0] <= COSTS.dual_max_remote_rows
+
+    @property
+    def interval_dual(self) -> bool:
+        """Whether there is one multiplier per reachable row, with a quadratic conjugate and regularizer."""
+        reachable = self.local or self.newton_remote or self.dual_remote
+        return reachable and self.quadratic and self.interval_conjugate
+
+    # ------------------------------------------------------------ how hard the problem is
+    @cached_property
+    def row_norm_ratio(self) -> float:
+        """The mean |x_i|^2 relative to n lam: a visit moves a multiplier by about the inverse of it."""
+        rows = self.risk.rows
+        return rms_row_norm(rows) ** 2 / (len(rows.y) * self.obj.lam)
+
+    @property
+    def small_and_hard(self) -> bool:
+        """Whether X is dense, w short, and dual ascent slow."""
+        if self.sparse:
+            return False
+        if self.obj.n_intercepts:
+            return self.risk.dim <= COSTS.newton_max_weights_with_intercepts
+        return self.risk.dim <= COSTS.newton_max_weights and self.row_norm_ratio > COSTS.hard_row_norm_ratio
+
+    @property
+    def slow_intercepts(self) -> bool:
+        """Whether dual ascent hardly moves explicit intercepts."""
+        return bool(self.obj.n_intercepts) and self.row_norm_ratio > COSTS.intercept_row_norm_ratio
+
+    @property
+    def small_table(self) -> bool:
+        """Whether the loss is one of contingency tables, and X has few entries."""
+        return self.centered and math.prod(self.shape) <= COSTS.bundle_max_entries
+
+    @cached_property
+    def large_lam(self) -> bool:
+        """Whether lam is so large relative to the squared gradient of the risk at zero that cuts are few."""
+        # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
+        g = self.risk(np.zeros(self.risk.dim))[1]
+        table, pairs = COSTS.bundle_max_slope_ratio_of_tables, COSTS.bundle_max_slope_ratio_of_pairs
+        return float(g @ g) <= (table if self.centered else pairs) * self.obj.lam

@@ -1,0 +1,175 @@
+"""The rules of `Auto`: each of them selects the solver of a problem, and the docs show them."""
+
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    Auto,
+    Box,
+    ChainMaxMargin,
+    Entropy,
+    FBeta,
+    Hinge,
+    Logistic,
+    MulticlassHinge,
+    Objective,
+    Prbep,
+    QNorm,
+    RocArea,
+    Softmax,
+    SquaredHinge,
+    Structured,
+    Switching,
+    kernel_risk,
+    linear_risk,
+    minimize,
+)
+from riskmin.solvers.auto import GROUPS, matching_rule
+from riskmin.solvers.facts import Facts
+
+RNG = np.random.default_rng(3)
+
+
+def table(n=24, p=3, density=1.0):
+    """Sparse rows if the density is below one."""
+    return RNG.standard_normal((n, p)) if density == 1 else sp.random(n, p, density, "csr", random_state=RNG)
+
+
+def problem(loss, X=None, reg=None, lam=0.1, **settings):
+    X = table() if X is None else X
+    classes = (np.arange(X.shape[0]) % 3).astype(float)
+    y = classes if loss.task in ("multiclass", "tagging") else np.sign(classes - 0.5)
+    return Objective(linear_risk(X, y, loss, **settings), L2() if reg is None else reg, lam)
+
+
+def remote(obj):
+    return replace(obj, risk=replace(obj.risk, rows=None))
+
+
+def kernel(loss):
+    return Objective(*kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
+
+
+class NoMasterProblem:
+    """|w|^2 / 2 with the required methods only."""
+
+    def value(self, w):
+        return 0.5 * float(w @ w)
+
+    def prox(self, v, step):
+        return v / (1 + step)
+
+    def conjugate(self, u):
+        return 0.5 * float(u @ u)
+
+    def conjugate_grad(self, u):
+        return u
+
+
+class TwoOutputs:
+    """A structured model with the outputs -1 and 1."""
+
+    dim = 2
+
+    def joint_feature(self, x, y):
+        return y * x
+
+    def cost(self, y, other):
+        return float(y != other)
+
+    def loss_augmented_argmax(self, x, y, w):
+        return max((-1, 1), key=lambda other: self.cost(y, other) + w @ self.joint_feature(x, other))
+
+
+class Parabola:
+    """An oracle: |w - 1|^2."""
+
+    dim = 2
+
+    def __call__(self, w):
+        return float((w - 1) @ (w - 1)), 2 * (w - 1)
+
+
+WIDE = table(40, 2600, 0.01)
+STRUCTURED = Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
+PROBLEMS = {
+    "A kernel": [kernel(Hinge()), kernel(FBeta())],
+    "A smooth loss": [
+        problem(Softmax()),
+        problem(SquaredHinge(), WIDE),
+        problem(Logistic(), fit_intercept=True),
+        remote(problem(Logistic())),
+        problem(Logistic(), reg=QNorm(1.5)),
+        problem(Logistic(), reg=L1()),
+        remote(problem(Logistic(), reg=L1())),
+        remote(problem(Logistic(), reg=Box(L2()))),
+        problem(Logistic(), reg=Entropy()),
+    ],
+    "`ChainMaxMargin`, `L2`, local rows": [problem(ChainMaxMargin(), lengths=[8, 8, 8])],
+    "Several outputs, a loss that can be smoothed": [
+        problem(MulticlassHinge(), fit_intercept=True),
+        problem(MulticlassHinge(), table(density=0.9)),
+        problem(MulticlassHinge(), reg=QNorm(1.5)),
+        problem(MulticlassHinge(), reg=L1()),
+        problem(MulticlassHinge(), reg=Box(L2()), fit_intercept=True),
+        problem(MulticlassHinge(), reg=Entropy()),
+    ],
+    "A `Structured` model": [Objective(STRUCTURED, L2(), 0.1)],
+    "A quadratic conjugate (`Hinge`, `Quantile`, ...), `L2` or `Quadratic`": [
+        remote(problem(Hinge())),
+        remote(problem(Hinge(), WIDE)),
+        problem(Hinge(), table(3, 24)),
+        problem(Hinge(), table(900, 1)),
+        problem(Hinge()),
+        problem(Hinge(), table(density=0.9)),
+        problem(Hinge(), WIDE, fit_intercept=True),
+        problem(Hinge(), table(density=0.9), fit_intercept=True),
+    ],
+    "A non-decomposable loss that can be smoothed, `L2`, no intercept": [
+        remote(problem(RocArea())),
+        problem(Prbep()),
+        problem(RocArea(), lam=10.0),
+        problem(RocArea(), WIDE, lam=1e-8),
+        problem(RocArea(), lam=1e-6),
+    ],
+    "Any other": [
+        problem(Hinge(), reg=NoMasterProblem()),
+        Objective(Parabola(), L2(), 0.1),
+        problem(FBeta()),
+    ],
+}
+"""A problem for each rule, in the order of the table."""
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.problem)
+def test_each_rule_selects_a_solver_that_supports_its_problem(group):
+    for rule, obj in zip(group.rules, PROBLEMS[group.problem], strict=True):
+        assert matching_rule(Facts(obj)) is rule
+        solver, reason = Auto().choose(obj, tol=1e-2)
+        assert type(solver) is type(rule.solver)
+        assert solver.supports(obj) is None
+        assert "{" not in reason
+        result = minimize(obj, solver, tol=1e-2, max_iter=500)
+        assert result.lower <= result.value
+        assert result.status == "converged", rule.problem
+
+
+def test_the_tolerance_decides_when_to_switch():
+    solver, _ = Auto().choose(problem(Hinge(), table(density=0.9)), tol=1e-7)
+    assert isinstance(solver, Switching)
+    assert solver.tol == 1e-7
+
+
+def test_the_docs_show_the_rules():
+    """`python -m docs.support` writes them."""
+    spec = spec_from_file_location("support", Path(__file__).parents[2] / "docs" / "support.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.SOLVERS_PAGE.read_text(encoding="utf-8") == module.solvers_page()
