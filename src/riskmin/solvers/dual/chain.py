@@ -21,7 +21,6 @@ from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L2
 from riskmin.solvers.state_checks import check_state
 
 MAX_TOKEN_PRODUCTS = 2**27
@@ -98,7 +97,7 @@ class ChainAscent(Solver):
         """None for `ChainMaxMargin` with an `L2` of equal weights, and local sequences of moderate length."""
         risk: Any = obj.risk
         X = None if risk.rows is None else risk.rows.X
-        if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and isinstance(obj.reg, L2):
+        if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and obj.reg.diagonal:
             # A sequence of m tokens needs an m x m Gram matrix.
             fits = np.sum(np.diff(X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS
             if fits and obj.reg.unweighted:

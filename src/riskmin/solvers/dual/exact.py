@@ -16,7 +16,6 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L2
 from riskmin.solvers.dual.row_state import RowState, check_kernels, nnz, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
 
@@ -37,7 +36,7 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
     risk: Any = obj.risk
     loss, reg, y = risk.loss, obj.reg, risk.row_metadata.y[:1]
     # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
-    if isinstance(reg, L2) and (isinstance(loss, Logistic) or loss.interval_conjugate(y) is not None):
+    if reg.diagonal and (isinstance(loss, Logistic) or loss.interval_conjugate(y) is not None):
         return None
     if loss.conjugate(y) is None:
         return f"{type(loss.chosen).__name__} gives no conjugate, which dual methods need: use Bundle"

@@ -22,7 +22,6 @@ from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
-from riskmin.regularizers import L2
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
 from riskmin.solvers.dual.row_state import nnz
@@ -70,7 +69,7 @@ def multiclass_reason(obj: Objective) -> str | None:
     if risk.rows is None:
         return "DualCoordinateAscent visits rows of X one by one, but these are remote: use Smoothing"
     reg = obj.reg.penalized_part
-    if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
+    if not (reg.diagonal and outputs_share_weights(reg, risk.linear_map.columns)):
         return (
             "DualCoordinateAscent needs L2() for multi-output models, with one weight per feature: "
             "use Smoothing"

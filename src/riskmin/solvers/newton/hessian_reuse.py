@@ -13,7 +13,6 @@ from riskmin.core import Array, Hessian, LinearMap, NDArray, Shard
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.regularizers import L2
 from riskmin.solvers.newton.linear_system import (
     DENSE_SPEEDUP,
     GATHER_BELOW_ONE_ROW_IN,
@@ -181,7 +180,7 @@ class ReusedHessian(LinearSystem):
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
         # NewtonSystem copies the active rows if they are few, or uses a direct method
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
-        if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
+        if self.steps > max_steps or not self.reg.diagonal or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
             d = system.solve(hessian, lam, g, tol)
             self.steps = system.steps

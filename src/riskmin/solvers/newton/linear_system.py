@@ -121,7 +121,7 @@ class NewtonSystem(LinearSystem):
         worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(len(active))
         # ActiveRows needs a diagonal K and H = D^1/2 P D^1/2 with a projection P
-        if copied and isinstance(self.reg, L2) and not hessian.pair_blocks and _projects(hessian):
+        if copied and self.reg.diagonal and not hessian.pair_blocks and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
             return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
@@ -148,7 +148,7 @@ class NewtonSystem(LinearSystem):
         return best / (4 * nnz), (self._solve_by_rows, self._solve_by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
-        return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
+        return n_rows <= self.direct and self.reg.diagonal and self.design.can_gather(n_rows)
 
     def _can_solve_by_features(self, hessian: Hessian) -> bool:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
@@ -205,7 +205,7 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
     G = subtract_low_rank_and_pairs(G, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
-    if isinstance(reg, L2):
+    if reg.diagonal:
         diagonal += lam * reg.terms(np.ones(p)).square
     else:
         # the gradient of w' K w / 2 is linear: at the unit vectors, it gives the rows of K

@@ -20,7 +20,6 @@ from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.regularizers import L2
 from riskmin.solvers.base import local_rows_reason, mix_two
 from riskmin.solvers.state_checks import check_state
 
@@ -97,7 +96,7 @@ class DualAccelerated(Solver):
             return (
                 f"DualAccelerated needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
             )
-        return None if isinstance(obj.reg, L2) else f"DualAccelerated needs L2(), not {obj.reg!r}: use Bundle"
+        return None if obj.reg.diagonal else f"DualAccelerated needs L2(), not {obj.reg!r}: use Bundle"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the better of the averaged weights and those of the averaged u, with the cut of that u."""

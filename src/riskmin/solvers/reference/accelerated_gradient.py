@@ -12,7 +12,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Quadratic, Separable
+from riskmin.regularizers import Quadratic
 from riskmin.solvers.base import intercepts_reason, mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
@@ -215,7 +215,7 @@ def _convexity(reg: Any, w: Array) -> float:
         # The relative 1e-6 covers the rounding of the eigenvalue solver: the modulus must not be
         # overestimated.
         return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(reg.K)[0]))
-    if not isinstance(reg, Separable):
+    if not reg.separable:
         return 0.0
     xp = namespace(w)
     return float(xp.min(reg.terms(w).square + xp.zeros_like(w)))

@@ -17,7 +17,6 @@ from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import inner
-from riskmin.regularizers import L2
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
 from riskmin.solvers.newton.score_problem import (
@@ -263,6 +262,6 @@ def multi_output_reason(obj: Objective) -> str | None:
     )
     if not risk.loss.has_hessian or not plain:
         return f"{type(risk.loss).__name__} has no second derivatives for Newton: use Lbfgs or Smoothing"
-    if not isinstance(reg, L2):
+    if not reg.diagonal:
         return f"Newton needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
     return None
