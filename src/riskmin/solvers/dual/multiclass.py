@@ -24,26 +24,9 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
-from riskmin.solvers.dual.row_state import nnz
 from riskmin.solvers.dual.simplex_faces import SimplexFace
 from riskmin.solvers.state_checks import check_row_order, check_state
 from riskmin.solvers.weights import outputs_share_weights
-
-MISSING_CLASS_COST = -1e300
-"""Cost of the padding classes, which fill the last vector of four and never get weight."""
-OPS_PER_VISIT_AND_CLASS = 16
-"""Elementary operations of a visit to a row, per class."""
-MULTICLASS_CHECK_SPACING_SHARE = 0.15
-"""Visits between two checks, as a share of all visits before, at least one epoch."""
-MIN_PRODUCTS_AFTER_CHANGE = 2**16
-"""Minimum number of products between checks once the problem has been changed during the run: on small
-data a check costs more than the sweeps."""
-LAM_DECREASE = 3.0
-"""Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
-CLIMB_AFTER_EPOCHS = 30.0
-"""Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
-SHORT_CLIMB_STEP = 0.1
-"""If a smaller part of a climb was taken, delay the next one, twice as long each time."""
 
 
 def _kernels() -> Any:
@@ -80,6 +63,22 @@ def multiclass_reason(obj: Objective) -> str | None:
 @dataclass
 class MulticlassAscent:
     """State of a run: the multipliers, their weights, and the best point."""
+
+    MISSING_CLASS_COST = -1e300
+    """Cost of the padding classes, which fill the last vector of four and never get weight."""
+    OPS_PER_VISIT_AND_CLASS = 16
+    """Elementary operations of a visit to a row, per class."""
+    MULTICLASS_CHECK_SPACING_SHARE = 0.15
+    """Visits between two checks, as a share of all visits before, at least one epoch."""
+    MIN_PRODUCTS_AFTER_CHANGE = 2**16
+    """Minimum number of products between checks once the problem has been changed during the run: on small
+    data a check costs more than the sweeps."""
+    LAM_DECREASE = 3.0
+    """Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
+    CLIMB_AFTER_EPOCHS = 30.0
+    """Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
+    SHORT_CLIMB_STEP = 0.1
+    """If a smaller part of a climb was taken, delay the next one, twice as long each time."""
 
     solver: Any
     obj: Objective
@@ -129,10 +128,10 @@ class MulticlassAscent:
         shard, k = risk.rows, risk.linear_map.columns
         X = row_major_matrix(shard)
         n, p = X.shape
-        dense = isinstance(X, Dense)
+        dense = not X.is_sparse
         # Sparse rows process classes in vectors of four.
         padded_k = k if dense else -(-k // 4) * 4
-        cost = np.full((k, padded_k), MISSING_CLASS_COST)
+        cost = np.full((k, padded_k), cls.MISSING_CLASS_COST)
         cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
         step = shard.c / obj.lam
         # c |x|^2 / lam is the curvature of the dual in the multipliers of a row.
@@ -167,15 +166,15 @@ class MulticlassAscent:
 
     def _weight_vector(self) -> NDArray:
         """Return a copy of the weights as the vector w."""
-        return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
+        return (self.W[:, : self.k] if self.X.is_sparse else self.W.T).flatten()
 
     def _set_weights(self, w: NDArray) -> None:
         """Store the vector w in the layout of the sweep."""
         W = w.reshape(-1, self.k)
-        if isinstance(self.X, Dense):
-            self.W[:] = W.T
-        else:
+        if self.X.is_sparse:
             self.W[:, : self.k] = W
+        else:
+            self.W[:] = W.T
 
     def _scale_multipliers(self, s: float) -> None:
         """Scale all multipliers but those of the true classes, which keep the sum at one."""
@@ -223,7 +222,7 @@ class MulticlassAscent:
         obj, terms = self.obj, self.terms
         # The mean of c |x|^2: at that lam, one visit can move a multiplier through about its whole range.
         stage_lam = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
-        if stage_lam <= obj.lam * LAM_DECREASE:
+        if stage_lam <= obj.lam * self.LAM_DECREASE:
             return
         self._scale_multipliers(0.0)
         self._activate_all_classes()
@@ -232,7 +231,7 @@ class MulticlassAscent:
             # Both columns of terms are multiples of 1 / lam.
             self.terms = terms * (obj.lam / stage_lam)
             self._sweep(shrink=False)
-            last_lam, stage_lam = stage_lam, max(stage_lam / LAM_DECREASE, obj.lam)
+            last_lam, stage_lam = stage_lam, max(stage_lam / self.LAM_DECREASE, obj.lam)
             gain = float(
                 np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
             )
@@ -284,12 +283,12 @@ class MulticlassAscent:
         """Make epochs over the active rows until a check is due."""
         k, n = _kernels(), len(self.rows)
         # Entries of X times classes, in units of four: that is the length of a vector operation.
-        products = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
+        products = self.X.nnz * max(1.0, self.k / 4)
         visits = self.visits - self.visits_before_change
-        min_epochs = max(1.0, MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
+        min_epochs = max(1.0, self.MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
         max_epochs = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1.0, products))
         min_visits = n * min_epochs if self.visits_before_change else n
-        budget = min(max(min_visits, MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
+        budget = min(max(min_visits, self.MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
         slope_target = CHECK_AT_SLOPE_RATIO * self.sweep_stats[k.MAX_VIOLATION]
         self.sweep_stats[k.N_ROW_MOVES], goal = 0, self.visits + budget
         self._activate_all_classes()
@@ -307,16 +306,16 @@ class MulticlassAscent:
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
         # Dense rows use one row of W per class, sparse rows one row of W per feature.
-        run = k.dense_sweep if isinstance(X, Dense) else k.sweep
-        data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
+        run = k.sweep if X.is_sparse else k.dense_sweep
+        data = (X.indptr, X.indices, X.data) if X.is_sparse else (X.X,)
         state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
         options = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
-        workspace = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
-        if not isinstance(X, Dense):
+        workspace = [*np.empty((5 if X.is_sparse else 4, self.cost.shape[1]))]
+        if X.is_sparse:
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
         # Kernels are called on ranges of rows so that deadlines are checked in between.
-        entries_per_row = nnz(X) / max(1, X.shape[0])
-        operations = self.active * self.k * (OPS_PER_VISIT_AND_CLASS + entries_per_row)
+        entries_per_row = X.nnz / max(1, X.shape[0])
+        operations = self.active * self.k * (self.OPS_PER_VISIT_AND_CLASS + entries_per_row)
         stats = self.sweep_stats
         for piece in chunk_ranges(0, self.active, operations):
             active = run(*data, *state, self.order, self.active, *piece, *options, *workspace, stats)
@@ -324,7 +323,7 @@ class MulticlassAscent:
 
     def _climb(self, z: NDArray) -> None:
         """Run conjugate gradients on the face of the current multipliers, if a climb is due."""
-        if self.visits < CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
+        if self.visits < self.CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
             self.checks_to_climb = max(self.checks_to_climb - 1, 0.0)
             return
         terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
@@ -337,7 +336,7 @@ class MulticlassAscent:
         # Passes over the face count as visits to its rows.
         self.visits += passes * len(face.rows)
         # A short step shows that the face is still changing: wait longer before the next climb.
-        self.climb_delay = 2 * self.climb_delay + 1 if t < SHORT_CLIMB_STEP else 0.0
+        self.climb_delay = 2 * self.climb_delay + 1 if t < self.SHORT_CLIMB_STEP else 0.0
         self.checks_to_climb = self.climb_delay
 
     # ------------------------------------------------------------ checks
@@ -395,9 +394,7 @@ def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
     if "norms" not in shard.cache:
         from riskmin._numba.dual.check import squared_row_norms
 
-        n, q = X.shape[0], np.empty(X.shape[0])
-        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
-        data = X.data if isinstance(X, Csr) else X.X.ravel()
+        n, q, ends, data = X.shape[0], np.empty(X.shape[0]), X.row_ends, X.values
         for i, j in chunk_ranges(0, n, len(data)):
             squared_row_norms(None, data, ends[i : j + 1], None, q[i:j])
         shard.cache["norms"] = q

@@ -21,18 +21,14 @@ from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
 from riskmin.losses.hessian import hessian_product, transposed_ranges
 from riskmin.numerics.sorting import prefix_sums
-from riskmin.problem.design_operator import DesignOperator, dense_rows, row_blocks, row_matrix
+from riskmin.problem.design_operator import DesignOperator, row_blocks, row_matrix
 from riskmin.regularizers import L2
 from riskmin.solvers.newton.active_rows import ActiveRows
 
 MAX_CG_STEPS = 1500
 """Steps of conjugate gradients after which a direction is used as it is."""
-FALLBACK_CG_RESIDUAL = 0.01
-"""Residual, as a share of the gradient norm, of conjugate gradients that replace a singular direct solve."""
 GATHER_BELOW_ONE_ROW_IN = 3
 """Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
-MIN_RELATIVE_PENALTY = 1e-12
-"""The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
 DENSE_SPEEDUP = 8.0
 """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
 
@@ -78,6 +74,11 @@ class NewtonSystem(LinearSystem):
     both dimensions exceed `direct`.
     """
 
+    FALLBACK_CG_RESIDUAL = 0.01
+    """Residual, as a share of |g|, of conjugate gradients that replace a singular direct solve."""
+    MIN_RELATIVE_PENALTY = 1e-12
+    """The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
+
     def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
@@ -99,7 +100,7 @@ class NewtonSystem(LinearSystem):
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
             square = self.given_reg.terms(g).square
-            floor = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            floor = self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
             self.reg = L2(np.maximum(square + 0.0 * g, floor)) if np.min(square) < floor else self.given_reg
         cost, direct_solve = self._cheapest_direct(hessian)
         # all costs are in steps of conjugate gradients
@@ -185,7 +186,7 @@ class NewtonSystem(LinearSystem):
         """The direction if the system of the rows is singular."""
         if self._can_solve_by_features(hessian):
             return self._solve_by_features(hessian, lam, g)
-        tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
+        tol = self.FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
 
     def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
@@ -279,21 +280,21 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
 
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
-    if isinstance(X, Csr):
+    if X.is_sparse:
         # in chunks of rows above, between which the deadline is checked
         above, weights, below, q, first, last = block
         for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
             rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
             csr_pair_block_gram(X.indptr, X.indices, X.data, *rows, ends, sums, out)
         return out
-    dense = X.X if isinstance(X, Dense) else X.T.T
+    dense = X.array
     for index in row_blocks(np.flatnonzero(block.last > block.first), p):
         # one row of sums of q_j x_j over the range [first, last) of each row above
         range_sums = np.empty((len(index), p))
         dense_window_sums(
             dense, block.below, block.q, block.first[index], block.last[index], ends, sums, range_sums
         )
-        out += (dense_rows(X, block.above[index]) * block.p[index, None]).T @ range_sums
+        out += (X.take(block.above[index]) * block.p[index, None]).T @ range_sums
     return out
 
 

@@ -27,11 +27,6 @@ from riskmin.solvers.newton.score_problem import (
 )
 from riskmin.solvers.weights import feature_weights
 
-DUAL_CURVATURE_SHARE = 0.1
-"""The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
-UNIT_STEP_SLOPE_RATIO = 0.3
-"""For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
-
 
 class MultiOutputDesignOperator(DesignOperator):
     """The products with the rows of a multi-output risk."""
@@ -53,6 +48,9 @@ class MultiOutputDesignOperator(DesignOperator):
 
 class MultiOutputScoreProblem(ScoreProblem):
     """The loss of all rows, smoothed by mu around a center if it is nonsmooth; intercepts are part of w."""
+
+    UNIT_STEP_SLOPE_RATIO = 0.3
+    """For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
     damp_below_step = 0.0
     dual_curvature = 0.0
@@ -141,7 +139,7 @@ class MultiOutputScoreProblem(ScoreProblem):
 
         # the slope at the end of a full Newton step, at which the secant search begins, too
         unit_slope = slope(1.0)
-        if abs(unit_slope) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
+        if abs(unit_slope) <= self.UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
             return 1.0, 1
         return secant_search(lambda t: unit_slope if t == 1.0 else slope(t), start)
 
@@ -168,6 +166,9 @@ class MultiOutputScoreProblem(ScoreProblem):
 class SimplexDual(MultiOutputScoreProblem):
     """The score problem of a loss with multipliers on one simplex per row, by compiled kernels."""
 
+    DUAL_CURVATURE_SHARE = 0.1
+    """The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
+
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
         k, cost = risk.linear_map.columns, self.loss.cost
@@ -190,7 +191,7 @@ class SimplexDual(MultiOutputScoreProblem):
         """
         # 1 in place of J = 0, since mu divides; then the geometric mean of J and a share of the curvature
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
-        return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
+        return max(value, math.sqrt(self.DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
     def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
