@@ -9,10 +9,10 @@ from riskmin import (
     L1,
     L2,
     Absolute,
+    AugmentedLagrangian,
     Box,
     Bundle,
     CoordinateDescent,
-    DualCoordinateAscent,
     Elastic,
     Hinge,
     Huber,
@@ -147,7 +147,7 @@ def test_the_storage_order_does_not_change_the_fit(loss):
 
 @pytest.mark.parametrize(
     "solver",
-    [Newton(), Lbfgs(), Bundle(), DualCoordinateAscent(), CoordinateDescent(), None],
+    [Newton(), Lbfgs(), Bundle(), AugmentedLagrangian(), CoordinateDescent(), None],
     ids=repr,
 )
 def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
@@ -157,7 +157,7 @@ def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
     problem = precondition(J)
     assert isinstance(problem.obj.risk.linear_map, Standardized)
     reads_rows = isinstance(
-        solver, (DualCoordinateAscent, CoordinateDescent)
+        solver, (AugmentedLagrangian, CoordinateDescent)
     )  # these read rows or columns as stored
     result = minimize(J, solver, tol=1e-5, max_iter=100 if reads_rows else 3000)
     best = minimize(J, "newton", tol=1e-9)

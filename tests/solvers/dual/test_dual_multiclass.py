@@ -23,7 +23,8 @@ from riskmin import (
 from riskmin._numba.dual import multiclass_sweep as kernels
 from riskmin.core import UnsupportedProblem
 from riskmin.numerics.simplex import project_onto_simplex, project_onto_simplex_generic
-from riskmin.solvers import auto
+from riskmin.solvers import facts
+from riskmin.solvers.costs import CostModel
 from riskmin.solvers.dual.multiclass import MulticlassAscent
 
 
@@ -219,7 +220,7 @@ def test_auto_chooses_smoothing_for_large_rows_or_too_many_multipliers(monkeypat
     )
     assert isinstance(Auto().choose(with_intercepts)[0], Smoothing)
     assert isinstance(Auto().choose(without)[0], DualCoordinateAscent)
-    monkeypatch.setattr(auto, "DUAL_MAX_MULTIPLIERS", len(y) * 5 - 1)
+    monkeypatch.setattr(facts, "COSTS", CostModel(dual_max_multipliers=len(y) * 5 - 1))
     assert isinstance(Auto().choose(without)[0], Smoothing)
 
 
