@@ -13,6 +13,7 @@ import numpy as np
 
 from riskmin.core import Array, Shard
 from riskmin.executors import Serial, as_backend
+from riskmin.losses.base import Loss
 from riskmin.problem.linear_risk import check_weights
 from riskmin.problem.structured.structured_risk import MarginRisk, OpenedExamples, PartitionRisk
 
@@ -26,7 +27,7 @@ MAX_DEFAULT_SHARDS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Structured:
+class Structured(Loss):
     r"""The loss of a user-defined model whose outputs have any structure: sequences, matchings, images.
 
     The model defines the joint features of an input and an output, :math:`\phi(x, y)`, and finds the best
@@ -110,6 +111,8 @@ class Structured:
                 f"{self._name()} has no method {missing[0]}: {kind} needs {', '.join(REQUIRED_METHODS[kind])}"
             )
         object.__setattr__(self, "loss", kind)
+        # a log-partition function has a gradient everywhere
+        object.__setattr__(self, "smooth", kind == "log")
         dim = getattr(self.model, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
             raise ValueError(f"dim of {self._name()} is {dim!r}: give the length of w, a whole number >= 1")
@@ -134,10 +137,9 @@ class Structured:
         model = f"{kind.__qualname__}(dim={self.model.dim})" if default_repr else repr(self.model)
         return f"Structured({model}, loss={self.loss!r})"
 
-    @property
-    def smooth(self) -> bool:
-        """Whether the loss has a gradient everywhere."""
-        return self.loss == "log"
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Raise: the outputs of an example have no scores of fixed shape."""
+        raise TypeError("Structured is no loss of scores: use Structured(model).risk(xs, ys)")
 
     def predict(self, xs: Iterable[Any], w: Array) -> list[Any]:
         """The best output of each x, by the model's method ``argmax(x, w)``."""
