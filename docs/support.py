@@ -59,9 +59,9 @@ intercept; a column of ones has the same effect.
 X is *remote* if its rows are in other processes or in another array library, or if the risk is a user-defined
 function. With an intercept `Auto` treats sparse X as it does dense X.
 
-A user-defined loss counts as nonsmooth unless it has `smooth = True`. `CoordinateDescent` needs its
-`curvature`, `DualCoordinateAscent` and `DualGaussSeidel` its `interval_conjugate` or `conjugate`; all other
-solvers need only [the required attributes of a loss](add-a-loss.md).
+A user-defined loss counts as nonsmooth unless it has `smooth = True`. `Newton` and `CoordinateDescent`
+need its `hessian`, `DualCoordinateAscent` and `DualGaussSeidel` its `conjugate`; all other solvers need only
+[the required method of a loss](add-a-loss.md).
 """
 
 

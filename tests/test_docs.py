@@ -163,6 +163,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 from riskmin import namespace
+from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 Array = Any
 """

@@ -281,7 +281,7 @@ def test_invalid_weights_are_refused(weights, message):
 # ---------------------------------------------------------------- loss, shards, executor
 def test_a_loss_by_name():
     assert linear_risk(X, Y, "hinge:margin=2").loss == Hinge(margin=2.0)
-    assert linear_risk(X, Y, "logistic", fit_intercept=True).risk.loss == Logistic()
+    assert linear_risk(X, Y, "logistic", fit_intercept=True).loss == Logistic()
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_loss_by_name():
     [
         (Hinge, r"Hinge is a class, not a loss; give an instance: Hinge\(\)"),
         ("hinges", "there is no loss named 'hinges'; the names are hinge, "),
-        (None, "None is not a loss: pass an object with separable and value_grad"),
+        (None, "None is not a loss: pass an object with a method value_grad"),
     ],
 )
 def test_invalid_losses_are_refused(loss, message):

@@ -299,10 +299,10 @@ def reg_name(model: Any) -> str:
 def makes_zeros(model: Any, n_weights: int) -> bool:
     """Whether the regularizer makes weights exactly zero: by an l1 term, or by a bound at zero."""
     from riskmin.estimators._common.fit import resolve_regularizer
-    from riskmin.regularizers import Separable, repeat_per_output
+    from riskmin.regularizers import repeat_per_output
 
     reg = resolve_regularizer(model)
-    if not isinstance(reg, Separable):
+    if not reg.separable:
         return False
     reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
     # per weight: the factor of |w|, and the bounds on w

@@ -22,7 +22,7 @@ from riskmin.estimators._common.input import DaskLabelsMixin, validate_rows
 from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs
 from riskmin.estimators.persistence.records import n_output_weights, read_count
-from riskmin.losses import LOSSES, Nu, Poisson
+from riskmin.losses import LOSSES
 
 
 def validate_regression_data(model: Any, X: Any, y: Any, check: Any = validate_rows) -> tuple[Any, NDArray]:
@@ -47,8 +47,7 @@ def is_poisson(loss: Any) -> bool:
     """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
-    # Nu does not change the scale of the scores
-    return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
+    return bool(getattr(loss, "log_link", False))
 
 
 @estimator

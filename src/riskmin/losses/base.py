@@ -43,8 +43,14 @@ class Loss(ABC):
     """Whether the loss fixes the number of predicted positives: it has no best intercept."""
     multi_output_targets: bool = False
     """Whether labels have one column per output."""
+    log_link: bool = False
+    """Whether the prediction of a score z is exp(z)."""
+    min_rows: int = 0
+    """How many rows the metric that the loss bounds needs."""
     margin: float = 1.0
     """The margin to which scores are compared; 0 if their scale does not matter."""
+    constant_curvature: bool = False
+    """Whether the second derivatives do not depend on the scores."""
     finite_curvature: bool = True
     """Whether the second derivatives of a smooth loss are finite."""
     accepts_center: bool = False
@@ -165,6 +171,10 @@ class Loss(ABC):
         """Whether the loss has several scores per row."""
         return type(self).linear_map is not Loss.linear_map
 
+    def for_classes(self, k: int) -> Loss | None:
+        """Return the loss for k classes: itself, or the multiclass form of a binary loss, or None."""
+        return self if self.multi_output or k <= 2 else None
+
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any] | None:
         """Return slopes F and offsets O of lower bounds F_yj (z_j - z_y) + O_yj of a loss of k classes."""
         return None
@@ -249,7 +259,9 @@ class Smoothed(Loss):
         if not self.mu > 0:
             raise ValueError(f"Smoothed needs mu > 0, not {self.mu!r}")
         object.__setattr__(self, "loss", as_loss(self.loss))
-        copy_traits(self.loss, self, "separable", "shift_invariant", "fixed_positive_count", "task")
+        copy_traits(
+            self.loss, self, "separable", "shift_invariant", "fixed_positive_count", "task", "min_rows"
+        )
 
     def check_labels(self, y: Array) -> None:
         """Check the labels by the wrapped loss."""

@@ -45,6 +45,10 @@ class _PathLoss(Loss):
             )
         return TreePaths(self.tree)
 
+    def for_classes(self, k: int) -> Loss:
+        """Raise: the labels are those of the tree."""
+        raise ValueError(f"{type(self).__name__} is a loss of labels in a tree: use HierarchicalClassifier")
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return value and gradient of the multiclass loss, z being the scores of the paths."""
         result: tuple[Any, Array] = self.multiclass_loss.value_grad(z, y, c)

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Hessian
 from riskmin.losses.base import Loss
@@ -29,6 +31,7 @@ from riskmin.losses.conjugate import (
     xlogx,
 )
 from riskmin.losses.labels import accept_any_labels, check_signs
+from riskmin.losses.multiclass import MulticlassHinge, MulticlassSquaredHinge, Softmax
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,12 @@ class Hinge(Loss):
         """Return the conjugate, l*(u, y) = margin y u for -1 <= y u <= 0."""
         return IntervalConjugate(*margin_bounds(y), self.margin * y)
 
+    def for_classes(self, k: int) -> Loss:
+        """Return the multiclass hinge, in which a margin m is a cost of m for every mistake."""
+        if k <= 2:
+            return self
+        return MulticlassHinge(None if self.margin == 1 else self.margin * (1 - np.eye(k)))
+
 
 @dataclass(frozen=True)
 class SquaredHinge(Loss):
@@ -107,6 +116,10 @@ class SquaredHinge(Loss):
     def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
         return IntervalConjugate(*margin_bounds(y, math.inf), self.margin * y, square=1.0)
+
+    def for_classes(self, k: int) -> Loss | None:
+        """Return the multiclass squared hinge, whose margin is 1."""
+        return self if k <= 2 else MulticlassSquaredHinge() if self.margin == 1 else None
 
 
 @dataclass(frozen=True)
@@ -303,6 +316,10 @@ class Logistic(Loss):
             return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
 
         return ClosedFormConjugate(*margin_bounds(y), lambda u: negative_entropy(-y * u), score)
+
+    def for_classes(self, k: int) -> Loss:
+        """Return the multinomial logistic loss."""
+        return self if k <= 2 else Softmax()
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,15 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
             )
         return MultiOutput(k)
 
+    def for_classes(self, k: int) -> Loss:
+        """Return the loss itself; raise a ValueError if its cost is for another number of classes."""
+        if self.cost is not None and len(self.cost) != k:
+            raise ValueError(
+                f"cost is for {len(self.cost)} classes, but y has {k}: give a row and a column for each, "
+                "in the order of classes_"
+            )
+        return self
+
     def _slack(self, z: Array, y: Array) -> tuple[Array, Array, Array]:
         """Return the terms of the maximum over classes, their slopes in z_j - z_y, and the one-hot labels."""
         xp, true_class = namespace(z), one_hot(y, z)

@@ -44,6 +44,7 @@ class Squared(Loss):
     smooth = True
     task = "regression"
     formula = "(z - y)^2 / 2"
+    constant_curvature = True
     check_labels = check_finite
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -271,6 +272,7 @@ class Poisson(Loss):
     smooth = True
     task = "regression"
     formula = "exp(z) - y z + y log y - y"
+    log_link = True
     check_labels = check_counts
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

@@ -22,7 +22,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Shard
 from riskmin.losses.base import Loss
-from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm
+from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, scores
@@ -57,7 +57,7 @@ def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
     # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
-    if isinstance(obj.reg, RkhsNorm):
+    if obj.reg.halves:
         # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
         n = len(w) // 2
         size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam

@@ -36,6 +36,8 @@ class Regularizer(ABC):
 
     polyhedral: bool = False
     """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
+    diagonal: bool = False
+    """Whether Omega is sum_j m_j w_j^2 / 2, with the weights m_j = `terms(w).square`."""
     formula: str = ""
     """The formula in one line of plain text."""
     halves: bool = False
@@ -140,6 +142,10 @@ class Regularizer(ABC):
     def recompute(self, w: Array, slope: bool = False) -> Array:
         """Return a point, or a slope, whose halves are consistent again, if it has `halves`."""
         return w
+
+    def term_size(self, coefficients: Array) -> float:
+        """Return the sum of the absolute terms of the squared norm of a point with `halves`, for rounding."""
+        return 0.0
 
     @property
     def penalized_part(self) -> Regularizer:

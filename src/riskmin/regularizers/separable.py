@@ -163,6 +163,7 @@ class L2(Separable):
     weights: Setting = 1.0
 
     formula = "|w|^2 / 2"
+    diagonal = True
 
     def __post_init__(self) -> None:
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")

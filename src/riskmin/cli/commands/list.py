@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import click
+import numpy as np
 
 from riskmin.cli.inputs import json_option, print_table
-from riskmin.regularizers import REGULARIZERS, Separable
+from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
 
 
@@ -19,7 +20,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
         "formula": reg.formula,
         "parameters": REGULARIZERS.to_dict(reg)["params"],
         # weights are exactly zero by a polyhedral Omega or by the l1 part of an elastic net
-        "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
+        "zeros": reg.separable and bool(np.any(reg.terms(np.zeros(1)).absolute > 0)),
     }
 
 

@@ -89,7 +89,7 @@ def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, A
     }
     # ROC area and the metric of the loss need rows of both classes
     both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
-    defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
+    defined = both_classes and loss.min_rows <= len(z)  # a loss at k needs k rows
     if both_classes:
         result["ROC area"] = metrics.roc_auc_score(y_true, z)
     if defined and (measure := measure_for_loss(loss)) is not None:
@@ -144,7 +144,7 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators._common.fit import resolve_loss
-    from riskmin.losses import Poisson, Quantile
+    from riskmin.losses import Quantile
 
     loss, y = resolve_loss(model), _check_numeric_labels(model, y)
     y_pred = model.predict(X)
@@ -155,7 +155,7 @@ def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     }
     if len(y) > 1:
         result["R^2"] = metrics.r2_score(y, y_pred)
-    if isinstance(loss, Poisson):
+    if loss.log_link:
         # the deviance takes logarithms of predictions, which may have underflowed to 0
         result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
     if isinstance(loss, Quantile):

@@ -10,7 +10,7 @@ from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments, sampled_moments
-from riskmin.regularizers import L1, L2, Elastic, absorb_sizes
+from riskmin.regularizers import L1, Elastic, absorb_sizes
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
 
@@ -135,7 +135,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     loss, reg = loss_of(objective.risk), absorb_sizes(objective.reg.penalized_part)
     # candidates in order of preference
     smooth, candidates = loss is not None and loss.smooth, []
-    if isinstance(reg, L2) and loss is not None and loss.has_hessian and not loss.multi_output:
+    if reg.diagonal and loss is not None and loss.has_hessian and not loss.multi_output:
         candidates.append("newton")
     if smooth and reg.smooth:
         candidates.append("lbfgs")

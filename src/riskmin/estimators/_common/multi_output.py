@@ -8,16 +8,9 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.losses import (
-    Hinge,
-    Logistic,
-    MulticlassHinge,
-    MulticlassSquaredHinge,
     MultivariateSquared,
-    Softmax,
     Squared,
-    SquaredHinge,
 )
-from riskmin.regularizers import L2
 
 
 def is_multi_output(loss: Any) -> bool:
@@ -27,7 +20,7 @@ def is_multi_output(loss: Any) -> bool:
 
 def supports_multiclass(loss: Any) -> bool:
     """Whether a classification loss has a form for more than two classes."""
-    return is_multi_output(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
+    return is_multi_output(loss) or loss.for_classes(3) is not None
 
 
 def loss_for_classes(loss: Any, k: int) -> Any:
@@ -38,28 +31,14 @@ def loss_for_classes(loss: Any, k: int) -> Any:
     >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
     (Logistic(), Softmax())
     """
-    if hasattr(loss, "tree"):
-        raise ValueError(f"{type(loss).__name__} is a loss of labels in a tree: use HierarchicalClassifier")
-    if is_multi_output(loss):
-        cost = getattr(loss, "cost", None)
-        if cost is not None and len(cost) != k:
-            raise ValueError(
-                f"cost is for {len(cost)} classes, but y has {k}: give a row and a column for each, "
-                "in the order of classes_"
-            )
-        return loss
-    if k <= 2:
-        return loss
-    if not supports_multiclass(loss):
+    result = loss.for_classes(k)
+    if result is None:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is multiclass: {loss!r} takes "
             f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
             "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
         )
-    # a margin m is a cost of m for every mistake
-    if isinstance(loss, Hinge):
-        return MulticlassHinge(None if loss.margin == 1 else loss.margin * (1 - np.eye(k)))
-    return Softmax() if isinstance(loss, Logistic) else MulticlassSquaredHinge()
+    return result
 
 
 def loss_for_outputs(loss: Any, reg: Any) -> Any:
@@ -73,7 +52,7 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
     (MultivariateSquared(), None)
     """
     # with M = I the outputs do not interact, so the joint optimum is that of each output
-    if isinstance(loss, Squared) and isinstance(reg, L2):
+    if isinstance(loss, Squared) and reg.diagonal:
         return MultivariateSquared()
     return loss if is_multi_output(loss) else None
 

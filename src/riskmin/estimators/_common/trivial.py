@@ -10,7 +10,7 @@ import numpy as np
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import NDArray, Result
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
-from riskmin.losses import Poisson, RocArea
+from riskmin.losses import RocArea
 from riskmin.problem import shard_ops
 from riskmin.problem.convexity.owner import loss_components
 from riskmin.problem.kernel.rkhs import RkhsMap
@@ -144,7 +144,7 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     if not spread.any():
         constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + np.max(np.abs(y)))
         return f"y is {y[0, 0]:.6g} in every row, and so is every prediction; check y" if constant else ""
-    if np.any(deviation > CONSTANT_SCORE_RATIO * (1.0 if isinstance(loss, Poisson) else spread)):
+    if np.any(deviation > CONSTANT_SCORE_RATIO * (1.0 if loss.log_link else spread)):
         return ""
     return f"the scores vary by {np.max(deviation):.2g} where y varies by {np.max(spread):.2g}"
 

@@ -216,6 +216,7 @@ class PrecisionAtK(Loss):
             raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
         # settings parsed from a name are floats
         object.__setattr__(self, "k", int(self.k))
+        object.__setattr__(self, "min_rows", self.k)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the largest objective over labelings and a subgradient in z."""

@@ -95,7 +95,7 @@ class Nu(Loss):
             raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
         # raises if the loss has no values per row
         self.loss.values(np.ones(1), np.ones(1))
-        copy_traits(self.loss, self, "task")
+        copy_traits(self.loss, self, "task", "log_link")
         term = self.loss.formula or "loss"
         object.__setattr__(self, "formula", f"min over t >= 0 of nu t + sum c max(0, {term} - t)")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Shard
+from riskmin.core import Array, Shard, UnsupportedProblem
 from riskmin.executors import Serial, as_backend
 from riskmin.losses.base import Loss
 from riskmin.problem.linear_risk import check_weights
@@ -111,7 +111,6 @@ class Structured(Loss):
                 f"{self._name()} has no method {missing[0]}: {kind} needs {', '.join(REQUIRED_METHODS[kind])}"
             )
         object.__setattr__(self, "loss", kind)
-        # a log-partition function has a gradient everywhere
         object.__setattr__(self, "smooth", kind == "log")
         dim = getattr(self.model, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
@@ -138,8 +137,8 @@ class Structured(Loss):
         return f"Structured({model}, loss={self.loss!r})"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """Raise: the outputs of an example have no scores of fixed shape."""
-        raise TypeError("Structured is no loss of scores: use Structured(model).risk(xs, ys)")
+        """Raise: the outputs of a model have no scores, so that its risk is a function of w."""
+        raise UnsupportedProblem(f"{self!r} is no function of scores: use its risk(xs, ys)")
 
     def predict(self, xs: Iterable[Any], w: Array) -> list[Any]:
         """The best output of each x, by the model's method ``argmax(x, w)``."""

@@ -25,7 +25,6 @@ from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
-from riskmin.regularizers import L2
 from riskmin.solvers.bundle.cutting_planes import (
     CuttingPlaneModel,
     NewtonProgram,
@@ -141,7 +140,7 @@ def mean_squared_row_norm(obj: Objective, w: Array) -> float:
     # For standard normal weights v, the variance of x'v over the rows has the expectation mean |x - mean|^2.
     draw = np.random.default_rng(0).standard_normal(len(w) - risk.n_intercepts)
     reg = obj.reg.penalized_part
-    if isinstance(reg, L2):
+    if reg.diagonal:
         # Scale to the norm of the regularizer, in which row norms are measured.
         draw /= np.sqrt(reg.terms(draw).square)
     inner = risk.linear_map.inner

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.losses import Squared
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.linear_risk import linear_risk
@@ -103,7 +102,7 @@ class CoordinateProblem:
             START_SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], START_SAMPLE_MIN_COLUMNS)
         )
         X = every_nth_row(rows.X, stride) if stride >= SAMPLE_MIN_ROW_RATIO else None
-        if X is None or not rows.c[::stride].any() or isinstance(loss, Squared):
+        if X is None or not rows.c[::stride].any() or loss.constant_curvature:
             return None
         risk = linear_risk(
             X, rows.y[::stride], loss, sample_weight=rows.c[::stride], fit_intercept=self.points.has_intercept

@@ -9,9 +9,6 @@ from riskmin.core import Cut, NDArray
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 
-LINE_SEARCH_GAP_SHARE = 0.01
-"""The line search ends within this fraction of the gap."""
-
 
 @dataclass
 class BestIterate:
@@ -21,6 +18,9 @@ class BestIterate:
     segments J decreases, and reaches what the bound allows in fewer epochs. A line evaluation costs O(n k),
     and no pass over X.
     """
+
+    LINE_SEARCH_GAP_SHARE = 0.01
+    """The line search ends within this fraction of the gap."""
 
     obj: Objective
     terms: tuple[NDArray, NDArray, NDArray]
@@ -45,7 +45,7 @@ class BestIterate:
         minimum = best_tangent(start, end)
         # The minimum is inside the segment only if J decreases at its start and increases at its end.
         if start.slope < 0 < end.slope:
-            slack = LINE_SEARCH_GAP_SHARE * (minimum.value - obj.lower(cut))
+            slack = self.LINE_SEARCH_GAP_SHARE * (minimum.value - obj.lower(cut))
             minimum = best_tangent(
                 minimum, *refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= slack)
             )

@@ -21,21 +21,10 @@ from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L2
 from riskmin.solvers.state_checks import check_state
 
-MAX_TOKEN_PRODUCTS = 2**27
-"""Largest total number of inner products between the tokens of a sequence that are cached: 1 GiB."""
 STORE_SPARSE_BELOW_DENSITY = 0.5
 """Convert a dense X to CSR if a smaller fraction of its entries is nonzero."""
-CERTIFY_AT_GAP_RATIO = 0.5
-"""Yield a certified point once the sum of the block gaps has fallen to this fraction of its value at the
-previous point."""
-MAX_EPOCHS_BETWEEN_POINTS = 10
-"""Yield a certified point after at most this many epochs."""
-DECODE_OPS_PER_TOKEN, VISIT_OPS_PER_ATOM = 8, 4
-"""Elementary operations of one decoding, per token and pair of labels; and of one visit, per token and
-atom."""
 
 
 def _kernels() -> Any:
@@ -84,6 +73,9 @@ class ChainAscent(Solver):
     'converged'
     """
 
+    MAX_TOKEN_PRODUCTS = 2**27
+    """Largest total number of inner products between the tokens of a sequence that are cached: 1 GiB."""
+
     atoms: int = 12
     turns: int = 1
     seed: int = 0
@@ -98,9 +90,9 @@ class ChainAscent(Solver):
         """None for `ChainMaxMargin` with an `L2` of equal weights, and local sequences of moderate length."""
         risk: Any = obj.risk
         X = None if risk.rows is None else risk.rows.X
-        if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and isinstance(obj.reg, L2):
+        if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and obj.reg.diagonal:
             # A sequence of m tokens needs an m x m Gram matrix.
-            fits = np.sum(np.diff(X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS
+            fits = np.sum(np.diff(X.ends, prepend=0) ** 2) <= self.MAX_TOKEN_PRODUCTS
             if fits and obj.reg.unweighted:
                 return None
         return (
@@ -127,6 +119,15 @@ class ChainAscent(Solver):
 @dataclass
 class _ChainRun:
     """State of a run: the distributions over label sequences, and the w of their cut."""
+
+    CERTIFY_AT_GAP_RATIO = 0.5
+    """Yield a certified point once the sum of the block gaps has fallen to this fraction of its value at the
+    previous point."""
+    MAX_EPOCHS_BETWEEN_POINTS = 10
+    """Yield a certified point after at most this many epochs."""
+    DECODE_OPS_PER_TOKEN, VISIT_OPS_PER_ATOM = 8, 4
+    """Elementary operations of one decoding, per token and pair of labels; and of one visit, per token and
+    atom."""
 
     solver: ChainAscent
     obj: Objective
@@ -174,7 +175,7 @@ class _ChainRun:
         turns = self.solver.turns if self.solver.turns > 1 else None
         workspace = self.workspace(risk.linear_map.k)
         while True:
-            for _ in range(MAX_EPOCHS_BETWEEN_POINTS):
+            for _ in range(self.MAX_EPOCHS_BETWEEN_POINTS):
                 # Seeded by the epoch, so that a resumed run visits the sequences in the same order.
                 order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(weighted)
                 kernel_state = *self.rows, *self.problem, *self.atoms, *workspace
@@ -189,7 +190,7 @@ class _ChainRun:
                     self.double_capacity()
                     workspace = self.workspace(risk.linear_map.k)
                 # Each gap is that of its last visit: the sum estimates the duality gap, without a proof.
-                if gaps.sum() <= CERTIFY_AT_GAP_RATIO * self.last_gap_sum:
+                if gaps.sum() <= self.CERTIFY_AT_GAP_RATIO * self.last_gap_sum:
                     break
             self.last_gap_sum = float(gaps.sum())
             cut = self.cut()
@@ -205,9 +206,13 @@ class _ChainRun:
         k = risk.linear_map.k
         # Rescaled slacks add the number of errors to the states, up to the length of the sequence.
         decode = (
-            DECODE_OPS_PER_TOKEN * n * k * k * (len(self.problem.gram) / n if risk.loss.rescaled else 1.0)
+            self.DECODE_OPS_PER_TOKEN
+            * n
+            * k
+            * k
+            * (len(self.problem.gram) / n if risk.loss.rescaled else 1.0)
         )
-        scores, atoms = 2.0 * len(self.rows.data) * k, VISIT_OPS_PER_ATOM * self.atoms.labels.size
+        scores, atoms = 2.0 * len(self.rows.data) * k, self.VISIT_OPS_PER_ATOM * self.atoms.labels.size
         return float(scores + self.solver.turns * decode + atoms)
 
     def double_capacity(self) -> None:

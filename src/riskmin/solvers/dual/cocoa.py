@@ -32,14 +32,8 @@ from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
 
-MAX_CUTS = 12
-"""Maximum number of cuts in the mixture; each is stored with its dual variables, one per row."""
 MAX_STORED_DUALS = 2**27
 """Maximum number of stored dual variables, 1 GiB: fewer cuts are kept for very many rows."""
-EVALUATE_AT_FRACTION = 0.5
-"""Evaluate J at this fraction of the segment from the best point to the w of the bound, which oscillates.
-Chosen, not tuned: a smaller fraction or more cuts may save some rounds, and half as many cuts take
-more."""
 
 
 def cocoa_iterates(
@@ -131,6 +125,9 @@ def _slopes(loss: Any, z: NDArray, y: NDArray) -> NDArray:
 class CutPool:
     """A few cuts with their dual variables, and the weights x of their best mixture."""
 
+    MAX_CUTS = 12
+    """Maximum number of cuts in the mixture; each is stored with its dual variables, one per row."""
+
     reg: Any
     lam: float
     A: NDArray
@@ -162,7 +159,7 @@ class CutPool:
         # G = A K^-1 A' / lam, the quadratic form of the master problem.
         G = np.array([self.reg.inverse_metric_product(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
-        max_cuts = min(max(MAX_STORED_DUALS // max(1, len(self.U[0])), 3), MAX_CUTS)
+        max_cuts = min(max(MAX_STORED_DUALS // max(1, len(self.U[0])), 3), self.MAX_CUTS)
         used = np.flatnonzero(self.x)
         # Merge the cuts of least weight into one.
         if len(used) > max_cuts:
@@ -192,6 +189,11 @@ class CutPool:
 @dataclass
 class Cocoa:
     """State of a CoCoA+ run on shards."""
+
+    EVALUATE_AT_FRACTION = 0.5
+    """Evaluate J at this fraction of the segment from the best point to the w of the bound, which oscillates.
+    Chosen, not tuned: a smaller fraction or more cuts may save some rounds, and half as many cuts take
+    more."""
 
     solver: Any
     obj: Objective
@@ -252,7 +254,7 @@ class Cocoa:
         while True:
             w = self.obj.argmin(self.pool.cut)
             # The first w of a bound is evaluated itself: the best point is only the starting point then.
-            fraction = EVALUATE_AT_FRACTION if self.round > 1 else 1.0
+            fraction = self.EVALUATE_AT_FRACTION if self.round > 1 else 1.0
             yield self._run_round(
                 w, self.best + fraction * (w - self.best), self.pool.u, self.solver.local_epochs
             )

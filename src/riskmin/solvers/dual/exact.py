@@ -16,20 +16,13 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L2
 from riskmin.solvers.dual.row_state import RowState, check_kernels, nnz, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
 
-CHECK_SPACING_SHARE = 0.3
-"""Visits between two checks, as a share of all visits before, at least one epoch: a check costs about as
-much as an epoch."""
 CHECK_AT_SLOPE_RATIO = 0.1
 """Check also once the range of slopes has fallen to this fraction of that at the last check."""
 MAX_ENTRIES_BETWEEN_CHECKS = 3e8
 """Maximum number of stored entries of X read between two checks: about one second."""
-MIN_AVERAGED_SWEEPS = 4
-"""Average w over the second half of the sweeps before a check if it has at least this many terms. The dual
-variables converge long before w, which oscillates around its optimum."""
 
 
 def exact_steps_reason(rows: str, obj: Objective) -> str | None:
@@ -37,7 +30,7 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
     risk: Any = obj.risk
     loss, reg, y = risk.loss, obj.reg, risk.row_metadata.y[:1]
     # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
-    if isinstance(reg, L2) and (isinstance(loss, Logistic) or loss.interval_conjugate(y) is not None):
+    if reg.diagonal and (isinstance(loss, Logistic) or loss.interval_conjugate(y) is not None):
         return None
     if loss.conjugate(y) is None:
         return f"{type(loss.chosen).__name__} gives no conjugate, which dual methods need: use Bundle"
@@ -51,6 +44,13 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
 @dataclass
 class ExactAscent(RowState):
     """State of a run by exact steps on all rows, with the w of their dual variables."""
+
+    CHECK_SPACING_SHARE = 0.3
+    """Visits between two checks, as a share of all visits before, at least one epoch: a check costs about as
+    much as an epoch."""
+    MIN_AVERAGED_SWEEPS = 4
+    """Average w over the second half of the sweeps before a check if it has at least this many terms. The
+    dual variables converge long before w, which oscillates around its optimum."""
 
     solver: Any
     obj: Objective
@@ -121,7 +121,7 @@ class ExactAscent(RowState):
         k, n, n_entries = sweep_kernels(), len(self.rows), nnz(self.X)
         # At most four epochs, or about a second of them where that is more.
         max_visits = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1, n_entries)) * n
-        budget = min(max(n, CHECK_SPACING_SHARE * self.visits), max_visits)
+        budget = min(max(n, self.CHECK_SPACING_SHARE * self.visits), max_visits)
         slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE])
         self.sweep_stats[k.N_VISITS] = self.sweep_stats[k.N_MOVES] = 0
         # w is averaged over the second half of the visits, where it oscillates around its optimum.
@@ -143,7 +143,7 @@ class ExactAscent(RowState):
             ):
                 break
         self.visits += self.sweep_stats[k.N_VISITS]
-        if n_terms >= MIN_AVERAGED_SWEEPS:
+        if n_terms >= self.MIN_AVERAGED_SWEEPS:
             self.w = w_sum / n_terms
 
     def _evaluate_cut(self, w: NDArray, fresh: bool = False) -> tuple[float, NDArray, NDArray, Cut]:

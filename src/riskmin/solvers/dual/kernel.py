@@ -27,8 +27,6 @@ from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
 
-BLOCK_TOL_RATIO = 0.1
-"""Solve a block until its largest violation has fallen to this fraction."""
 OPS_PER_STEP_AND_ROW = 4
 """Elementary operations of one step, per row of the block."""
 FIRST_BLOCK_ROWS = 256
@@ -117,6 +115,9 @@ class KernelDual(Solver):
 @dataclass
 class _KernelDualRun:
     """A kernel problem in dual form."""
+
+    BLOCK_TOL_RATIO = 0.1
+    """Solve a block until its largest violation has fallen to this fraction."""
 
     obj: Objective
     gram: KernelMatrix
@@ -209,7 +210,17 @@ class _KernelDualRun:
                 t = self.model.quadratic_model(_with_values(p.gamma, rows, gamma))
                 g = t.shift[rows] - scores
             part, before, new = t.take_rows(rows), g.copy(), gamma.copy()
-            args = H, diagonal, g, new, part.lower, part.upper, part.absolute, part.curvature, BLOCK_TOL_RATIO
+            args = (
+                H,
+                diagonal,
+                g,
+                new,
+                part.lower,
+                part.upper,
+                part.absolute,
+                part.curvature,
+                self.BLOCK_TOL_RATIO,
+            )
             n_steps = _run_steps(step, args, workspace, 50 * self.block)
             # The kernel updates g by H times the step, so change = H direction.
             direction, change = new - gamma, g - before

@@ -10,12 +10,6 @@ from riskmin.core import NDArray
 from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import IntervalConjugate
 
-MAX_DOMAIN_FRACTION = 0.9
-"""Newton steps cover at most this fraction of the distance to an end of the domain with infinite slope."""
-DIFFERENCE_LENGTH = 0.5
-"""Length of the difference quotient for the curvature, where the slope at an end of the domain is finite:
-about the length of a step."""
-
 
 class DualTerms(NamedTuple):
     """Per row, shift x + absolute |x| + curvature x^2 / 2 on the interval lower <= x <= upper."""
@@ -69,6 +63,12 @@ class ExactTerms:
 class NewtonTerms:
     """The conjugates of other losses, by local quadratic models."""
 
+    MAX_DOMAIN_FRACTION = 0.9
+    """Newton steps cover at most this fraction of the distance to an end with infinite slope."""
+    DIFFERENCE_LENGTH = 0.5
+    """Length of the difference quotient for the curvature, where the slope at an end of the domain is finite:
+    about the length of a step."""
+
     rounds = 3
 
     def __init__(self, loss: Any, y: NDArray, c: NDArray) -> None:
@@ -97,7 +97,7 @@ class NewtonTerms:
             np.where(ok, 1.0, abs(e - u)) for e, ok in zip(self.domain, self.finite_end_slope, strict=True)
         )
         distance = np.minimum(np.minimum(*distances), 1.0)
-        fraction = np.where(self.finite_end_slope[0] | self.finite_end_slope[1], DIFFERENCE_LENGTH, 1e-4)
+        fraction = np.where(self.finite_end_slope[0] | self.finite_end_slope[1], self.DIFFERENCE_LENGTH, 1e-4)
         h = fraction * np.where(distance > 0, distance, 1e-3)
         # A central difference, shorter on a side where the domain ends.
         center, left, right = u, np.maximum(u - h, self.domain[0]), np.minimum(u + h, self.domain[1])
@@ -108,7 +108,7 @@ class NewtonTerms:
         curvature = np.where(np.isfinite(curvature), np.maximum(curvature, 1e-12), 1e12)
         # The model may reach an end of finite slope, but only approach one of infinite slope.
         lower, upper = (
-            np.where(ok, self.size * end, gamma + MAX_DOMAIN_FRACTION * (self.size * end - gamma))
+            np.where(ok, self.size * end, gamma + self.MAX_DOMAIN_FRACTION * (self.size * end - gamma))
             for end, ok in zip(self.domain, self.finite_end_slope, strict=True)
         )
         # shift + curvature gamma is the derivative at gamma, without that of the absolute value.

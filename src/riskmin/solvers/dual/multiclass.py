@@ -22,29 +22,12 @@ from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
-from riskmin.regularizers import L2
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
 from riskmin.solvers.dual.row_state import nnz
 from riskmin.solvers.dual.simplex_faces import SimplexFace
 from riskmin.solvers.state_checks import check_row_order, check_state
 from riskmin.solvers.weights import outputs_share_weights
-
-MISSING_CLASS_COST = -1e300
-"""Cost of the padding classes, which fill the last vector of four and never get weight."""
-OPS_PER_VISIT_AND_CLASS = 16
-"""Elementary operations of a visit to a row, per class."""
-MULTICLASS_CHECK_SPACING_SHARE = 0.15
-"""Visits between two checks, as a share of all visits before, at least one epoch."""
-MIN_PRODUCTS_AFTER_CHANGE = 2**16
-"""Minimum number of products between checks once the problem has been changed during the run: on small
-data a check costs more than the sweeps."""
-LAM_DECREASE = 3.0
-"""Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
-CLIMB_AFTER_EPOCHS = 30.0
-"""Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
-SHORT_CLIMB_STEP = 0.1
-"""If a smaller part of a climb was taken, delay the next one, twice as long each time."""
 
 
 def _kernels() -> Any:
@@ -70,7 +53,7 @@ def multiclass_reason(obj: Objective) -> str | None:
     if risk.rows is None:
         return "DualCoordinateAscent visits rows of X one by one, but these are remote: use Smoothing"
     reg = obj.reg.penalized_part
-    if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
+    if not (reg.diagonal and outputs_share_weights(reg, risk.linear_map.columns)):
         return (
             "DualCoordinateAscent needs L2() for multi-output models, with one weight per feature: "
             "use Smoothing"
@@ -81,6 +64,22 @@ def multiclass_reason(obj: Objective) -> str | None:
 @dataclass
 class MulticlassAscent:
     """State of a run: the multipliers, their weights, and the best point."""
+
+    MISSING_CLASS_COST = -1e300
+    """Cost of the padding classes, which fill the last vector of four and never get weight."""
+    OPS_PER_VISIT_AND_CLASS = 16
+    """Elementary operations of a visit to a row, per class."""
+    MULTICLASS_CHECK_SPACING_SHARE = 0.15
+    """Visits between two checks, as a share of all visits before, at least one epoch."""
+    MIN_PRODUCTS_AFTER_CHANGE = 2**16
+    """Minimum number of products between checks once the problem has been changed during the run: on small
+    data a check costs more than the sweeps."""
+    LAM_DECREASE = 3.0
+    """Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
+    CLIMB_AFTER_EPOCHS = 30.0
+    """Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
+    SHORT_CLIMB_STEP = 0.1
+    """If a smaller part of a climb was taken, delay the next one, twice as long each time."""
 
     solver: Any
     obj: Objective
@@ -133,7 +132,7 @@ class MulticlassAscent:
         dense = isinstance(X, Dense)
         # Sparse rows process classes in vectors of four.
         padded_k = k if dense else -(-k // 4) * 4
-        cost = np.full((k, padded_k), MISSING_CLASS_COST)
+        cost = np.full((k, padded_k), cls.MISSING_CLASS_COST)
         cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
         step = shard.c / obj.lam
         # c |x|^2 / lam is the curvature of the dual in the multipliers of a row.
@@ -224,7 +223,7 @@ class MulticlassAscent:
         obj, terms = self.obj, self.terms
         # The mean of c |x|^2: at that lam, one visit can move a multiplier through about its whole range.
         stage_lam = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
-        if stage_lam <= obj.lam * LAM_DECREASE:
+        if stage_lam <= obj.lam * self.LAM_DECREASE:
             return
         self._scale_multipliers(0.0)
         self._activate_all_classes()
@@ -233,7 +232,7 @@ class MulticlassAscent:
             # Both columns of terms are multiples of 1 / lam.
             self.terms = terms * (obj.lam / stage_lam)
             self._sweep(shrink=False)
-            last_lam, stage_lam = stage_lam, max(stage_lam / LAM_DECREASE, obj.lam)
+            last_lam, stage_lam = stage_lam, max(stage_lam / self.LAM_DECREASE, obj.lam)
             gain = float(
                 np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
             )
@@ -287,10 +286,10 @@ class MulticlassAscent:
         # Entries of X times classes, in units of four: that is the length of a vector operation.
         products = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
         visits = self.visits - self.visits_before_change
-        min_epochs = max(1.0, MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
+        min_epochs = max(1.0, self.MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
         max_epochs = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1.0, products))
         min_visits = n * min_epochs if self.visits_before_change else n
-        budget = min(max(min_visits, MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
+        budget = min(max(min_visits, self.MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
         slope_target = CHECK_AT_SLOPE_RATIO * self.sweep_stats[k.MAX_VIOLATION]
         self.sweep_stats[k.N_ROW_MOVES], goal = 0, self.visits + budget
         self._activate_all_classes()
@@ -317,7 +316,7 @@ class MulticlassAscent:
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
         # Kernels are called on ranges of rows so that deadlines are checked in between.
         entries_per_row = nnz(X) / max(1, X.shape[0])
-        operations = self.active * self.k * (OPS_PER_VISIT_AND_CLASS + entries_per_row)
+        operations = self.active * self.k * (self.OPS_PER_VISIT_AND_CLASS + entries_per_row)
         stats = self.sweep_stats
         for piece in chunk_ranges(0, self.active, operations):
             active = run(*data, *state, self.order, self.active, *piece, *options, *workspace, stats)
@@ -325,7 +324,7 @@ class MulticlassAscent:
 
     def _climb(self, z: NDArray) -> None:
         """Run conjugate gradients on the face of the current multipliers, if a climb is due."""
-        if self.visits < CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
+        if self.visits < self.CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
             self.checks_to_climb = max(self.checks_to_climb - 1, 0.0)
             return
         terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
@@ -338,7 +337,7 @@ class MulticlassAscent:
         # Passes over the face count as visits to its rows.
         self.visits += passes * len(face.rows)
         # A short step shows that the face is still changing: wait longer before the next climb.
-        self.climb_delay = 2 * self.climb_delay + 1 if t < SHORT_CLIMB_STEP else 0.0
+        self.climb_delay = 2 * self.climb_delay + 1 if t < self.SHORT_CLIMB_STEP else 0.0
         self.checks_to_climb = self.climb_delay
 
     # ------------------------------------------------------------ checks

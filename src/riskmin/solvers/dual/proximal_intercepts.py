@@ -28,13 +28,6 @@ from riskmin.solvers.dual.multiclass import MulticlassAscent, squared_norms
 from riskmin.solvers.state_checks import check_state
 from riskmin.solvers.weights import feature_weights, scale_features
 
-INTERCEPT_COLUMN_SCALE = 0.6
-"""The constant s of the intercept column, relative to the RMS norm of the rows."""
-MOVE_CENTER_AT_GAP_SHARE = 0.6
-"""Move the center once the gap of the proximal problem is this share of the whole gap."""
-MIN_CENTER_MOVE = 1e-12
-"""Moves smaller than this, relative to 1 plus the center, are rounding."""
-
 
 class FeatureWeightedAscent:
     """A run on features divided by the square roots of their weights, under an unweighted L2."""
@@ -83,6 +76,13 @@ class FeatureWeightedAscent:
 class ProximalIntercepts(FeatureWeightedAscent):
     """A run: dual block ascent with one more column, and the center of the intercepts."""
 
+    INTERCEPT_COLUMN_SCALE = 0.6
+    """The constant s of the intercept column, relative to the RMS norm of the rows."""
+    MOVE_CENTER_AT_GAP_SHARE = 0.6
+    """Move the center once the gap of the proximal problem is this share of the whole gap."""
+    MIN_CENTER_MOVE = 1e-12
+    """Moves smaller than this, relative to 1 plus the center, are rounding."""
+
     def __init__(self, solver: Any, obj: Objective) -> None:
         self.risk = obj.risk
         super().__init__(solver, obj)
@@ -92,7 +92,8 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
     def _prepare_rows(self, X: Any, shard: Shard) -> Shard:
         self.column_value = (
-            INTERCEPT_COLUMN_SCALE * mean_squared_norm(shard, feature_weights(self.obj.reg, self.k)) ** 0.5
+            self.INTERCEPT_COLUMN_SCALE
+            * mean_squared_norm(shard, feature_weights(self.obj.reg, self.k)) ** 0.5
         )
         return Shard(as_matrix(_with_constant_column(X, self.column_value)), shard.y, shard.c, {})
 
@@ -108,7 +109,9 @@ class ProximalIntercepts(FeatureWeightedAscent):
         block.best.z = block.best.z - shift
         block.active, block.order[:], block.visits_before_change = len(block.rows), block.rows, block.visits
         # Multipliers that are optimal for one center are not for another, unless they agree up to rounding.
-        block.may_improve |= bool(np.abs(shift).max() > MIN_CENTER_MOVE * (1.0 + np.abs(self.center).max()))
+        block.may_improve |= bool(
+            np.abs(shift).max() > self.MIN_CENTER_MOVE * (1.0 + np.abs(self.center).max())
+        )
 
     def start(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """Start from w0, and from the multipliers of an earlier run, if given."""
@@ -138,7 +141,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
             w = np.append(it.w[:-k] / self.entry_roots, self.center + self.column_value * v)
             yield Iterate(w, value, best, it.info, self._state(it, w, best))
             # Once the proximal problem is solved to a share of the whole gap, its solution is the new center.
-            if it.value - inner.lower(it.cut) <= MOVE_CENTER_AT_GAP_SHARE * (value - obj.lower(best)):
+            if it.value - inner.lower(it.cut) <= self.MOVE_CENTER_AT_GAP_SHARE * (value - obj.lower(best)):
                 self.move_center(self.column_value * v - self._lower_empty_classes(it.cut))
 
     def _lower_empty_classes(self, cut: Cut) -> NDArray:

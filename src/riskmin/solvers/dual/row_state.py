@@ -16,9 +16,6 @@ from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.problem.design_operator import row_major_matrix
 
-OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
-"""Elementary operations of a visit to a row, and per stored entry of it, scattered in memory."""
-
 
 def sweep_kernels() -> Any:
     """Return the module of sweeps."""
@@ -87,6 +84,9 @@ def rng_state(*seeds: int) -> NDArray:
 class RowState:
     """Rows of a shard with their dual variables, which are stored in the records."""
 
+    OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
+    """Elementary operations of a visit to a row, and per stored entry of it, scattered in memory."""
+
     shard: Shard
     loss: Any
     loss_conjugate: IntervalConjugate | None
@@ -148,7 +148,9 @@ class RowState:
         scale = self.scale if len(self.scale) else None
         args = *_indices_and_values(self.X), *_record_views(self.records), self.order, self.active, w, scale
         tail = settings.shuffle, self.rng, self.sweep_stats
-        operations = self.active * (OPS_PER_VISIT + OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records)))
+        operations = self.active * (
+            self.OPS_PER_VISIT + self.OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records))
+        )
         # The kernel is called on ranges of rows so that deadlines are checked in between.
         for piece in chunk_ranges(0, self.active, operations):
             if self.loss_conjugate is None:

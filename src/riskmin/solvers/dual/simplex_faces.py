@@ -16,13 +16,6 @@ from riskmin.arrays.matrix import Csr, Dense, as_matrix, as_scipy
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 
-MAX_FACE_CG_STEPS = 30
-"""Maximum number of conjugate gradient steps."""
-CG_STOP_GAIN_RATIO = 0.1
-"""Stop when a step gains less than this fraction of the best one."""
-MAX_PROJECTION_TRIALS = 4
-"""How often a step is shortened whose projection is no ascent direction."""
-
 
 def _kernels() -> Any:
     from riskmin._numba.dual import multiclass_check
@@ -39,6 +32,13 @@ def _simplex() -> Any:
 @dataclass
 class SimplexFace:
     """The rows with more than one positive multiplier, with their data."""
+
+    MAX_FACE_CG_STEPS = 30
+    """Maximum number of conjugate gradient steps."""
+    CG_STOP_GAIN_RATIO = 0.1
+    """Stop when a step gains less than this fraction of the best one."""
+    MAX_PROJECTION_TRIALS = 4
+    """How often a step is shortened whose projection is no ascent direction."""
 
     rows: NDArray
     X: Csr | Dense
@@ -73,7 +73,7 @@ class SimplexFace:
         z holds the scores of all rows, W the weights of the multipliers.
         """
         d, passes = self._conjugate_gradients(z[self.rows] + self.cost)
-        for _ in range(MAX_PROJECTION_TRIALS):
+        for _ in range(self.MAX_PROJECTION_TRIALS):
             projected = self.beta + d
             _simplex().project_rows(projected)
             D = self.c[:, None] * (projected - self.beta)
@@ -98,7 +98,7 @@ class SimplexFace:
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
         r_q = float(np.vdot(r, q))
-        for passes in check_each(range(MAX_FACE_CG_STEPS)):
+        for passes in check_each(range(self.MAX_FACE_CG_STEPS)):
             # h = H q, the Hessian of the dual times the direction: one adjoint and one forward pass.
             h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
@@ -111,7 +111,7 @@ class SimplexFace:
             # Twice the increase of the quadratic by this step.
             gain = r_q * r_q / q_h
             best = max(best, gain)
-            if gain <= CG_STOP_GAIN_RATIO * best:
+            if gain <= self.CG_STOP_GAIN_RATIO * best:
                 break
             y = r * inverse
             r_q, last_r_q = float(np.vdot(r, y)), r_q

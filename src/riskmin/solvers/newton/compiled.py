@@ -21,9 +21,6 @@ from riskmin.problem.intercept.solve import (
 )
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
-LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
-"""The slope in the intercept that is allowed during a line search, as a share of sum_i |c_i u_i|."""
-
 
 def _slots() -> Any:
     from riskmin._numba.newton import (
@@ -35,6 +32,9 @@ def _slots() -> Any:
 
 class CompiledScoreProblem(ScoreProblem, ABC):
     """The loss of all rows, smoothed by mu around a center, one row at a time in compiled code."""
+
+    LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
+    """The slope in the intercept that is allowed during a line search, as a share of sum_i |c_i u_i|."""
 
     @abstractmethod
     def line_derivatives(
@@ -83,7 +83,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
                 current = sums(0.0)
             else:
                 predicted = b + _intercept_change(previous, t - last_t)
-                b, current = self.minimize_intercept(sums, z, predicted, LINE_SEARCH_INTERCEPT_SLOPE)
+                b, current = self.minimize_intercept(sums, z, predicted, self.LINE_SEARCH_INTERCEPT_SLOPE)
                 last_t, previous = t, current
             slope, curvature = line(t)
             # the derivative of min_b f(t, b) is f_t at the best b

@@ -13,7 +13,6 @@ from riskmin.core import Array, Hessian, LinearMap, NDArray, Shard
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.regularizers import L2
 from riskmin.solvers.newton.linear_system import (
     DENSE_SPEEDUP,
     GATHER_BELOW_ONE_ROW_IN,
@@ -24,23 +23,6 @@ from riskmin.solvers.newton.linear_system import (
     factorized,
 )
 
-REUSE_DECREASE = 50.0
-"""A factorized matrix is reused as long as each step divides the squared gradient norm by this."""
-SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN = 16, 250
-"""A sample has one row in 16, but at least 250 per column: with fewer, steps are poor."""
-SAMPLE_AT_MOST_ONE_ROW_IN, SAMPLE_MIN_ROWS_PER_COLUMN = 4, 25
-"""A sample has at most one row in 4, for a first step or two; there is none below 25 rows per column."""
-SAMPLE_MAX_CURVATURE_RATIO = 2.0
-"""A sample is rejected if its second derivative along a direction is off by more than this factor."""
-FACTORIZE_MAX_FEATURES = 64
-"""Up to this many features the matrix is always factorized: this takes little time, and steps are exact."""
-FACTORIZE_MAX_COST = 8.0
-"""A matrix that costs less than this many steps of conjugate gradients is factorized without trying them."""
-SPARSE_PRODUCT_COST = 1.5
-"""Time of one product of two entries of a sparse row, relative to one entry of a pass over X."""
-CG_RESIDUAL = 0.2
-"""Conjugate gradients end once the residual is at most this share of the gradient norm."""
-
 
 class ReusedHessian(LinearSystem):
     """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
@@ -50,16 +32,34 @@ class ReusedHessian(LinearSystem):
     of them with a new matrix.
     """
 
+    REUSE_DECREASE = 50.0
+    """A factorized matrix is reused as long as each step divides the squared gradient norm by this."""
+    SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN = 16, 250
+    """A sample has one row in 16, but at least 250 per column: with fewer, steps are poor."""
+    SAMPLE_AT_MOST_ONE_ROW_IN, SAMPLE_MIN_ROWS_PER_COLUMN = 4, 25
+    """A sample has at most one row in 4, for a first step or two; there is none below 25 rows per column."""
+    SAMPLE_MAX_CURVATURE_RATIO = 2.0
+    """A sample is rejected if its second derivative along a direction is off by more than this factor."""
+    FACTORIZE_MAX_FEATURES = 64
+    """Up to this many features the matrix is always factorized: this is fast, and steps are exact."""
+    FACTORIZE_MAX_COST = 8.0
+    """A matrix that costs less than this many steps of conjugate gradients is factorized at once."""
+    SPARSE_PRODUCT_COST = 1.5
+    """Time of one product of two entries of a sparse row, relative to one entry of a pass over X."""
+    CG_RESIDUAL = 0.2
+    """Conjugate gradients end once the residual is at most this share of the gradient norm."""
+
     tries_unit_step = True
 
     def __init__(self, design: DesignOperator, reg: Any, direct: int, intercept: bool, sampled: bool) -> None:
         self.design, self.reg, self.direct, self.intercept = design, reg, direct, intercept
         n, p = design.shape
         self.size = min(
-            max(n // SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN * p), n // SAMPLE_AT_MOST_ONE_ROW_IN
+            max(n // self.SAMPLE_ONE_ROW_IN, self.SAMPLE_ROWS_PER_COLUMN * p),
+            n // self.SAMPLE_AT_MOST_ONE_ROW_IN,
         )
         """The number of rows of a sample."""
-        self.sampled = sampled and self.size >= SAMPLE_MIN_ROWS_PER_COLUMN * p
+        self.sampled = sampled and self.size >= self.SAMPLE_MIN_ROWS_PER_COLUMN * p
         """Whether the next matrix may be formed from a sample."""
         self.hessian_diagonal: NDArray | None = None
         """The second derivatives of the rows from which the matrix was formed."""
@@ -75,13 +75,13 @@ class ReusedHessian(LinearSystem):
 
     def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
         """A share of the gradient norm."""
-        return CG_RESIDUAL * math.sqrt(float(g @ g))
+        return self.CG_RESIDUAL * math.sqrt(float(g @ g))
 
     def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
         """The direction at a point with gradient g and this Hessian, or with that of an earlier point."""
         square, h = float(g @ g), hessian.diagonal
         # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
-        poor = square > self.last_square / REUSE_DECREASE
+        poor = square > self.last_square / self.REUSE_DECREASE
         self.last_square = square
         # an old matrix does not explain a poor step with a new one: the sample may be too small
         self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
@@ -105,7 +105,7 @@ class ReusedHessian(LinearSystem):
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
             square = dz * dz
             exact, estimate = float(hessian.diagonal @ square), float(self.hessian_diagonal @ square)
-            ratio = SAMPLE_MAX_CURVATURE_RATIO
+            ratio = self.SAMPLE_MAX_CURVATURE_RATIO
             self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 
     def discard(self) -> bool:
@@ -152,7 +152,9 @@ class ReusedHessian(LinearSystem):
         return (
             p <= self.direct
             and self.design.can_form_gram(False)
-            and (p <= FACTORIZE_MAX_FEATURES or self._cost(h) <= max(FACTORIZE_MAX_COST, self.steps))
+            and (
+                p <= self.FACTORIZE_MAX_FEATURES or self._cost(h) <= max(self.FACTORIZE_MAX_COST, self.steps)
+            )
         )
 
     def _cost(self, h: NDArray) -> float:
@@ -162,7 +164,7 @@ class ReusedHessian(LinearSystem):
         # active rows, with (nnz / n)^2 / 2 products each
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
-        forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
+        forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
         # a step makes two passes over X
         return float(p**3 / (3 * DENSE_SPEEDUP) + forming) / (2 * nnz)
 
@@ -181,7 +183,7 @@ class ReusedHessian(LinearSystem):
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
         # NewtonSystem copies the active rows if they are few, or uses a direct method
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
-        if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
+        if self.steps > max_steps or not self.reg.diagonal or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
             d = system.solve(hessian, lam, g, tol)
             self.steps = system.steps

@@ -27,12 +27,8 @@ from riskmin.solvers.newton.active_rows import ActiveRows
 
 MAX_CG_STEPS = 1500
 """Steps of conjugate gradients after which a direction is used as it is."""
-FALLBACK_CG_RESIDUAL = 0.01
-"""Residual, as a share of the gradient norm, of conjugate gradients that replace a singular direct solve."""
 GATHER_BELOW_ONE_ROW_IN = 3
 """Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
-MIN_RELATIVE_PENALTY = 1e-12
-"""The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
 DENSE_SPEEDUP = 8.0
 """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
 
@@ -78,6 +74,11 @@ class NewtonSystem(LinearSystem):
     both dimensions exceed `direct`.
     """
 
+    FALLBACK_CG_RESIDUAL = 0.01
+    """Residual, as a share of |g|, of conjugate gradients that replace a singular direct solve."""
+    MIN_RELATIVE_PENALTY = 1e-12
+    """The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
+
     def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
@@ -99,7 +100,7 @@ class NewtonSystem(LinearSystem):
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
             square = self.given_reg.terms(g).square
-            floor = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            floor = self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
             self.reg = L2(np.maximum(square + 0.0 * g, floor)) if np.min(square) < floor else self.given_reg
         cost, direct_solve = self._cheapest_direct(hessian)
         # all costs are in steps of conjugate gradients
@@ -121,7 +122,7 @@ class NewtonSystem(LinearSystem):
         worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(len(active))
         # ActiveRows needs a diagonal K and H = D^1/2 P D^1/2 with a projection P
-        if copied and isinstance(self.reg, L2) and not hessian.pair_blocks and _projects(hessian):
+        if copied and self.reg.diagonal and not hessian.pair_blocks and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
             return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
@@ -148,7 +149,7 @@ class NewtonSystem(LinearSystem):
         return best / (4 * nnz), (self._solve_by_rows, self._solve_by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
-        return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
+        return n_rows <= self.direct and self.reg.diagonal and self.design.can_gather(n_rows)
 
     def _can_solve_by_features(self, hessian: Hessian) -> bool:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
@@ -185,7 +186,7 @@ class NewtonSystem(LinearSystem):
         """The direction if the system of the rows is singular."""
         if self._can_solve_by_features(hessian):
             return self._solve_by_features(hessian, lam, g)
-        tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
+        tol = self.FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
 
     def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
@@ -205,7 +206,7 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
     G = subtract_low_rank_and_pairs(G, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
-    if isinstance(reg, L2):
+    if reg.diagonal:
         diagonal += lam * reg.terms(np.ones(p)).square
     else:
         # the gradient of w' K w / 2 is linear: at the unit vectors, it gives the rows of K

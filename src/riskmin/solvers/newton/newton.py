@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
-from riskmin.losses import Squared
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
 from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
@@ -121,7 +120,7 @@ class Newton(Solver):
         penalty = obj.lam * obj.reg.value(w0)
         reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
         # one step solves the squared loss exactly, so a sample saves nothing
-        if not self.sampled or w0.any() or (reuse and isinstance(problem.loss, Squared)):
+        if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
         else:
             w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
@@ -184,7 +183,7 @@ class Newton(Solver):
         """The linear system, without a matrix yet; with `reuse`, one that keeps its factorization."""
         if not reuse:
             return problem.newton_system(obj.reg, self.direct)
-        sampled = self.sampled and not isinstance(problem.loss, Squared)
+        sampled = self.sampled and not problem.loss.constant_curvature
         return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled)
 
     def _run_from(

@@ -20,11 +20,6 @@ from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation
 
-MIN_CURVED_WEIGHT = 0.1
-"""A smooth loss is smoothed further at first if the active rows have less than this share of the weight."""
-MIN_MU_PER_SQUARE = 0.1
-"""The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
-
 
 def _kernels() -> Any:
     from riskmin._numba.newton import (
@@ -36,6 +31,11 @@ def _kernels() -> Any:
 
 class PiecewiseQuadratic(CompiledScoreProblem):
     """The loss of all rows, smoothed by mu around a center; one multiplier per row, between bounds."""
+
+    MIN_CURVED_WEIGHT = 0.1
+    """A smooth loss is smoothed further at first if active rows have less than this share of the weight."""
+    MIN_MU_PER_SQUARE = 0.1
+    """The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
 
     damp_below_step = 0.0  # a line crosses thousands of nonsmooth points: short steps show no bad direction
 
@@ -60,7 +60,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
     @property
     def min_mu(self) -> float:
         """A share of `square` for smooth losses, such as Huber's: a smaller mu smooths them no further."""
-        return MIN_MU_PER_SQUARE * self.square if self.smooth else 0.0
+        return self.MIN_MU_PER_SQUARE * self.square if self.smooth else 0.0
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:
         """0 for a smooth loss, unless too few rows have nonzero second derivatives to give steps a scale."""
@@ -73,7 +73,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         h = self.evaluate(z, 0.0, None, 0.0).hessian_diagonal
         assert h is not None
         # h_i is c_i / square in curved rows and 0 in others
-        if float(h.sum()) * self.square >= MIN_CURVED_WEIGHT * float(self.c.sum()):
+        if float(h.sum()) * self.square >= self.MIN_CURVED_WEIGHT * float(self.c.sum()):
             return 0.0
         # smoothing subtracts at most mu max_slope^2 / 2: half of the risk for mu = risk / max_slope^2
         return max(self.unsmoothed_value(z, 0.0)[0] / max_slope**2, penalty, self.min_mu)

@@ -20,14 +20,9 @@ from riskmin.numerics.projections import project
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.regularizers import L2
 from riskmin.solvers.base import local_rows_reason, mix_two
 from riskmin.solvers.state_checks import check_state
 
-DUAL_LIPSCHITZ_INCREASE = 1.5
-"""Factor by which L grows while it is too small."""
-DUAL_LIPSCHITZ_DECREASE = 1.05
-"""Factor by which L shrinks after a step: within the bounds, the dual is often less curved than L."""
 MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
 """Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
 
@@ -97,7 +92,7 @@ class DualAccelerated(Solver):
             return (
                 f"DualAccelerated needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
             )
-        return None if isinstance(obj.reg, L2) else f"DualAccelerated needs L2(), not {obj.reg!r}: use Bundle"
+        return None if obj.reg.diagonal else f"DualAccelerated needs L2(), not {obj.reg!r}: use Bundle"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the better of the averaged weights and those of the averaged u, with the cut of that u."""
@@ -127,6 +122,11 @@ class ScoredDual(NamedTuple):
 @dataclass
 class AcceleratedAscent:
     """State of a run: the points x, v and the mean, the sum of weights A, and the Lipschitz estimate L."""
+
+    DUAL_LIPSCHITZ_INCREASE = 1.5
+    """Factor by which L grows while it is too small."""
+    DUAL_LIPSCHITZ_DECREASE = 1.05
+    """Factor by which L shrinks after a step: within the bounds, the dual is often less curved than L."""
 
     solver: DualAccelerated
     obj: Objective
@@ -220,7 +220,7 @@ class AcceleratedAscent:
             # Clipping removes the rounding error of the mixture: the cut needs u inside its bounds.
             self.x = x._replace(u=np.clip(x.u, self.loss_conjugate.lower, self.loss_conjugate.upper))
             self.v, self.mean, self.A, self.k = new, mean, self.A + a, self.k + 1
-            self.L /= DUAL_LIPSCHITZ_DECREASE
+            self.L /= self.DUAL_LIPSCHITZ_DECREASE
             # Recompute, so that the rounding errors of mixtures do not accumulate.
             if self.k % RECOMPUTE_SCORES_EVERY == 0:
                 self.x, self.mean = self.scored(self.x.u), self.scored(self.mean.u)
@@ -260,7 +260,7 @@ class AcceleratedAscent:
             if not du_sq or da_sq <= self.L * du_sq + CUT_ROUNDING**2 * self._squared_norm(new.a):
                 return a, mean, new
             # The observed ratio, but a factor between 1.5 and 1000.
-            self.L = max(DUAL_LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
+            self.L = max(self.DUAL_LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
 
     def multipliers(self, z: NDArray, A: float) -> NDArray:
         """Return the maximizer of A (u z - l*(u)) - |u - center|^2 / 2, under the constraints."""

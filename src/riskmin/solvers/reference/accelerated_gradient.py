@@ -12,7 +12,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Quadratic, Separable
+from riskmin.regularizers import Quadratic
 from riskmin.solvers.base import intercepts_reason, mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
@@ -21,8 +21,6 @@ from riskmin.solvers.proximal_gradient import (
 )
 from riskmin.solvers.state_checks import check_state
 
-RESTART_AFTER_STEPS = 30
-"""Restart from the best point after this many steps without a lower J: the momentum overshoots."""
 EIGENVALUE_MAX_COLUMNS = 1000
 """Compute the least eigenvalue of a quadratic regularizer's matrix up to this many columns."""
 MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
@@ -75,6 +73,9 @@ class AcceleratedGradient(Solver):
     [1.1667]
     """
 
+    RESTART_AFTER_STEPS = 30
+    """Restart from the best point after this many steps without a lower J: the momentum overshoots."""
+
     gamma_u: float = 2.0
     gamma_d: float = 1.1
 
@@ -126,7 +127,7 @@ class AcceleratedGradient(Solver):
         while True:
             info = {"L": L, "A": estimate.A}
             yield Iterate(estimate.w, at_w[0], model, info, _snapshot(estimate, L, model))
-            if estimate.steps_since_best >= RESTART_AFTER_STEPS:
+            if estimate.steps_since_best >= self.RESTART_AFTER_STEPS:
                 estimate = Estimate(
                     estimate.best, estimate.best, best=estimate.best, best_value=estimate.best_value
                 )
@@ -215,7 +216,7 @@ def _convexity(reg: Any, w: Array) -> float:
         # The relative 1e-6 covers the rounding of the eigenvalue solver: the modulus must not be
         # overestimated.
         return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(reg.K)[0]))
-    if not isinstance(reg, Separable):
+    if not reg.separable:
         return 0.0
     xp = namespace(w)
     return float(xp.min(reg.terms(w).square + xp.zeros_like(w)))

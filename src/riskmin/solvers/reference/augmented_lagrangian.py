@@ -25,15 +25,15 @@ from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAsce
 from riskmin.solvers.reference.transfer import RowConjugate
 from riskmin.solvers.state_checks import check_state
 
-BALANCED_RHO_RATIO = 0.2
-"""The rho at which constraints and data have equal weight, relative to the mean of x' H x: measured."""
-MAX_RHO_RATIO = 1.0
-"""Multiple of that mean above which Algorithm 2 no longer raises rho: single rows could not move."""
-
 
 @dataclass
 class Multipliers:
     """Multipliers s of the constraints, and the rules by which they move."""
+
+    BALANCED_RHO_RATIO = 0.2
+    """The rho at which constraints and data have equal weight, relative to the mean of x' H x: measured."""
+    MAX_RHO_RATIO = 1.0
+    """Multiple of that mean above which Algorithm 2 no longer raises rho: single rows could not move."""
 
     s: NDArray
     rho: float
@@ -59,7 +59,7 @@ class Multipliers:
             )
             # rho moves towards its target by at most a factor of 2 per pass.
             self.rho *= (
-                min(max(BALANCED_RHO_RATIO * mean_curvature / self.rho, 0.5), 2.0)
+                min(max(self.BALANCED_RHO_RATIO * mean_curvature / self.rho, 0.5), 2.0)
                 if mean_curvature > 0
                 else 1.0
             )
@@ -76,7 +76,7 @@ class Multipliers:
         size = float(np.abs(violation).max())
         # Raise rho if the violation fell by less than half since the last change, else update s.
         if size > 0.5 * self.last_violation and (
-            mean_curvature is None or self.rho < MAX_RHO_RATIO * mean_curvature
+            mean_curvature is None or self.rho < self.MAX_RHO_RATIO * mean_curvature
         ):
             self.rho *= 4
         else:

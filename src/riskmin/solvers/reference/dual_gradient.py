@@ -38,12 +38,6 @@ from riskmin.solvers.reference.transfer import (
 )
 from riskmin.solvers.state_checks import check_state
 
-LINEAR_OPS_PER_ENTRY, NONLINEAR_OPS_PER_ENTRY = 32, 128
-"""Elementary operations per stored entry of a visited row, with a linear transfer function; and with
-others, which take powers and several trials."""
-CURVATURE_SAMPLE_ROWS = 256
-"""Number of rows from which the mean curvature is estimated."""
-
 
 def _kernels() -> Any:
     from riskmin._numba.dual import gradient_sweep  # Numba is imported on first use, not with the package
@@ -54,6 +48,12 @@ def _kernels() -> Any:
 @dataclass
 class GradientAscent:
     """State of a run: the dual variables u, and the data of a pass over the rows."""
+
+    LINEAR_OPS_PER_ENTRY, NONLINEAR_OPS_PER_ENTRY = 32, 128
+    """Elementary operations per stored entry of a visited row, with a linear transfer function; and with
+    others, which take powers and several trials."""
+    CURVATURE_SAMPLE_ROWS = 256
+    """Number of rows from which the mean curvature is estimated."""
 
     solver: Any
     obj: Objective
@@ -151,7 +151,7 @@ class GradientAscent:
         else:
             reg, state = self._kernel_state(v)
             args = self.X, self.conjugate.kernel, reg, state, constraints
-            ops_per_entry = LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else NONLINEAR_OPS_PER_ENTRY
+            ops_per_entry = self.LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else self.NONLINEAR_OPS_PER_ENTRY
             # The kernel is called on ranges of rows so that deadlines are checked in between.
             for i, j in chunk_ranges(0, n, ops_per_entry * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
@@ -167,7 +167,7 @@ class GradientAscent:
     def mean_curvature(self, v: NDArray) -> float:
         """Return the mean derivative of the scores of some rows when v moves along them."""
         # x_i' H x_i, with H the Hessian of Omega* at v; kappa estimates c_i / lam times that.
-        rows = np.flatnonzero(self.shard.c > 0)[:CURVATURE_SAMPLE_ROWS]
+        rows = np.flatnonzero(self.shard.c > 0)[: self.CURVATURE_SAMPLE_ROWS]
         if self.rowwise is not None:
             return float(np.mean(self.rowwise.kappa[rows] * self.obj.lam / self.shard.c[rows]))
         return float(_kernels().mean_curvature(rows, self.X, *self._kernel_state(v)))

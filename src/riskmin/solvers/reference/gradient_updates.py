@@ -17,9 +17,6 @@ from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 from riskmin.solvers.reference.transfer import RowConjugate
 
-MAX_CURVATURE_TRIALS = 60
-"""Number of curvature estimates tried per visit to a row."""
-
 
 def _kernels() -> Any:
     from riskmin._numba.dual import conjugate_loops
@@ -30,6 +27,9 @@ def _kernels() -> Any:
 @dataclass
 class RowwiseAscent:
     """Passes over rows by calls of the loss and the regularizer."""
+
+    MAX_CURVATURE_TRIALS = 60
+    """Number of curvature estimates tried per visit to a row."""
 
     X: tuple[NDArray, NDArray, NDArray, int]
     reg: Any
@@ -87,7 +87,7 @@ class RowwiseAscent:
         z, kappa = self._score(i, index, x, 0.0, v, constraints), float(self.kappa[i])
         # Differences of scores below this are rounding errors.
         noise = 4e-15 * (1 + abs(z))
-        for _ in range(MAX_CURVATURE_TRIALS):
+        for _ in range(self.MAX_CURVATURE_TRIALS):
             new = self._implicit(i, u, z, kappa)
             move = new - u
             if move == 0:

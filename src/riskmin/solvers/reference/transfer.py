@@ -18,7 +18,7 @@ import numpy as np
 from riskmin.arrays.matrix import Dense, as_row_matrix
 from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
-from riskmin.regularizers import L2, Entropy, QNorm, Separable
+from riskmin.regularizers import Entropy, QNorm
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
@@ -100,13 +100,13 @@ def _kernel_conjugate(
 def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     """Return the transfer function as the kernel takes it; None if only the object can evaluate it."""
     v = np.zeros(p)
-    if isinstance(reg, Separable):
+    if reg.separable:
         t = reg.terms(v)
         # One row of constants for all columns if they are equal, else one row per column.
         uniform = all(np.ndim(a) == 0 for a in t)
         columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if uniform else p,)) for a in t]
         terms = np.ascontiguousarray(np.stack(columns, axis=1))
-        return (LINEAR if isinstance(reg, L2) else CLIPPED), terms, np.zeros(3)
+        return (LINEAR if reg.diagonal else CLIPPED), terms, np.zeros(3)
     if type(reg) is Entropy:
         prior = np.atleast_1d(np.asarray(reg.prior, dtype=float))
         total = reg._total(prior) * (p if len(prior) == 1 else 1)

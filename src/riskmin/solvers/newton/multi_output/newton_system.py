@@ -26,26 +26,9 @@ from riskmin.solvers.weights import feature_weights
 
 MULTI_OUTPUT_MAX_CG_STEPS = 500
 """Steps of conjugate gradients after which a direction is used as it is."""
-DIVERGED_RESIDUAL_RATIO = 1e10
-"""Growth of the residual that only rounding explains."""
-SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
-"""Residual, as a share of the gradient, at which conjugate gradients stop: a smaller one saves no steps."""
 DROPPED_HESSIAN_SHARE, MAX_DROP_REDUCTIONS = 1e-2, 4
 """Rows with the smallest second derivatives are dropped, up to this share of the sum; the share is divided by
 10 each time the residual is too large, and is 0 after this many times."""
-N_PRECONDITIONERS = 3
-"""The number of levels of preconditioners, from 0 on."""
-DROPPED_ROWS_RESIDUAL = 0.2
-"""Residual, as a share of the gradient, that dropped rows may cause."""
-MIN_DROPPED_ROWS = 0.2
-"""Rows are dropped only if they are at least this share of all: a copy of the others takes time."""
-SMOOTH_INTERCEPT_PENALTY = 1e-9
-"""Artificial penalty of intercepts for smooth losses, relative to that for nonsmooth ones."""
-EXACT_MAX_COST = 10.0
-"""For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: which rows
-are active at the next point depends on the residual."""
-REBUILD_MAX_COST = 4
-"""A preconditioner that costs no more than this many steps is formed anew each time."""
 
 
 Norm = Callable[[NDArray], float]
@@ -71,6 +54,22 @@ class PreconditionerOption(NamedTuple):
 class MultiOutputNewtonSystem(LinearSystem):
     """The linear system of one problem, for a sequence of points."""
 
+    SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
+    """Residual, as a share of |g|, at which conjugate gradients stop: a smaller one saves no steps."""
+    N_PRECONDITIONERS = 3
+    """The number of levels of preconditioners, from 0 on."""
+    DROPPED_ROWS_RESIDUAL = 0.2
+    """Residual, as a share of the gradient, that dropped rows may cause."""
+    MIN_DROPPED_ROWS = 0.2
+    """Rows are dropped only if they are at least this share of all: a copy of the others takes time."""
+    SMOOTH_INTERCEPT_PENALTY = 1e-9
+    """Artificial penalty of intercepts for smooth losses, relative to that for nonsmooth ones."""
+    EXACT_MAX_COST = 10.0
+    """For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: which
+    rows are active at the next point depends on the residual."""
+    REBUILD_MAX_COST = 4
+    """A preconditioner that costs no more than this many steps is formed anew each time."""
+
     def __init__(self, design: DesignOperator, reg: Any, direct: int) -> None:
         self.design, self.reg, self.direct = design, reg, direct
         risk: Any = design.risk
@@ -85,11 +84,11 @@ class MultiOutputNewtonSystem(LinearSystem):
 
     def to_state(self) -> dict[str, Any]:
         """`n_drop_reductions` and `level`, as one number."""
-        return {"cg_steps": float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)}
+        return {"cg_steps": float(self.N_PRECONDITIONERS * self.n_drop_reductions + self.level)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `to_state` returned."""
-        self.n_drop_reductions, self.level = divmod(int(state["cg_steps"]), N_PRECONDITIONERS)
+        self.n_drop_reductions, self.level = divmod(int(state["cg_steps"]), self.N_PRECONDITIONERS)
 
     @property
     def dropped_share(self) -> float:
@@ -112,8 +111,10 @@ class MultiOutputNewtonSystem(LinearSystem):
         norm = _weighted_norm(weights)
         g_norm = norm(g)
         # for a smooth loss, complementarity is rounding, and gives no tolerance
-        cg_tol = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
-        tol, drop_tol = min(cg_tol, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
+        cg_tol = (
+            max(tol, self.NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else self.SMOOTH_CG_RESIDUAL * g_norm
+        )
+        tol, drop_tol = min(cg_tol, 0.5 * g_norm), self.DROPPED_ROWS_RESIDUAL * g_norm
         d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
         while True:
             part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
@@ -138,7 +139,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         weights = self.reg.terms(g).square + 0.0 * g
         if isinstance(self.linear_map, WithIntercept):
             weights[-self.linear_map.columns :] = self.intercept_weight * (
-                1.0 if mu else SMOOTH_INTERCEPT_PENALTY
+                1.0 if mu else self.SMOOTH_INTERCEPT_PENALTY
             )
         return np.asarray(weights)
 
@@ -153,7 +154,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         rows = self.design.rows
         assert rows is not None
         dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
-        if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
+        if active is None or len(active) > (1 - self.MIN_DROPPED_ROWS) * len(y):
             hessian = self.loss.block_hessian(dz, y, c, inputs.mu)
             return MultiOutputActiveRows(X, hessian, self.linear_map, self.design)
         # a copy of the selected rows, in their order
@@ -170,7 +171,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         order = np.argsort(size)
         dropped = self.dropped_share * float(size.sum())
         n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
-        if n_dropped < MIN_DROPPED_ROWS * len(size):
+        if n_dropped < self.MIN_DROPPED_ROWS * len(size):
             return all_active
         return self._active_rows(inputs, np.sort(order[n_dropped:]))
 
@@ -181,13 +182,13 @@ class MultiOutputNewtonSystem(LinearSystem):
         P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
         options = self._options(part, P)
         # the last option is the best one: the exact matrix, unless that is too large
-        if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
+        if nonsmooth and options[-1].cost <= self.EXACT_MAX_COST * step:
             self.level = options[-1].level
         options = [option for option in options if option.level >= self.level] or options[-1:]
         # applying a factor of the whole matrix costs two triangular solves
         triangular = inverse.TRIANGULAR_ENTRY_COST * penalty.size**2 if self.level == 2 else 0.0
         reuse_step = step + triangular
-        if self.preconditioner is not None and options[0].cost > REBUILD_MAX_COST * reuse_step:
+        if self.preconditioner is not None and options[0].cost > self.REBUILD_MAX_COST * reuse_step:
             self.skip_reuse -= 1
             if self.skip_reuse < 0:
                 # as many steps as a new preconditioner would cost
@@ -243,6 +244,9 @@ class MultiOutputNewtonSystem(LinearSystem):
 class _CgRun:
     """Conjugate gradients that can continue with another preconditioner; d is always a descent direction."""
 
+    DIVERGED_RESIDUAL_RATIO = 1e10
+    """Growth of the residual that only rounding explains."""
+
     def __init__(
         self, part: MultiOutputActiveRows, penalty: NDArray, d: NDArray, r: NDArray, tol: float, norm: Norm
     ) -> None:
@@ -252,7 +256,7 @@ class _CgRun:
         """Make at most `max_steps` steps; return whether the residual is small, or only rounding is left."""
         residual = self.norm(self.r)
         # best: the smallest residual norm so far, with its d and r
-        diverged, best = DIVERGED_RESIDUAL_RATIO * residual, (residual, self.d, self.r)
+        diverged, best = self.DIVERGED_RESIDUAL_RATIO * residual, (residual, self.d, self.r)
         if residual <= self.tol:
             return True
         # s = M^-1 r for the preconditioner M, rho = r' M^-1 r

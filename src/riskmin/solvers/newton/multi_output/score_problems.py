@@ -17,7 +17,6 @@ from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import inner
-from riskmin.regularizers import L2
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
 from riskmin.solvers.newton.score_problem import (
@@ -27,11 +26,6 @@ from riskmin.solvers.newton.score_problem import (
     secant_search,
 )
 from riskmin.solvers.weights import feature_weights
-
-DUAL_CURVATURE_SHARE = 0.1
-"""The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
-UNIT_STEP_SLOPE_RATIO = 0.3
-"""For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
 
 class MultiOutputDesignOperator(DesignOperator):
@@ -54,6 +48,9 @@ class MultiOutputDesignOperator(DesignOperator):
 
 class MultiOutputScoreProblem(ScoreProblem):
     """The loss of all rows, smoothed by mu around a center if it is nonsmooth; intercepts are part of w."""
+
+    UNIT_STEP_SLOPE_RATIO = 0.3
+    """For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
     damp_below_step = 0.0
     dual_curvature = 0.0
@@ -142,7 +139,7 @@ class MultiOutputScoreProblem(ScoreProblem):
 
         # the slope at the end of a full Newton step, at which the secant search begins, too
         unit_slope = slope(1.0)
-        if abs(unit_slope) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
+        if abs(unit_slope) <= self.UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
             return 1.0, 1
         return secant_search(lambda t: unit_slope if t == 1.0 else slope(t), start)
 
@@ -169,6 +166,9 @@ class MultiOutputScoreProblem(ScoreProblem):
 class SimplexDual(MultiOutputScoreProblem):
     """The score problem of a loss with multipliers on one simplex per row, by compiled kernels."""
 
+    DUAL_CURVATURE_SHARE = 0.1
+    """The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
+
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
         k, cost = risk.linear_map.columns, self.loss.cost
@@ -191,7 +191,7 @@ class SimplexDual(MultiOutputScoreProblem):
         """
         # 1 in place of J = 0, since mu divides; then the geometric mean of J and a share of the curvature
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
-        return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
+        return max(value, math.sqrt(self.DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
     def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
@@ -263,6 +263,6 @@ def multi_output_reason(obj: Objective) -> str | None:
     )
     if not risk.loss.has_hessian or not plain:
         return f"{type(risk.loss).__name__} has no second derivatives for Newton: use Lbfgs or Smoothing"
-    if not isinstance(reg, L2):
+    if not reg.diagonal:
         return f"Newton needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
     return None
