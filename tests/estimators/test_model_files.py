@@ -21,8 +21,7 @@ import riskmin
 from riskmin import KernelClassifier, KernelRegressor, LinearClassifier, LinearRegressor, NoveltyDetector
 from riskmin.core import atomic_files
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
-from riskmin.estimators import load_model, save_model
-from riskmin.estimators._common.base import estimator
+from riskmin.estimators import estimator, load_model, save_model
 from riskmin.estimators.persistence.model_file import MODEL_FORMAT
 
 X, Y = load_breast_cancer(return_X_y=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -63,9 +63,36 @@ class Dense:
 
     X: NDArray
 
+    is_sparse: ClassVar[Literal[False]] = False
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.X.shape[0], self.X.shape[1]
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return self.X.size
+
+    @property
+    def array(self) -> NDArray:
+        """The entries, of shape (n, p)."""
+        return self.X
+
+    @property
+    def row_ends(self) -> NDArray:
+        """Row i has the stored entries row_ends[i] to row_ends[i + 1] - 1."""
+        ends: NDArray = np.arange(len(self.X) + 1) * self.X.shape[1]
+        return ends
+
+    @property
+    def values(self) -> NDArray:
+        """The stored entries, row by row."""
+        return self.X.ravel()
+
+    def take(self, index: NDArray | slice) -> NDArray:
+        """Some rows, in double precision."""
+        return self.X[index].astype(np.float64, copy=False)
 
     @cached_property
     def block_rows(self) -> int:
@@ -99,9 +126,25 @@ class DenseFortran:
 
     T: NDArray
 
+    is_sparse: ClassVar[Literal[False]] = False
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.T.shape[1], self.T.shape[0]
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return self.T.size
+
+    @property
+    def array(self) -> NDArray:
+        """The entries, of shape (n, p)."""
+        return self.T.T
+
+    def take(self, index: NDArray | slice) -> NDArray:
+        """Some rows, in double precision."""
+        return self.T[:, index].T.astype(np.float64, copy=False)
 
     @cached_property
     def block_rows(self) -> int:
@@ -147,9 +190,30 @@ class Csr:
     data: NDArray
     n_features: int
 
+    is_sparse: ClassVar[Literal[True]] = True
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_features
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return self.data.size
+
+    @property
+    def row_ends(self) -> NDArray:
+        """Row i has the stored entries row_ends[i] to row_ends[i + 1] - 1."""
+        return self.indptr
+
+    @property
+    def values(self) -> NDArray:
+        """The stored entries, row by row."""
+        return self.data
+
+    def take(self, index: NDArray) -> Any:
+        """Some rows, as a sparse SciPy array."""
+        return as_scipy(self)[index]
 
     @cached_property
     def block_rows(self) -> int:
@@ -380,12 +444,17 @@ def as_row_matrix(X: Matrix) -> Csr | Dense:
         return Dense(np.ascontiguousarray(X.T.T))
     if isinstance(X, Dense):
         return X
-    X = X.csr if isinstance(X, CsrWithTranspose) else X
+    X = without_transpose(X)
     assert isinstance(X, (Csr, Csc))
     # SciPy converts to CSR, and sums duplicates
     rows = as_scipy(X)
     rows = with_duplicates_summed(rows if isinstance(X, Csr) else rows.tocsr())
     return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])
+
+
+def without_transpose(X: Any) -> Any:
+    """Return X without its stored transpose, if it has one."""
+    return X.csr if isinstance(X, CsrWithTranspose) else X
 
 
 def with_transpose(X: Csr) -> CsrWithTranspose:

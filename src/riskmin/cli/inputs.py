@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -263,29 +263,6 @@ def note_zero_weights(model: Any) -> None:
         click.echo(f"riskmin: the model learned nothing: {note}", err=True)
 
 
-def print_pairs(rows: Iterable[tuple[str, str]]) -> None:
-    """Print pairs of names and values, aligned."""
-    rows = list(rows)
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        click.echo(f"  {name:<{width}}  {value}")
-
-
-def print_table(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
-    """Print a table whose first row is the header; cells are aligned to the right, or to the left."""
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    side = "<" if left else ">"
-    for row in cells:
-        # the last column is not padded
-        line = "  ".join(f"{cell:{side}{width}}" for cell, width in zip(row[:-1], widths[:-1], strict=True))
-        click.echo(f"  {line}  {row[-1]}".rstrip())
-
-
-def pluralize(n: int, noun: str) -> str:
-    """Format a count with its noun: "1 iteration", "2 iterations"."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def loss_name(model: Any) -> str:
     """The loss as it is written on the command line."""
     return "novelty" if model.task == "novelty" else str(model.loss)
@@ -335,7 +312,7 @@ def fit_summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str
         "atol": model.atol,
         "status": result.status,
         "criterion": result.criterion,
-        "standardized": getattr(model, "scale_", None) is not None,
+        "standardized": model.can_standardize and model.scale_ is not None,
         "iterations": result.n_iter,
         "calls": int(last["calls"]),
         "seconds": last["seconds"],
@@ -418,7 +395,7 @@ def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
         "columns": dimensions[1],
         "tol": float(model.tol),
         "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
-        **({"standardized": STANDARDIZED_NOTE} if getattr(model, "standardize", False) else {}),
+        **({"standardized": STANDARDIZED_NOTE} if model.standardize else {}),
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import signal
 import sys
 import traceback
@@ -10,17 +12,8 @@ from collections.abc import Sequence
 import click
 
 import riskmin
+from riskmin.cli import commands as _modules
 from riskmin.cli.backends import root_output_only
-from riskmin.cli.commands.certify import certify
-from riskmin.cli.commands.convert import convert
-from riskmin.cli.commands.cv import cv
-from riskmin.cli.commands.demo import demo
-from riskmin.cli.commands.fit import fit
-from riskmin.cli.commands.list import regularizers, solvers
-from riskmin.cli.commands.losses import losses
-from riskmin.cli.commands.path import path
-from riskmin.cli.commands.predict import evaluate, predict
-from riskmin.cli.commands.warmup import warmup
 from riskmin.core import UnsupportedProblem, signals
 from riskmin.core.messages import one_line
 
@@ -68,10 +61,15 @@ def commands(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (
-    fit, path, cv, predict, evaluate, certify, convert, losses, regularizers, solvers, demo, warmup,
-):  # fmt: skip
-    commands.add_command(command)
+def _add_commands() -> None:
+    """Add every command that a module of `cli/commands` defines."""
+    for module in pkgutil.iter_modules(_modules.__path__):
+        for thing in vars(importlib.import_module(f"{_modules.__name__}.{module.name}")).values():
+            if isinstance(thing, click.Command):
+                commands.add_command(thing)
+
+
+_add_commands()
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -18,7 +19,6 @@ from riskmin.cli.inputs import (
     real_option,
     target_option,
 )
-from riskmin.cli.tasks import tagging
 
 
 def _parse_grades(
@@ -105,88 +105,68 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the task of the loss and the parameters of its estimator, checked before data are read."""
-    from riskmin import get_loss
+_FOR = {
+    "class_weight": "classification",
+    "contamination": "novelty",
+    "order": "ordinal",
+    "constraints": "tagging",
+    "min_count": "tagging",
+    "positive": "models of rows",
+    "standardize": "models of rows",
+}
+"""What the options are for that only some estimators have as parameters."""
+
+
+def make_estimator(given: dict[str, Any]) -> Any:
+    """Make the estimator for the loss's task; all checks that do not need the data are done."""
+    from riskmin.estimators._common.fit import resolve_regularizer
+
+    kind, settings = estimator_settings(given)
+    # `path` and `cv` have no --lam: they replace alpha in every fit
+    model = kind(alpha=given.get("lam", 1.0), **settings)
+    # raises if the name is unknown, or --positive does not support the regularizer
+    resolve_regularizer(model)
+    return model
+
+
+def estimator_settings(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the estimator of the loss's task and its parameters, checked before data are read."""
+    from riskmin import estimators, get_loss
     from riskmin.solvers import get_solver
 
     loss = get_loss(given["loss"])
     task = loss.task
     if task is None:
         raise ValueError(f"{type(loss).__name__} has no task: write task = 'regression', say, in its class")
-    task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes
-    _check_options(task, given)
+    if task not in estimators.ESTIMATOR_OF_TASK:
+        raise ValueError(f"{given['loss']} is a loss for {task}, which the command does not fit: use Python")
+    kind = getattr(estimators, estimators.ESTIMATOR_OF_TASK[task])
+    parameters = inspect.signature(kind).parameters
+    _check_options(kind.task, parameters, given)
     # raises if the name is unknown
     get_solver(given["solver"])
     settings = {
+        "loss": given["loss"],
         "regularizer": given["reg"],
-        "positive": given["positive"],
-        "standardize": given["standardize"],
-        "tol": given["tol"],
-        "atol": given["atol"],
-        "solver": given["solver"],
-        "max_iter": given["max_iter"],
-        "max_seconds": given["max_seconds"],
         "n_jobs": given["jobs"],
+        "fit_intercept": not given["no_intercept"],
+        "template": "window",
+        **{name: given[name] for name in ("tol", "atol", "solver", "max_iter", "max_seconds")},
+        **{name: given[name] for name in _FOR if given.get(name) is not None},
     }
-    if task != "novelty":
-        settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
-    if task == "classification":
-        settings["class_weight"] = given["class_weight"]
-    if task == "ordinal":
-        settings["order"] = given["order"]
-    return task, settings
+    return kind, {name: value for name, value in settings.items() if name in parameters}
 
 
-def make_estimator(given: dict[str, Any]) -> Any:
-    """Make the estimator for the loss's task; all checks that do not need the data are done."""
-    from riskmin.estimators import (
-        LinearClassifier,
-        LinearRanker,
-        LinearRegressor,
-        NoveltyDetector,
-        OrdinalClassifier,
-    )
-    from riskmin.estimators._common.fit import resolve_regularizer
-
-    task, settings = estimator_settings(given)
-    if task == "tagging":
-        return tagging.make_tagger(given)
-    kinds = {
-        "classification": LinearClassifier,
-        "regression": LinearRegressor,
-        "novelty": NoveltyDetector,
-        "ordinal": OrdinalClassifier,
-        "ranking": LinearRanker,
-    }
-    if given.get("contamination") is not None:
-        settings["contamination"] = given["contamination"]
-    # `path` and `cv` have no --lam: they replace alpha in every fit
-    model = kinds[task](alpha=given.get("lam", 1.0), **settings)
-    # raises if the name is unknown, or --positive does not support the regularizer
-    resolve_regularizer(model)
-    return model
-
-
-def _check_options(task: str, given: dict[str, Any]) -> None:
+def _check_options(task: str, parameters: Mapping[str, Any], given: dict[str, Any]) -> None:
     """Raise if an option would have no effect for the task."""
     # an option without effect is an error, since the user expects one
-    kind = f"{given['loss']} is a loss for {task}"
-    if given["class_weight"] and task != "classification":
-        raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
-    if given.get("contamination") is not None and task != "novelty":
-        raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
-    if given["order"] is not None and task != "ordinal":
-        raise ValueError(f"--order is for ordinal, but {kind}: leave it out")
-    for option in ("constraints", "min_count"):
-        if given.get(option) is not None and task != "tagging":
-            raise ValueError(f"--{option.replace('_', '-')} is for tagging, but {kind}: leave it out")
-    if given["positive"] and task == "tagging":
-        raise ValueError(f"--positive is for models of rows, but {kind}: leave it out")
-    if given["standardize"] and task == "tagging":
-        raise ValueError(f"--standardize is for models of rows, but {kind}: leave it out")
+    problem = f"{given['loss']} is a loss for {task}"
+    for name, use in _FOR.items():
+        value = given.get(name)
+        if value is not None and value is not False and name not in parameters:
+            raise ValueError(f"--{name.replace('_', '-')} is for {use}, but {problem}: leave it out")
     if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
-        raise ValueError(f"--no-intercept has no effect: {kind}, which has no intercept; leave it out")
+        raise ValueError(f"--no-intercept has no effect: {problem}, which has no intercept; leave it out")
 
 
 # ---------------------------------------------------------------- regularization strengths

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray, as_scipy
+from riskmin.arrays.matrix import (
+    Csc,
+    Csr,
+    Dense,
+    DenseFortran,
+    ForeignArray,
+    as_scipy,
+    without_transpose,
+)
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import is_foreign, to_numpy
 from riskmin.arrays.sequences import Sequences
@@ -150,7 +158,7 @@ def shard_hash(shard: Shard, start: int) -> int:
     if isinstance(X, Sequences):
         hashes[X.ends - 1] = SEQUENCE_END_KEY
         X = X.tokens
-    X = X.X if isinstance(X, KernelMatrix) else X.csr if isinstance(X, CsrWithTranspose) else X
+    X = X.X if isinstance(X, KernelMatrix) else without_transpose(X)
     _add_rows(X, hashes)
     for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
         hashes += _hash_rows(values, n, key)

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from riskmin.estimators._common.base import CertifiedEstimator as CertifiedEstimator
+    from riskmin.estimators._common.base import estimator as estimator
     from riskmin.estimators._common.scoring import get_scorer as get_scorer
     from riskmin.estimators._common.trivial import TrivialModelWarning as TrivialModelWarning
     from riskmin.estimators.certification import CertificationResult as CertificationResult
@@ -50,8 +52,23 @@ MODULE_OF = {
 }
 """Module of each public name, imported on first access because some load much of scikit-learn."""
 
+_FOR_EXTENSIONS = {"CertifiedEstimator": "_common.base", "estimator": "_common.base"}
+"""Modules of the names that estimators of other packages need."""
+
+ESTIMATOR_OF_TASK = {
+    "classification": "LinearClassifier",
+    "multiclass": "LinearClassifier",
+    "regression": "LinearRegressor",
+    "novelty": "NoveltyDetector",
+    "ordinal": "OrdinalClassifier",
+    "ranking": "LinearRanker",
+    "tagging": "ChainTagger",
+}
+"""The estimator for losses of a task, which messages name and the command fits."""
+
 
 def __getattr__(name: str) -> Any:
-    if name not in MODULE_OF:
+    module = MODULE_OF.get(name, _FOR_EXTENSIONS.get(name))
+    if module is None:
         raise AttributeError(f"module 'riskmin.estimators' has no attribute {name!r}")
-    return getattr(import_module(f"riskmin.estimators.{MODULE_OF[name]}"), name)
+    return getattr(import_module(f"riskmin.estimators.{module}"), name)

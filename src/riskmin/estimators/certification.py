@@ -24,7 +24,6 @@ from riskmin.driver.run import DEFAULT_ATOL_RATIO
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
-from riskmin.estimators._common.multi_output import is_multi_output
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import L2
@@ -235,7 +234,7 @@ def _threshold_error(case: _Case) -> str | None:
     """Describe the error if an intercept or a decision threshold, on which J does not depend, is wrong."""
     model, z = case.model, case.at.scores
     loss = model._fitted_loss()
-    if is_multi_output(loss):  # multi-output intercepts are part of w, or follow from it
+    if loss.multi_output:  # multi-output intercepts are part of w, or follow from it
         mismatch = model.intercepts_in_w and bool(model._n_unpenalized()) != bool(model.fit_intercept)
         return "its intercepts contradict its parameter fit_intercept" if mismatch else None
     tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), model._risk_intercept()

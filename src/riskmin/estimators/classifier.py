@@ -17,8 +17,14 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import affine_scores, linear_scores, select_rows, validate_rows
-from riskmin.estimators._common.multi_output import is_multi_output, unpack_weights
+from riskmin.estimators._common.input import (
+    EncodedLabels,
+    affine_scores,
+    linear_scores,
+    select_rows,
+    validate_rows,
+)
+from riskmin.estimators._common.multi_output import unpack_weights
 from riskmin.estimators.persistence.records import (
     classes_to_json,
     n_output_weights,
@@ -149,44 +155,31 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         weight, n_rows = normalize_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        # without class weights, for standard deviations
-        row_weight = weight
-        labels, weight, classes = self._encode_labels(y, weight)
-        w, b, X = fit_linear(
-            self,
-            X,
-            labels,
-            weight,
-            row_weight=row_weight,
-            fit_intercept=self.fit_intercept,
-            loss=resolve_loss(self, len(classes)),
-            n_outputs=len(classes),
-        )
-        self._set_fitted(w, b, classes, X, labels, weight)
+        rows = self._encode_labels(y, weight, loss)
+        w, b, X = fit_linear(self, X, rows, weight)
+        self._set_fitted(w, b, X, rows)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
-    def _set_fitted(
-        self, w: NDArray, b: float, classes: NDArray, X: Any, y: NDArray, weight: NDArray | None
-    ) -> None:
-        if is_multi_output(resolve_loss(self, len(classes))):
-            self._set_multi_output(w, classes, intercepts=bool(self.fit_intercept))
+    def _set_fitted(self, w: NDArray, b: float, X: Any, rows: EncodedLabels) -> None:
+        if rows.loss.multi_output:
+            self._set_multi_output(w, rows.classes, intercepts=bool(self.fit_intercept))
             return
-        self.classes_, self.coef_ = classes, w[None, :]
-        self.intercept_ = self._decision_intercept(lambda: linear_scores(X, w), b, y, weight)
+        self.classes_, self.coef_ = rows.classes, w[None, :]
+        self.intercept_ = self._decision_intercept(lambda: linear_scores(X, w), b, rows)
 
     def _fitted_loss(self) -> Any:
         return resolve_loss(self, len(self.classes_))
 
     def _n_unpenalized(self) -> int:
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return 0
         return len(self.result_.w) - len(self.classes_) * int(self.n_features_in_)
 
     def _loss_scores(self, X: Any) -> NDArray:
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
         # `coef_` of two classes is a difference: unpack the weights of both classes from w
         w, k = np.asarray(self.result_.w), len(self.classes_)
@@ -195,7 +188,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         classes = {"classes": classes_to_json(self.classes_)}
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             arrays, fitted = super()._state()
             return arrays, fitted | classes | {"threshold": self.threshold_}
         # `coef_` of two classes is a difference, which does not determine w
@@ -214,7 +207,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         classes, k = read_classes(fitted["classes"]), read_count(fitted, "outputs")
         if classes.shape != (k,) or k < 2:
             raise ValueError(f"it has {classes.size} classes for {k} scores per row")
-        if not is_multi_output(resolve_loss(self, k)):
+        if not resolve_loss(self, k).multi_output:
             raise ValueError(f"its loss, {self.loss!r}, takes one score per row")
         self._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))
 

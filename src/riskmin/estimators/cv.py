@@ -179,11 +179,10 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         LinearClassifierCV
             The fitted estimator itself.
         """
-        resolve_loss(self)
+        loss = resolve_loss(self)
         X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
-        self._encode_labels(
-            y, normalize_weights(sample_weight, len(y))
-        )  # report invalid labels before the first fold
+        # report invalid labels before the first fold
+        self._encode_labels(y, normalize_weights(sample_weight, len(y)), loss)
         self._search(X, y, sample_weight, groups)
         return self
 

@@ -16,7 +16,7 @@ from riskmin.estimators._common.fit import (
     normalize_weights,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import affine_scores, validate_rows
+from riskmin.estimators._common.input import EncodedLabels, affine_scores, validate_rows
 from riskmin.estimators.persistence.records import read_finite
 from riskmin.losses import Novelty
 
@@ -93,7 +93,7 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
         self._check_parameters()
         X = validate_rows(self, X)
         weight = normalize_weights(sample_weight, X.shape[0])
-        self.coef_, _, X = fit_linear(self, X, None, weight, row_weight=weight, fit_intercept=False)
+        self.coef_, _, X = fit_linear(self, X, EncodedLabels(None, weight, None, self.loss), weight)
         self.offset_ = _quantile(affine_scores(X, self.coef_, 0.0), weight, self.contamination)
         warn_unless_converged(self)
         return self

@@ -21,7 +21,7 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators._common.input import EncodedLabels, compute_if_dask, select_rows, validate_rows
 from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
 from riskmin.numerics.sorting import prefix_sums, stable_argsort
@@ -116,7 +116,7 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
         OrdinalClassifier
             The fitted estimator itself.
         """
-        resolve_loss(self)  # report an invalid loss before reading y
+        loss = resolve_loss(self)  # report an invalid loss before reading y
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
         # before validation, which converts y to a NumPy array
@@ -127,27 +127,23 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
         n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
         if weight is not None and not weight.all():  # grades without weight are dropped
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        grade, weight, classes = self._encode_labels(y, weight, declared)
-        w, b, X = fit_linear(self, X, grade, weight, row_weight=weight, fit_intercept=self.fit_intercept)
-        self._set_fitted(w, b, classes, X, grade, weight)
+        rows = self._encode_labels(y, weight, loss, declared)
+        w, b, X = fit_linear(self, X, rows, weight)
+        self._set_fitted(w, b, X, rows)
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
     def _encode_labels(
-        self, y: NDArray, weight: NDArray | None, declared: Any = None
-    ) -> tuple[NDArray, NDArray | None, NDArray]:
-        """Return the ranks of the grades as floats, the weights, and the grades."""
+        self, y: Any, weight: NDArray | None, loss: Any, declared: Any = None
+    ) -> EncodedLabels:
         classes, grade = encode_grades(y, declared if self.order is None else self.order)
-        return grade.astype(np.float64), weight, classes
+        return EncodedLabels(grade.astype(np.float64), weight, classes, loss)
 
-    def _set_fitted(
-        self, w: NDArray, b: float, classes: NDArray, X: Any, grade: NDArray, weight: NDArray | None
-    ) -> None:
-        self.classes_, self.coef_, self.intercept_ = classes, w, b
-        self.thresholds_ = thresholds(
-            decision_scores_of_validated(self, X), grade.astype(np.intp), weight, self.metric
-        )
+    def _set_fitted(self, w: NDArray, b: float, X: Any, rows: EncodedLabels) -> None:
+        self.classes_, self.coef_, self.intercept_ = rows.classes, w, b
+        grade, z = np.asarray(rows.labels, np.intp), decision_scores_of_validated(self, X)
+        self.thresholds_ = thresholds(z, grade, rows.weight, self.metric)
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         return grade_indices(y, self.classes_.tolist()), weight

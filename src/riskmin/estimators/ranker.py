@@ -115,18 +115,13 @@ class LinearRanker(RowEstimator):
         ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
         is_ranking = loss.task == "ranking"
         # losses for regression fit single rows
-        qid = ids if is_ranking else None
-        options = {"fit_intercept": self.fit_intercept, "qid": qid}
-        w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)
+        rows = self._encode_labels(y, weight, loss)
+        w, b, _ = fit_linear(self, X, rows, weight, qid=ids if is_ranking else None)
         self._set_fitted(w, b)
         # queries are encoded as 0, 1, 2, ...
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self
-
-    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
-        """Return labels and weights unchanged."""
-        return y, weight, None
 
     def _set_fitted(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b

@@ -18,9 +18,9 @@ from riskmin.estimators._common.fit import (
     resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import DaskLabelsMixin, validate_rows
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_outputs, unpack_weights
-from riskmin.estimators._common.outputs import fit_outputs
+from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
+from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
+from riskmin.estimators._common.outputs import fit_outputs, joint_loss
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.losses import LOSSES
 
@@ -142,21 +142,21 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         LinearRegressor
             The fitted estimator itself.
         """
-        resolve_loss(self)  # report an invalid loss before reading y
+        loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
         weight = normalize_weights(sample_weight, len(y))
-        w, b = fit_outputs(self, X, y, weight)
-        self._set_fitted(w, b, None, X, y, weight)
+        rows = self._encode_labels(y, weight, loss)
+        w, b = fit_outputs(self, X, rows)
+        self._set_fitted(w, b, X, rows)
         warn_unless_converged(self)
         return self
 
-    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
-        """Return labels and weights unchanged."""
-        return y, weight, None
+    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
+        joint = joint_loss(self, y, loss)
+        return EncodedLabels(y, weight, None, loss if joint is None else joint)
 
-    def _set_fitted(
-        self, w: NDArray, b: Any, classes: None, X: Any, y: NDArray, weight: NDArray | None
-    ) -> None:
+    def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
+        y: Any = rows.labels
         if y.ndim == 1:
             self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
         else:
@@ -166,7 +166,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         targets = numeric_targets(self, y)
-        if not is_multi_output(self._fitted_loss()):
+        if not self._fitted_loss().multi_output:
             return targets, weight
         targets = targets.reshape(n_rows, -1)
         if targets.shape[1] != len(np.atleast_2d(self.coef_)):
@@ -184,7 +184,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         return loss if joint is None else joint
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        if np.ndim(self.coef_) == 2 and not is_multi_output(self._fitted_loss()):
+        if np.ndim(self.coef_) == 2 and not self._fitted_loss().multi_output:
             raise ValueError("its outputs are separate problems: fit and certify one model per output")
         return super()._risk_arguments(X, y, weight, **more)
 

@@ -22,6 +22,7 @@ from riskmin.arrays.matrix import (
     DenseFortran,
     as_scipy,
     with_duplicates_summed,
+    without_transpose,
 )
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray, Shard
@@ -127,9 +128,7 @@ def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> Col
         if isinstance(X, (Dense, DenseFortran)):
             return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
         if isinstance(X, (Csr, Csc, CsrWithTranspose)):
-            return _of_sparse(
-                with_duplicates_summed(as_scipy(X.csr if isinstance(X, CsrWithTranspose) else X)), c
-            )
+            return _of_sparse(with_duplicates_summed(as_scipy(without_transpose(X))), c)
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
 
 
@@ -142,7 +141,7 @@ def _of_blocks(X: Dense | DenseFortran, c: NDArray) -> Iterator[ColumnMoments]:
             continue
         # a slice is a view; an index array copies
         rows = slice(i, i + step) if len(weighted_rows) == min(step, n - i) else weighted_rows
-        block = np.asarray(X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T, dtype=np.float64)
+        block = X.take(rows)
         # m = sum_i share_i x_i, s^2 = sum_i share_i (x_i - m)^2, with shares of sum one
         weight = float(c[rows].sum())
         share = c[rows] / weight

@@ -14,7 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.finite import stored_values
-from riskmin.arrays.matrix import Csr, CsrWithTranspose, Dense, DenseFortran, as_row_matrix, as_scipy
+from riskmin.arrays.matrix import (
+    Csr,
+    Dense,
+    DenseFortran,
+    as_row_matrix,
+    without_transpose,
+)
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
@@ -164,14 +170,14 @@ def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
 def _column_mean_squares(rows: Shard) -> NDArray:
     """The weighted mean square of each column, sum_i c_i x_ij^2."""
     X, c = row_matrix(rows), rows.c
-    if isinstance(X, Csr):
+    if X.is_sparse:
         ends = X.indptr.astype(np.int64)
         # the weight c_i of its row, for each stored entry
         weights = np.repeat(c, ends[1:] - ends[:-1])
         return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
     total, n = np.zeros(X.shape[1]), len(c)
     for index in row_blocks(np.arange(n), X.shape[1]):
-        part = dense_rows(X, index)
+        part = X.take(index)
         total += c[index] @ (part * part)
     return total
 
@@ -179,7 +185,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory available for them."""
     X: Any = getattr(rows.X, "tokens", rows.X)
-    entries = stored_values(X.csr if isinstance(X, CsrWithTranspose) else X)
+    entries = stored_values(without_transpose(X))
     return entries is not None and exceeds_memory(entries)
 
 
@@ -191,25 +197,22 @@ def shard_length(shard: Shard) -> int:
 def gather_rows(shard: Shard, index: NDArray) -> Any:
     """Some rows of a shard, as an array or a sparse SciPy array."""
     X = row_matrix(shard)
-    rows: Any = as_scipy(X) if isinstance(X, Csr) else None
-    parts: list[Any] = []
-    for block in check_each(row_batches(index)):
-        parts.append(dense_rows(X, block) if rows is None else rows[block])  # type: ignore[arg-type]
+    parts: list[Any] = [X.take(block) for block in check_each(row_batches(index))]
     if len(parts) == 1:
         return parts[0]
-    return np.concatenate(parts) if rows is None else sp.vstack(parts, format="csr")
+    return sp.vstack(parts, format="csr") if X.is_sparse else np.concatenate(parts)
 
 
 def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
-    X = shard.X.csr if isinstance(shard.X, CsrWithTranspose) else shard.X
+    X = without_transpose(shard.X)
     return X if isinstance(X, (Csr, Dense, DenseFortran)) else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows, without duplicate entries; cached with the shard."""
     if "rows" not in shard.cache:
-        X = shard.X.csr if isinstance(shard.X, CsrWithTranspose) else shard.X
+        X = without_transpose(shard.X)
         shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
@@ -229,7 +232,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The upper triangle of X' diag(h) X, of one shard."""
     X, p = row_matrix(shard), shard.X.shape[1]
     out = np.zeros((p, p))
-    if isinstance(X, Csr):
+    if X.is_sparse:
         from riskmin._numba.gram import csr_gram
 
         for i, j in gram_row_ranges(X, h):
@@ -242,7 +245,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     index = np.flatnonzero(h)
     for rows in row_blocks(index, p):
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
-        scaled = dense_rows(X, rows) * np.sqrt(h[rows])[:, None]
+        scaled = X.take(rows) * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
     return (out,)
 
@@ -251,14 +254,14 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The diagonal of X' diag(h) X, of one shard."""
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
-    if isinstance(X, Csr):
+    if X.is_sparse:
         from riskmin._numba.newton.exponential_family import csr_gram_diagonal
 
         for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
             csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
     for index in row_blocks(np.arange(X.shape[0]), X.shape[1]):
-        out += h[index] @ dense_rows(X, index) ** 2
+        out += h[index] @ X.take(index) ** 2
     return (out,)
 
 
@@ -267,12 +270,6 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     # a row of k entries costs k^2 multiplications; rows with h_i = 0 cost nothing
     entries_per_row = len(X.data) / max(1, X.shape[0])
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
-
-
-def dense_rows(X: Dense | DenseFortran, rows: NDArray) -> NDArray:
-    """Some rows of a dense matrix, in double precision."""
-    selected = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
-    return selected.astype(np.float64, copy=False)
 
 
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:

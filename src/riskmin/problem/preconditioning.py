@@ -29,6 +29,7 @@ from riskmin.arrays.matrix import (
     as_matrix,
     as_scipy,
     with_transpose,
+    without_transpose,
 )
 from riskmin.arrays.memory_map import exceeds_memory, row_batches
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
@@ -168,7 +169,7 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return False
-        X: Any = rows.X.csr if isinstance(rows.X, CsrWithTranspose) else rows.X
+        X: Any = without_transpose(rows.X)
         # without a shift, sparse columns stay sparse
         if isinstance(X, (Csr, Csc)) and not self.shift.any():
             return X.data.size <= COPY_MAX_ENTRIES and not exceeds_memory(X.data)
@@ -183,11 +184,11 @@ class Preconditioner:
         X: Any = rows.X
         if isinstance(X, (Dense, DenseFortran)) and n * p <= COPY_MAX_ENTRIES:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
-            entries = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
+            entries = np.asarray(X.array, np.float64, "C")
             return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
         if not isinstance(X, (Csr, Csc, CsrWithTranspose)):
             return None
-        matrix: Any = as_scipy(X.csr if isinstance(X, CsrWithTranspose) else X)
+        matrix: Any = as_scipy(without_transpose(X))
         if matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
             return None
         if not self.shift.any():
@@ -448,7 +449,7 @@ def _take_rows(X: Any, rows_used: NDArray) -> Any:
         return X.T[:, rows_used].T.astype(np.float64, copy=False)
     if isinstance(X, ForeignArray):
         return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
-    X = X.csr if isinstance(X, CsrWithTranspose) else X
+    X = without_transpose(X)
     if isinstance(X, Csr):
         return sp.vstack([as_scipy(X)[rows] for rows in row_batches(rows_used)], format="csr")
     return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows

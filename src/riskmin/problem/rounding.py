@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray
+from riskmin.arrays.matrix import (
+    Csc,
+    Csr,
+    Dense,
+    DenseFortran,
+    ForeignArray,
+    without_transpose,
+)
 from riskmin.arrays.namespace import namespace
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Shard
@@ -243,8 +250,7 @@ def absolute(X: Any, i: int, j: int) -> Any:
     >>> absolute(as_matrix(np.array([[-1.0, 2.0], [3.0, -4.0]])), 1, 2).X.tolist()
     [[3.0, 4.0]]
     """
-    if isinstance(X, CsrWithTranspose):
-        X = X.csr
+    X = without_transpose(X)
     if isinstance(X, (Dense, ForeignArray)):
         return replace(X, X=abs(X.X[i:j]))
     if isinstance(X, DenseFortran):

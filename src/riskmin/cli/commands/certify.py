@@ -18,13 +18,12 @@ from riskmin.cli.inputs import (
     json_option,
     load_for_model,
     memory_option,
-    pluralize,
-    print_pairs,
     qid_option,
     real_option,
     target_option,
     trust_option,
 )
+from riskmin.cli.output import pluralize, print_pairs
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.cli.tasks.ordinal_ranking import require_queries
 from riskmin.report.progress import duration

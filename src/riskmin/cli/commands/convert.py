@@ -9,15 +9,8 @@ from typing import Any
 
 import click
 
-from riskmin.cli.inputs import (
-    PATH_TYPE,
-    memory_option,
-    pluralize,
-    print_pairs,
-    qid_option,
-    real_option,
-    target_option,
-)
+from riskmin.cli.inputs import PATH_TYPE, memory_option, qid_option, real_option, target_option
+from riskmin.cli.output import pluralize, print_pairs
 from riskmin.data import convert as convert_file
 from riskmin.data.store.reader import StoreReader
 from riskmin.report.progress import LIVE_UPDATE_SECONDS, LOG_LINE_SECONDS, duration

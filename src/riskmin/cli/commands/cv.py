@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from riskmin.cli.commands.grid import GradedLamSearch, GradeErrorScorer
 from riskmin.cli.inputs import (
     PATH_TYPE,
     check_distinct_paths,
@@ -19,15 +19,16 @@ from riskmin.cli.inputs import (
     load_for_fit,
     not_converged_message,
     note_zero_weights,
-    print_pairs,
-    print_table,
     reg_name,
     report_facts,
     summary_lines,
     suppress_warnings,
 )
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.ordinal_ranking import ordered_grades
+from riskmin.core import NDArray
 from riskmin.core.signals import ignore_interrupts
 from riskmin.data import Dataset
 
@@ -93,7 +94,8 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
     from riskmin.losses import get_loss
 
-    task, settings = estimator_settings(given)
+    kind, settings = estimator_settings(given)
+    task = kind.task
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
     if task == "tagging":
@@ -109,8 +111,8 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     if task in ("ordinal", "ranking"):
         scored = GradeErrorScorer.name if measure is None else measure.name
         return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
-    kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
-    model = kind(**settings, **grid, scoring=scoring)
+    searching = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    model = searching(**settings, **grid, scoring=scoring)
     resolve_regularizer(model)
     return model, "score" if measure is None else measure.name
 
@@ -188,3 +190,63 @@ def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> in
     if facts["status"] != "converged" and not as_json:
         click.echo(not_converged_message(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if n_failed or facts["status"] != "converged" else 0
+
+
+# ---------------------------------------------------------------- ordinal models and rankings
+class GradeErrorScorer:
+    """Scorer: minus the mean absolute error in grades, so that higher is better."""
+
+    name = "error in grades, negative"
+
+    def __init__(self, grades: list[Any]) -> None:
+        self.grades = grades
+
+    def __call__(self, model: Any, X: Any, y: Any) -> float:
+        """Score a fitted model on rows and labels; grades unseen in training are allowed."""
+        from riskmin.estimators.ordinal import grade_indices
+
+        return -float(
+            np.mean(np.abs(grade_indices(model.predict(X), self.grades) - grade_indices(y, self.grades)))
+        )
+
+
+class GradedLamSearch:
+    """Search of lam for an ordinal model or a ranking; has the fitted attributes of `LinearClassifierCV`."""
+
+    def __init__(self, model: Any, *, alphas: Any, n_alphas: int, cv: int, scoring: Any) -> None:
+        self.model, self.task, self.loss, self.tol = model, model.task, model.loss, model.tol
+        self.order = getattr(model, "order", None)
+        self.alphas, self.n_alphas, self.cv, self.scoring = alphas, n_alphas, cv, scoring
+
+    def fit(self, X: Any, y: NDArray, qid: Any = None) -> None:
+        """Choose lam by cross-validation and fit all rows with it."""
+        from sklearn.base import clone
+
+        from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+
+        # grades of all rows, since those of a fold may be fewer
+        scorer = (
+            GradeErrorScorer(ordered_grades(self.model, y).tolist()) if self.scoring is None else self.scoring
+        )
+        alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
+        result = search_alphas(
+            self.model, LabeledRows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer
+        )
+        self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
+        self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
+        self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
+        self.best_estimator_.fit(X, y, **({} if qid is None else {"qid": qid}))
+
+    def _folds(self, X: Any, y: NDArray, qid: Any) -> Iterator[tuple[Any, Any]]:
+        from sklearn.model_selection import GroupKFold, StratifiedKFold
+
+        n_groups = len(y) if qid is None else len(np.unique(qid))
+        if n_groups < self.cv:
+            noun = "rows" if qid is None else "queries"
+            raise ValueError(
+                f"--folds {self.cv} needs as many {noun}, but the data hold {n_groups}: lower it"
+            )
+        if qid is None:
+            yield from StratifiedKFold(self.cv).split(X, np.unique(y, return_inverse=True)[1])
+        else:
+            yield from GroupKFold(self.cv).split(X, y, qid)

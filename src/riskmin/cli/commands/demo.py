@@ -9,7 +9,8 @@ import click
 import numpy as np
 
 from riskmin.cli.commands.certify import EXIT_CODES
-from riskmin.cli.inputs import PATH_TYPE, check_writable, pluralize, print_pairs, report_facts
+from riskmin.cli.inputs import PATH_TYPE, check_writable, report_facts
+from riskmin.cli.output import pluralize, print_pairs
 from riskmin.report.progress import duration, relative_gap
 
 DEMO_LOSSES = ("hinge", "squared_hinge", "logistic")

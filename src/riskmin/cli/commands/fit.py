@@ -27,13 +27,13 @@ from riskmin.cli.inputs import (
     not_converged_message,
     note_unused_queries,
     note_zero_weights,
-    print_pairs,
     real_option,
     report_facts,
     summary_lines,
     suppress_warnings,
 )
 from riskmin.cli.options import make_estimator, problem_options
+from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.core.signals import ignore_interrupts

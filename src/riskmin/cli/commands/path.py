@@ -21,13 +21,12 @@ from riskmin.cli.inputs import (
     describe_data_size,
     load_for_fit,
     makes_zeros,
-    print_pairs,
-    print_table,
     problem_facts,
     reg_name,
     suppress_warnings,
 )
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks import classification
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.core import Iterate, Result
@@ -135,7 +134,7 @@ def _fit_path(
     # advice for the last fit that failed: in the default grid, that of the smallest lam
     model._hints = diagnose_run(J, failed[-1] if failed else results[-1], model.solver)
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
-    n_intercepts = getattr(risk, "n_intercepts", 0)
+    n_intercepts = risk.n_intercepts
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
 
 
@@ -147,6 +146,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         fitted_loss,
         resolve_regularizer,
     )
+    from riskmin.estimators._common.input import EncodedLabels
     from riskmin.estimators._common.standardize import column_scaling
 
     n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
@@ -154,19 +154,8 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
     labels, weight = model._targets(table.y, n, None)
-    outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
-    fit_intercept = model.task != "novelty" and model.fit_intercept
-    risk = build_risk(
-        model,
-        table.X,
-        labels,
-        weight,
-        fit_intercept=fit_intercept,
-        executor=executor,
-        loss=fitted_loss(model),
-        **outputs,
-        **query_kwargs(model, table.qid),
-    )
+    rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
+    risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     return build_objective(
         model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
     )
@@ -232,9 +221,8 @@ def _write(
 def _weight_names(model: Any, table: Dataset) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators._common.fit import fitted_loss
-    from riskmin.estimators._common.multi_output import is_multi_output
 
-    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
+    if model.task != "classification" or not fitted_loss(model).multi_output:
         return table.feature_names
     return classification.WeightNames(table.feature_names, model.classes_)
 

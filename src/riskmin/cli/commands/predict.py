@@ -16,12 +16,12 @@ from riskmin.cli.inputs import (
     json_option,
     load_for_model,
     memory_option,
-    print_pairs,
     qid_option,
     suppress_warnings,
     target_option,
     trust_option,
 )
+from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.inputs import pluralize, print_pairs
+from riskmin.cli.output import pluralize, print_pairs
 from riskmin.losses import LOSSES
 from riskmin.report.progress import duration
 

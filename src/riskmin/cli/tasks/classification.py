@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.inputs import print_table
+from riskmin.cli.output import print_table
 from riskmin.cli.tasks.measures import loss_scores, mean_loss
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label

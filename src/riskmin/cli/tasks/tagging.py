@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from riskmin.cli.output import print_pairs, print_table
 from riskmin.core import NDArray
 from riskmin.data import DataError, Dataset, format_of, load_conll
 from riskmin.metrics import chunk_counts
@@ -22,26 +23,6 @@ CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
 def is_conll(path: Path) -> bool:
     """Whether a file holds sentences, by its suffix."""
     return any(suffix.lower() in CONLL_SUFFIXES for suffix in path.suffixes)
-
-
-def make_tagger(given: dict[str, Any]) -> Any:
-    """Make the tagger that the options specify."""
-    from riskmin.estimators import ChainTagger
-
-    return ChainTagger(
-        given["loss"],
-        alpha=given.get("lam", 1.0),
-        regularizer=given["reg"],
-        tol=given["tol"],
-        atol=given["atol"],
-        solver=given["solver"],
-        max_iter=given["max_iter"],
-        max_seconds=given["max_seconds"],
-        n_jobs=given["jobs"],
-        constraints=given.get("constraints"),
-        min_count=given.get("min_count") or 1,
-        template="window",
-    )
 
 
 # ---------------------------------------------------------------- data
@@ -175,8 +156,6 @@ def _chunk_metrics(count: ChunkCount) -> dict[str, Any]:
 
 def print_tagging_metrics(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
     """Print the metrics, as text or as one JSON object."""
-    from riskmin.cli.inputs import print_pairs, print_table
-
     if as_json:
         click.echo(json.dumps({"rows": rows, **metrics}))
         return

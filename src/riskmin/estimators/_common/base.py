@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
-from riskmin.estimators._common.multi_output import is_multi_output
+from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.regularizers import unpenalized_tail
 
@@ -197,6 +197,10 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
         if self.max_seconds is not None:
             check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
+    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
+        """Return the labels of training rows for the loss that the parameters denote."""
+        return EncodedLabels(y, weight, None, loss)
+
     # ------------------------------------------------------------ the problem of a fitted model
     def _fitted_loss(self) -> Any:
         """Return the loss that a fitted model minimized."""
@@ -213,7 +217,7 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     def _loss_scores(self, X: Any) -> NDArray:
         """Return the scores that the loss takes: all outputs, without the decision threshold."""
         z = self._scores(X)
-        return z.reshape(len(z), -1) if is_multi_output(self._fitted_loss()) else z
+        return z.reshape(len(z), -1) if self._fitted_loss().multi_output else z
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
         """Return what the loss of the fitted model takes at its weights: scores, labels and row weights.

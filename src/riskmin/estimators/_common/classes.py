@@ -16,9 +16,12 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.fit import resolve_loss
-from riskmin.estimators._common.input import DaskLabelsMixin
-from riskmin.estimators._common.multi_output import is_multi_output, supports_multiclass, unpack_weights
+from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
+from riskmin.estimators._common.multi_output import (
+    loss_for_classes,
+    supports_multiclass,
+    unpack_weights,
+)
 from riskmin.losses import Logistic, Softmax, get_loss
 
 
@@ -46,19 +49,16 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         tags.input_tags.sparse = True
         return tags
 
-    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
-        """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
+    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
-        return np.where(positive, 1.0, -1.0), weight, classes
+        return EncodedLabels(np.where(positive, 1.0, -1.0), weight, classes, loss)
 
-    def _decision_intercept(
-        self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None
-    ) -> NDArray:
+    def _decision_intercept(self, scores: Callable[[], NDArray], b: float, rows: EncodedLabels) -> NDArray:
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
-        loss, self.threshold_ = get_loss(self.loss), 0.0
+        self.threshold_, (y, weight, _, loss) = 0.0, rows
         # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
         if self.fit_intercept and loss.has_cutoff:
             c = np.full(len(y), 1 / len(y)) if weight is None else weight
@@ -109,21 +109,20 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
             tags.classifier_tags.multi_class = supports_multiclass(get_loss(self.loss))
         return tags
 
-    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
-        """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
+    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_classes(y, weight)
-        loss = resolve_loss(self, len(classes))
+        loss = loss_for_classes(loss, len(classes))
         # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1
         labels = codes.astype(np.float64)
-        return labels if is_multi_output(loss) else 2 * labels - 1, weight, classes
+        return EncodedLabels(labels if loss.multi_output else 2 * labels - 1, weight, classes, loss)
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         codes, weight = class_codes(self, y, weight)
-        return codes if is_multi_output(self._fitted_loss()) else 2 * codes - 1, weight
+        return codes if self._fitted_loss().multi_output else 2 * codes - 1, weight
 
     def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set the fitted attributes from the weight vector of a multi-output loss."""

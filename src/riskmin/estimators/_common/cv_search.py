@@ -19,6 +19,7 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
     resolve_regularizer,
 )
+from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.executors import Serial
@@ -48,7 +49,7 @@ class LabeledRows(NamedTuple):
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
         # a joint loss fits all outputs in one problem
-        if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
+        if self.y.ndim == 1 or joint_loss(template, self.y, resolve_loss(template)) is not None:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
 
@@ -122,12 +123,10 @@ def search_alphas(
 
 
 class _FoldProblem(NamedTuple):
-    """The objective of some rows, their encoded labels and weights, and their classes."""
+    """The objective of some rows, and their encoded labels."""
 
     objective: Objective
-    labels: NDArray
-    weight: NDArray | None
-    classes: NDArray | None
+    rows: EncodedLabels
     scaling: ColumnScaling | None
 
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
@@ -143,22 +142,11 @@ class _FoldProblem(NamedTuple):
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
-    labels, weight, classes = template._encode_labels(rows.y, rows.weight)
-    n_classes = len(classes) if template.task == "classification" else None
-    risk = build_risk(
-        template,
-        rows.X,
-        labels,
-        weight,
-        fit_intercept=template.fit_intercept,
-        executor=Serial(),
-        qid=rows.qid,
-        loss=joint_loss(template, labels) if n_classes is None else resolve_loss(template, n_classes),
-        n_outputs=n_classes,
-    )
-    scaling = column_scaling(template, risk, weight, rows.weight)
+    encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
+    risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
+    scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
-    return _FoldProblem(objective, labels, weight, classes, scaling)
+    return _FoldProblem(objective, encoded, scaling)
 
 
 def _score_fold(
@@ -180,7 +168,7 @@ def _score_alphas(
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
-    _, labels, weight, classes, _ = problems[0]
+    rows = problems[0].rows
     scores = []
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
         # set the fitted attributes of a new model as `fit` does, without another run
@@ -189,11 +177,11 @@ def _score_alphas(
         fits = [
             problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
         ]
-        if labels.ndim == train.y.ndim:
-            model._set_fitted(*fits[0], classes, train.X, labels, weight)
+        if np.ndim(rows.labels) == train.y.ndim:
+            model._set_fitted(*fits[0], train.X, rows)
         else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
-            model._set_fitted(w, b, None, train.X, train.y, weight)
+            model._set_fitted(w, b, train.X, rows._replace(labels=train.y))
         # the scorer sees a fitted estimator, as in scikit-learn
         scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)

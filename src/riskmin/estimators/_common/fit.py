@@ -23,15 +23,17 @@ from riskmin.arrays.partitioned import PartitionedMatrix
 from riskmin.core import Iterate, NDArray, Result
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
+from riskmin.estimators import ESTIMATOR_OF_TASK
 from riskmin.estimators._common.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
 from riskmin.estimators._common.input import (
+    EncodedLabels,
     PlacedRows,
     affine_scores,
     compute_if_dask,
     executor_for,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes
+from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.executors.coordination import coordination_of
@@ -41,16 +43,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer, repeat_per_output
 from riskmin.solvers import get_solver
-
-_ESTIMATOR_FOR = {
-    "classification": "LinearClassifier",
-    "multiclass": "LinearClassifier",
-    "regression": "LinearRegressor",
-    "novelty": "NoveltyDetector",
-    "ordinal": "OrdinalClassifier",
-    "ranking": "LinearRanker",
-    "tagging": "ChainTagger",
-}
 
 
 # ---------------------------------------------------------------- parameters
@@ -62,13 +54,13 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
     loss = loss_by_name(model, model.loss)
     kind = loss.task or model.task  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
-        use = _ESTIMATOR_FOR.get(kind)
+        use = ESTIMATOR_OF_TASK.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
     # only estimators with several targets can fit a multi-output regression loss
-    if is_multi_output(loss) and kind == "regression" and not model.multi_output_targets:
+    if loss.multi_output and kind == "regression" and not model.multi_output_targets:
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
@@ -133,26 +125,18 @@ def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any,
-    X: Any,
-    y: NDArray | None,
-    weight: NDArray | None,
-    *,
-    row_weight: NDArray | None,
-    fit_intercept: bool,
-    **more: Any,
+    model: Any, X: Any, rows: EncodedLabels, row_weight: NDArray | None, qid: Any = None
 ) -> tuple[NDArray, Any, Any]:
     """Minimize J with the model's parameters and store the certificate; return w, b and the rows.
 
     The rows are returned in the form that `affine_scores` takes, so that remote rows are not read twice.
-    `row_weight` holds the weights without class weights and is used for standard deviations. Further
-    keywords are passed to `build_risk`.
+    `row_weight` holds the weights without class weights and is used for standard deviations.
     """
     model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
-    risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    scaling = column_scaling(model, risk, weight, row_weight)
+    risk = build_risk(model, X, rows, executor=executor, qid=qid)
+    scaling = column_scaling(model, risk, rows.weight, row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
@@ -161,7 +145,7 @@ def fit_linear(
         get_solver(model.solver),
         start,
         n_rows=X.shape[0],
-        weighted=weight is not None,
+        weighted=rows.weight is not None,
         scaling=scaling,
     )
     return w, b, PlacedRows(risk.executor) if isinstance(X, PartitionedMatrix) else X
@@ -170,7 +154,7 @@ def fit_linear(
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X."""
     # the penalized entries of w; explicit intercepts are its last entries
-    dim = risk.dim - getattr(risk, "n_intercepts", 0)
+    dim = risk.dim - risk.n_intercepts
     return Objective(
         risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
     )
@@ -243,30 +227,18 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.weighted_ = weighted
 
 
-def build_risk(
-    model: Any,
-    X: Any,
-    y: NDArray | None,
-    weight: NDArray | None,
-    *,
-    fit_intercept: bool,
-    executor: Any,
-    qid: Any = None,
-    loss: Any = None,
-    n_outputs: int | None = None,
-) -> Risk:
-    """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
-    # estimators with classes or outputs pass the form of the loss that they fit
-    loss = resolve_loss(model) if loss is None else loss
+def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:
+    """Return the risk that the model's parameters denote for labeled rows."""
+    labels, weight, classes, loss = rows
     return linear_risk(
         X,
-        y,
+        labels,
         loss,
         sample_weight=weight,
         qid=qid,
-        fit_intercept=bool(fit_intercept) and supports_intercept(loss),
+        fit_intercept=bool(model.fit_intercept) and supports_intercept(loss),
         executor=executor,
-        n_outputs=n_outputs if is_multi_output(loss) else None,
+        n_outputs=len(classes) if classes is not None and loss.multi_output else None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -35,15 +35,32 @@ VALIDATION_OPTIONS: dict[str, Any] = {
 """Arguments of `validate_data` under which X is not copied."""
 
 
+class EncodedLabels(NamedTuple):
+    """Labels of training rows as the loss takes them."""
+
+    labels: Any
+    weight: NDArray | None
+    """The row weights times class weights; None for equal weights."""
+    classes: Any
+    """An array of the classes, or None."""
+    loss: Any
+    """The loss in the form for these labels, such as the multiclass form of a binary loss."""
+
+
 # ---------------------------------------------------------------- validation
 def compute_if_dask(array: Any) -> Any:
     """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
-    return to_local_array(array) if is_dask(array) else array
+    return to_local_array(array) if not _is_array(array) and is_dask(array) else array
 
 
 def _is_remote(X: Any) -> bool:
     """Whether X is partitioned, so that its entries need not be in this process."""
-    return isinstance(X, PartitionedMatrix) or is_dask(X)
+    return isinstance(X, PartitionedMatrix) or (not _is_array(X) and is_dask(X))
+
+
+def _is_array(data: Any) -> bool:
+    """Whether the data are an array or a sparse matrix in this process."""
+    return data is None or isinstance(data, np.ndarray) or is_sparse(data)
 
 
 def validate_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:

@@ -13,14 +13,9 @@ from riskmin.losses import (
 )
 
 
-def is_multi_output(loss: Any) -> bool:
-    """Whether a loss is multi-output, that is, takes several scores per row."""
-    return bool(loss.multi_output)
-
-
 def supports_multiclass(loss: Any) -> bool:
     """Whether a classification loss has a form for more than two classes."""
-    return is_multi_output(loss) or loss.for_classes(3) is not None
+    return loss.multi_output or loss.for_classes(3) is not None
 
 
 def loss_for_classes(loss: Any, k: int) -> Any:
@@ -28,6 +23,7 @@ def loss_for_classes(loss: Any, k: int) -> Any:
 
     Examples
     --------
+    >>> from riskmin import Logistic
     >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
     (Logistic(), Softmax())
     """
@@ -48,13 +44,14 @@ def loss_for_outputs(loss: Any, reg: Any) -> Any:
 
     Examples
     --------
+    >>> from riskmin import L2, Hinge
     >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
     (MultivariateSquared(), None)
     """
     # with M = I the outputs do not interact, so the joint optimum is that of each output
     if isinstance(loss, Squared) and reg.diagonal:
         return MultivariateSquared()
-    return loss if is_multi_output(loss) else None
+    return loss if loss.multi_output else None
 
 
 def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:

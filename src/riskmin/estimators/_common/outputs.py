@@ -18,10 +18,10 @@ from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import (
     fit_linear,
     fitted_regularizer,
-    resolve_loss,
     resolve_regularizer,
     store_certificate,
 )
+from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.multi_output import loss_for_outputs
 from riskmin.regularizers.base import Regularizer
 
@@ -29,23 +29,22 @@ _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_it
 """The combined status of several runs is the first of these that any of them has."""
 
 
-def joint_loss(model: Any, y: NDArray) -> Any:
+def joint_loss(model: Any, y: NDArray, loss: Any) -> Any:
     """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
-    return loss_for_outputs(resolve_loss(model), resolve_regularizer(model)) if np.ndim(y) == 2 else None
+    return loss_for_outputs(loss, resolve_regularizer(model)) if np.ndim(y) == 2 else None
 
 
-def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, Any]:
-    """Minimize J for y of one output, or with one column per output; return w and b."""
-    loss = joint_loss(model, y)
-    if y.ndim == 1 or loss is not None:
-        more = {"fit_intercept": model.fit_intercept, "loss": loss}
-        w, b, _ = fit_linear(model, X, y, weight, row_weight=weight, **more)
+def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
+    """Minimize J for labels of one output, or with one column per output; return w and b."""
+    if np.ndim(rows.labels) == 1 or rows.loss.multi_output:
+        w, b, _ = fit_linear(model, X, rows, rows.weight)
         return w, b
-    return _fit_separately(model, X, y, weight)
+    return _fit_separately(model, X, rows)
 
 
-def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
+def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, NDArray]:
     """Solve one problem per output, one after the other."""
+    Y, weight = np.asarray(rows.labels), rows.weight
     # max_seconds limits all outputs together
     start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
     fits, stopped = [], False
@@ -56,7 +55,7 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
         # after Ctrl-C every output still gets weights: those of its first iterate
         if stopped:
             single.callback = _stop_at_once
-        w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
+        w, b, _ = fit_linear(single, X, rows._replace(labels=Y[:, j]), weight)
         stopped = stopped or single.result_.status == "interrupted"
         fits.append((w, b, single))
     models = [single for *_, single in fits]

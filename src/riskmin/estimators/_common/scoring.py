@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -96,34 +97,41 @@ def measure_for_loss(loss: Any) -> Measure | None:
     """Return the measure that a loss bounds; None if there is none."""
     # a smoothed loss bounds the measure of the loss inside
     loss = loss.loss if isinstance(loss, Smoothed) else loss
-    if isinstance(loss, RocArea):
-        return Measure("ROC area", "classification", sklearn_metrics.get_scorer("roc_auc"))
-    if isinstance(loss, Prbep):
-        return Measure("break-even point", "classification", _scorer_of_scores(metrics.prbep_score))
-    if isinstance(loss, FBeta):
-        return Measure(f"F{loss.beta:g}", "classification", FBetaScorer(loss.beta))
-    # a subclass of PrecisionAtK, so tested first
-    if isinstance(loss, RecallAtK):
-        scorer = _scorer_of_scores(metrics.recall_at_k_score, k=loss.k)
-        return Measure(f"recall at {loss.k}", "classification", scorer)
-    if isinstance(loss, PrecisionAtK):
-        scorer = _scorer_of_scores(metrics.precision_at_k_score, k=loss.k)
-        return Measure(f"precision at {loss.k}", "classification", scorer)
-    if isinstance(loss, Mrr):
-        return Measure("MRR", "ranking", RankingScorer(metrics.mrr_score))
-    if isinstance(loss, ExpectedRankUtility):
-        settings = {"half_life": loss.half_life}
-        scorer = RankingScorer(metrics.expected_rank_utility_score, settings)
-        return Measure("expected rank utility", "ranking", scorer)
-    if isinstance(loss, (Ndcg, PairwiseHinge)):
-        # the pairwise hinge bounds no metric at a cutoff: NDCG@10 is reported
-        k = getattr(loss, "k", 10)
-        return Measure(f"NDCG@{k:g}", "ranking", RankingScorer(metrics.mean_ndcg_score, {"k": k}))
-    return None
+    # a subclass of a loss bounds the same measure
+    make = next((_MEASURES[kind] for kind in type(loss).__mro__ if kind in _MEASURES), None)
+    if make is None:
+        return None
+    name, scorer = make(loss)
+    return Measure(name, loss.task, scorer)
 
 
 def _scorer_of_scores(measure: Any, **settings: Any) -> Any:
     return sklearn_metrics.make_scorer(measure, response_method="decision_function", **settings)
+
+
+def _ndcg(k: float) -> tuple[str, Any]:
+    return f"NDCG@{k:g}", RankingScorer(metrics.mean_ndcg_score, {"k": k})
+
+
+_MEASURES: dict[type, Callable[[Any], tuple[str, Any]]] = {
+    RocArea: lambda loss: ("ROC area", sklearn_metrics.get_scorer("roc_auc")),
+    Prbep: lambda loss: ("break-even point", _scorer_of_scores(metrics.prbep_score)),
+    FBeta: lambda loss: (f"F{loss.beta:g}", FBetaScorer(loss.beta)),
+    PrecisionAtK: lambda loss: (
+        f"precision at {loss.k}",
+        _scorer_of_scores(metrics.precision_at_k_score, k=loss.k),
+    ),
+    RecallAtK: lambda loss: (f"recall at {loss.k}", _scorer_of_scores(metrics.recall_at_k_score, k=loss.k)),
+    Mrr: lambda loss: ("MRR", RankingScorer(metrics.mrr_score)),
+    ExpectedRankUtility: lambda loss: (
+        "expected rank utility",
+        RankingScorer(metrics.expected_rank_utility_score, {"half_life": loss.half_life}),
+    ),
+    Ndcg: lambda loss: _ndcg(loss.k),
+    # the pairwise hinge bounds no metric at a cutoff: NDCG@10 is reported
+    PairwiseHinge: lambda loss: _ndcg(10),
+}
+"""Name and scorer of the measure that a loss bounds, by its class."""
 
 
 def _measure_or_none(name: str) -> Measure | None:

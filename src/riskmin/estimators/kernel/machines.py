@@ -224,15 +224,13 @@ class KernelClassifier(BinaryMixin, KernelMachine):
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
         kernel = resolve_kernel(self, X, weight)
-        signs, weight, classes = self._encode_labels(y, weight)
-        beta, b = fit_kernel_machine(self, kernel, X, signs, weight)
+        labeled = self._encode_labels(y, weight, loss)
+        beta, b = fit_kernel_machine(self, kernel, X, labeled)
         # indices into X as given, before rows of weight zero were dropped
         self.support_: NDArray = rows[self.support_]
-        self.classes_, self.dual_coef_ = classes, beta[None, :]
+        self.classes_, self.dual_coef_ = labeled.classes, beta[None, :]
         # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores of the training rows
-        self.intercept_ = self._decision_intercept(
-            lambda: SQRT2 * self.result_.w[: len(signs)], b, signs, weight
-        )
+        self.intercept_ = self._decision_intercept(lambda: SQRT2 * self.result_.w[: len(y)], b, labeled)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         warn_unless_converged(self)
         return self
@@ -316,12 +314,12 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         KernelRegressor
             The fitted estimator itself.
         """
-        resolve_loss(self)  # report an invalid loss before reading y
+        loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_kernel_rows(self, X, y, y_numeric=True)
         weight = normalize_weights(sample_weight, len(y))
-        self.dual_coef_, self.intercept_ = fit_kernel_machine(
-            self, resolve_kernel(self, X, weight), X, y, weight
-        )
+        rows = self._encode_labels(y, weight, loss)
+        kernel = resolve_kernel(self, X, weight)
+        self.dual_coef_, self.intercept_ = fit_kernel_machine(self, kernel, X, rows)
         warn_unless_converged(self)
         return self
 

@@ -16,10 +16,9 @@ from riskmin.arrays.partitioned import PartitionedMatrix
 from riskmin.core import NDArray
 from riskmin.estimators._common.fit import (
     fit_objective,
-    resolve_loss,
     supports_intercept,
 )
-from riskmin.estimators._common.input import check_readable, validate_local_rows
+from riskmin.estimators._common.input import EncodedLabels, check_readable, validate_local_rows
 from riskmin.problem.kernel.mercer import (
     KERNEL_CHUNK_BYTES,
     DotProduct,
@@ -137,17 +136,15 @@ def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
-def fit_kernel_machine(
-    model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None
-) -> tuple[NDArray, float]:
+def fit_kernel_machine(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, float]:
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     model._check_parameters()
     # cache_size is in MB of 2**20 bytes
     K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
-    loss = resolve_loss(model)
+    y, weight, _, loss = rows
     fit_intercept = model.fit_intercept and supports_intercept(loss)
     risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
-    n, start = len(y), None
+    n, start = X.shape[0], None
     if model.warm_start and hasattr(model, "result_"):
         beta = coefficients(model.result_.w)
         if len(beta) != n:

@@ -16,7 +16,7 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.solvers.dual.row_state import RowState, check_kernels, nnz, rng_state, scale_of, sweep_kernels
+from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
 
 CHECK_AT_SLOPE_RATIO = 0.1
@@ -118,7 +118,7 @@ class ExactAscent(RowState):
 
     def _sweeps(self) -> None:
         """Make epochs over the active rows until a check is due."""
-        k, n, n_entries = sweep_kernels(), len(self.rows), nnz(self.X)
+        k, n, n_entries = sweep_kernels(), len(self.rows), self.X.nnz
         # At most four epochs, or about a second of them where that is more.
         max_visits = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1, n_entries)) * n
         budget = min(max(n, self.CHECK_SPACING_SHARE * self.visits), max_visits)

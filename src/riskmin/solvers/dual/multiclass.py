@@ -24,7 +24,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
-from riskmin.solvers.dual.row_state import nnz
 from riskmin.solvers.dual.simplex_faces import SimplexFace
 from riskmin.solvers.state_checks import check_row_order, check_state
 from riskmin.solvers.weights import outputs_share_weights
@@ -129,7 +128,7 @@ class MulticlassAscent:
         shard, k = risk.rows, risk.linear_map.columns
         X = row_major_matrix(shard)
         n, p = X.shape
-        dense = isinstance(X, Dense)
+        dense = not X.is_sparse
         # Sparse rows process classes in vectors of four.
         padded_k = k if dense else -(-k // 4) * 4
         cost = np.full((k, padded_k), cls.MISSING_CLASS_COST)
@@ -167,15 +166,15 @@ class MulticlassAscent:
 
     def _weight_vector(self) -> NDArray:
         """Return a copy of the weights as the vector w."""
-        return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
+        return (self.W[:, : self.k] if self.X.is_sparse else self.W.T).flatten()
 
     def _set_weights(self, w: NDArray) -> None:
         """Store the vector w in the layout of the sweep."""
         W = w.reshape(-1, self.k)
-        if isinstance(self.X, Dense):
-            self.W[:] = W.T
-        else:
+        if self.X.is_sparse:
             self.W[:, : self.k] = W
+        else:
+            self.W[:] = W.T
 
     def _scale_multipliers(self, s: float) -> None:
         """Scale all multipliers but those of the true classes, which keep the sum at one."""
@@ -284,7 +283,7 @@ class MulticlassAscent:
         """Make epochs over the active rows until a check is due."""
         k, n = _kernels(), len(self.rows)
         # Entries of X times classes, in units of four: that is the length of a vector operation.
-        products = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
+        products = self.X.nnz * max(1.0, self.k / 4)
         visits = self.visits - self.visits_before_change
         min_epochs = max(1.0, self.MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
         max_epochs = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1.0, products))
@@ -307,15 +306,15 @@ class MulticlassAscent:
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
         # Dense rows use one row of W per class, sparse rows one row of W per feature.
-        run = k.dense_sweep if isinstance(X, Dense) else k.sweep
-        data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
+        run = k.sweep if X.is_sparse else k.dense_sweep
+        data = (X.indptr, X.indices, X.data) if X.is_sparse else (X.X,)
         state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
         options = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
-        workspace = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
-        if not isinstance(X, Dense):
+        workspace = [*np.empty((5 if X.is_sparse else 4, self.cost.shape[1]))]
+        if X.is_sparse:
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
         # Kernels are called on ranges of rows so that deadlines are checked in between.
-        entries_per_row = nnz(X) / max(1, X.shape[0])
+        entries_per_row = X.nnz / max(1, X.shape[0])
         operations = self.active * self.k * (self.OPS_PER_VISIT_AND_CLASS + entries_per_row)
         stats = self.sweep_stats
         for piece in chunk_ranges(0, self.active, operations):
@@ -395,9 +394,7 @@ def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
     if "norms" not in shard.cache:
         from riskmin._numba.dual.check import squared_row_norms
 
-        n, q = X.shape[0], np.empty(X.shape[0])
-        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
-        data = X.data if isinstance(X, Csr) else X.X.ravel()
+        n, q, ends, data = X.shape[0], np.empty(X.shape[0]), X.row_ends, X.values
         for i, j in chunk_ranges(0, n, len(data)):
             squared_row_norms(None, data, ends[i : j + 1], None, q[i:j])
         shard.cache["norms"] = q

@@ -33,12 +33,7 @@ def check_kernels() -> Any:
 
 def _indices_and_values(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
     """Return the column indices (None for dense rows) and the values of all rows, concatenated."""
-    return (None, X.X.ravel()) if isinstance(X, Dense) else (X.indices, X.data)
-
-
-def nnz(X: Csr | Dense) -> int:
-    """Return the number of stored entries."""
-    return len(_indices_and_values(X)[1])
+    return X.indices if X.is_sparse else None, X.values
 
 
 def _allocate_records(n: int) -> NDArray:
@@ -61,7 +56,7 @@ def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArr
     if cached is None or not np.array_equal(cached[0], scale):
         q = np.empty(X.shape[0])
         factors = scale if len(scale) else None
-        for i, j in chunk_ranges(0, len(q), nnz(X)):
+        for i, j in chunk_ranges(0, len(q), X.nnz):
             check_kernels().squared_row_norms(*_indices_and_values(X), ends[i : j + 1], factors, q[i:j])
         cached = shard.cache["lengths"] = scale, q
     norms: NDArray = cached[1]
@@ -112,7 +107,7 @@ class RowState:
         X, k, conjugate = row_major_matrix(shard), sweep_kernels(), loss.interval_conjugate(shard.y)
         n = X.shape[0]
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
-        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
+        ends = X.row_ends
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
         # Slots LOWER, UPPER and SHIFT; for the logistic loss, LOWER is y, and `set_duals` overwrites SHIFT.
@@ -149,7 +144,7 @@ class RowState:
         args = *_indices_and_values(self.X), *_record_views(self.records), self.order, self.active, w, scale
         tail = settings.shuffle, self.rng, self.sweep_stats
         operations = self.active * (
-            self.OPS_PER_VISIT + self.OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records))
+            self.OPS_PER_VISIT + self.OPS_PER_ENTRY * self.X.nnz / max(1, len(self.records))
         )
         # The kernel is called on ranges of rows so that deadlines are checked in between.
         for piece in chunk_ranges(0, self.active, operations):
@@ -187,7 +182,7 @@ class RowState:
         # R(w), the offset of the cut, and the sum of the absolute terms, in blocks of fixed size, so that
         # the rounding of the sums does not depend on the ranges.
         sums, shape = np.zeros(3), (self.loss_conjugate.epsilon, self.loss_conjugate.square)
-        for piece in chunk_ranges(0, n, 2 * nnz(self.X), multiple=k.SUM_BLOCK_ROWS):
+        for piece in chunk_ranges(0, n, 2 * self.X.nnz, multiple=k.SUM_BLOCK_ROWS):
             k.evaluate_rows(*args, *shape, fresh, *piece, z, u, a, sums)
         risk, offset, size = (float(v) for v in sums)
         return risk, offset, size, z, u, a

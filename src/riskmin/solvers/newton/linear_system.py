@@ -21,7 +21,7 @@ from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
 from riskmin.losses.hessian import hessian_product, transposed_ranges
 from riskmin.numerics.sorting import prefix_sums
-from riskmin.problem.design_operator import DesignOperator, dense_rows, row_blocks, row_matrix
+from riskmin.problem.design_operator import DesignOperator, row_blocks, row_matrix
 from riskmin.regularizers import L2
 from riskmin.solvers.newton.active_rows import ActiveRows
 
@@ -280,21 +280,21 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
 
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
-    if isinstance(X, Csr):
+    if X.is_sparse:
         # in chunks of rows above, between which the deadline is checked
         above, weights, below, q, first, last = block
         for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
             rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
             csr_pair_block_gram(X.indptr, X.indices, X.data, *rows, ends, sums, out)
         return out
-    dense = X.X if isinstance(X, Dense) else X.T.T
+    dense = X.array
     for index in row_blocks(np.flatnonzero(block.last > block.first), p):
         # one row of sums of q_j x_j over the range [first, last) of each row above
         range_sums = np.empty((len(index), p))
         dense_window_sums(
             dense, block.below, block.q, block.first[index], block.last[index], ends, sums, range_sums
         )
-        out += (dense_rows(X, block.above[index]) * block.p[index, None]).T @ range_sums
+        out += (X.take(block.above[index]) * block.p[index, None]).T @ range_sums
     return out
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, as_matrix, as_scipy
+from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each
 from riskmin.linear_maps.linear import WithIntercept
-from riskmin.problem.design_operator import DesignOperator, dense_rows, mean_squared_norm, row_matrix
+from riskmin.problem.design_operator import DesignOperator, mean_squared_norm, row_matrix
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.preconditioners import MultiOutputActiveRows, Solve
@@ -158,7 +158,7 @@ class MultiOutputNewtonSystem(LinearSystem):
             hessian = self.loss.block_hessian(dz, y, c, inputs.mu)
             return MultiOutputActiveRows(X, hessian, self.linear_map, self.design)
         # a copy of the selected rows, in their order
-        selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
+        selected: Any = as_matrix(X.take(active))
         hessian = self.loss.block_hessian(dz[active], y[active], c[active], inputs.mu)
         return MultiOutputActiveRows(selected, hessian, self.linear_map, None)
 

@@ -17,7 +17,7 @@ from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
 from riskmin.linear_maps.linear import Centered, WithIntercept
 from riskmin.losses.block_hessian import BlockHessian
-from riskmin.problem.design_operator import DesignOperator, dense_rows, gram_row_ranges
+from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
 from riskmin.solvers.newton.linear_system import cholesky
 
 THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, NUMPY_CALL_COST = (
@@ -80,7 +80,7 @@ class MultiOutputActiveRows(NamedTuple):
     @property
     def nnz(self) -> int:
         """The stored entries of the rows."""
-        return len(self.X.data) if isinstance(self.X, Csr) else self.X.shape[0] * self.X.shape[1]
+        return self.X.nnz
 
     @property
     def active_classes(self) -> NDArray:
@@ -92,7 +92,7 @@ class MultiOutputActiveRows(NamedTuple):
 # in operations of a large dense matrix product
 def cg_step_cost(part: MultiOutputActiveRows) -> float:
     """The cost of a step of conjugate gradients."""
-    entries = (SPARSE_ENTRY_COST if isinstance(part.X, Csr) else THIN_PRODUCT_COST) * part.nnz
+    entries = (SPARSE_ENTRY_COST if part.X.is_sparse else THIN_PRODUCT_COST) * part.nnz
     return float(
         part.linear_map.columns * (entries + ELEMENTWISE_COST * part.X.shape[0]) + 5 * NUMPY_CALL_COST
     )
@@ -102,7 +102,7 @@ def gram_cost(part: MultiOutputActiveRows) -> float:
     """The cost of one matrix X' diag(h) X and its inverse."""
     m, p = part.X.shape
     # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
-    if isinstance(part.X, Csr):
+    if part.X.is_sparse:
         return 0.5 * SPARSE_ENTRY_COST * part.nnz**2 / max(m, 1) + p**3
     return m * p * (p + 0.5 * ELEMENTWISE_COST) + p**3
 
@@ -118,7 +118,7 @@ def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
 
 def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
     """The cost of the exact solver by rows; infinite for too many rows, or if penalties of classes differ."""
-    plain = part.hessian.factors is not None and not isinstance(part.X, Csr)
+    plain = part.hessian.factors is not None and not part.X.is_sparse
     # P^-1 acts on features alone only if it is the same for all classes
     alike = bool((P[:, :1] == P).all() and P.min() > 0)
     if not plain or isinstance(part.linear_map, Centered) or not alike:
@@ -133,7 +133,7 @@ def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> flo
 def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of the diagonal."""
     X, h = part.X, part.hessian.diagonal
-    squares = as_scipy(X).power(2).T @ h if isinstance(X, Csr) else _dense(X).T ** 2 @ h
+    squares = as_scipy(X).power(2).T @ h if X.is_sparse else X.array.T**2 @ h
     if isinstance(part.linear_map, WithIntercept):
         squares = np.vstack([squares, h.sum(axis=0)])
     # P and squares have one row per feature and one column per class
@@ -161,7 +161,7 @@ def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     q, k = P.shape
     # the mean of |S_i|^2 over the rows, for their active classes S_i, against k^2
     sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
-    by_pairs = isinstance(part.X, Csr) or sparse_pairs
+    by_pairs = part.X.is_sparse or sparse_pairs
     M = (_matrix_by_pairs(part, q, k) if by_pairs else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
     diagonal = M.reshape(-1)[:: k * q + 1]
     diagonal += P.T.reshape(-1)
@@ -180,9 +180,9 @@ def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse by Woodbury's formula: each H_i is a sum of a few u u', and P the same for all classes."""
     assert part.hessian.factors is not None
-    assert not isinstance(part.X, Csr)
+    assert not part.X.is_sparse
     (rows, U), p, k = part.hessian.factors(), P[:, :1], P.shape[1]
-    X = dense_rows(part.X, rows)
+    X = part.X.take(rows)
     if isinstance(part.linear_map, WithIntercept):
         X = np.column_stack([X, np.ones(len(X))])
     # the matrix is P + V V', with one column x_i (x) u of V per factor u of H_i; the matrix I + V' P^-1 V of
@@ -221,7 +221,8 @@ def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
     H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(PAIR_BLOCK_ENTRIES // (k * q), 16)
-    X = _dense(part.X)
+    assert not part.X.is_sparse
+    X = part.X.array
     for i in check_each(range(0, m, size)):
         block = slice(i, min(i + size, m))
         rows = X[block]
@@ -240,7 +241,7 @@ def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 
 def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
     """X' diag(h) X for h of either sign; rows with h = 0 cost nothing."""
-    if isinstance(X, Csr):
+    if X.is_sparse:
         from riskmin._numba.gram import csr_gram
 
         out = np.zeros((X.shape[1], X.shape[1]))
@@ -249,7 +250,7 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
         return out + out.T - np.diag(np.diag(out))
     # copying the rows with h != 0 pays only if they are clearly fewer
     index = np.flatnonzero(h)
-    rows, h = (dense_rows(X, index), h[index]) if len(index) < 0.7 * len(h) else (_dense(X), h)
+    rows, h = (X.take(index), h[index]) if len(index) < 0.7 * len(h) else (X.array, h)
     if len(h) and h.min() < 0:
         return np.asarray(_long_product((rows * h[:, None]).T, rows))
     # with a square root, both factors are the same array, for which BLAS computes one triangle only
@@ -266,11 +267,6 @@ def _long_product(A: NDArray, B: NDArray) -> NDArray:
     for i in check_each(range(0, n, step)):
         total += A[:, i : i + step] @ B[i : i + step]
     return total
-
-
-def _dense(X: Any) -> NDArray:
-    array: NDArray = X.X if isinstance(X, Dense) else X.T.T
-    return array
 
 
 def _definite(G: NDArray, penalty: NDArray) -> NDArray:
