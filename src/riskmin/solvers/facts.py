@@ -13,9 +13,8 @@ from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss
 from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
-from riskmin.problem.kernel.rkhs import RkhsNorm
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic
+from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
@@ -111,12 +110,12 @@ class Facts:
     @property
     def kernel(self) -> bool:
         """Whether the model is one of a kernel."""
-        return isinstance(self.reg, RkhsNorm)
+        return self.reg.halves
 
     @property
     def l2(self) -> bool:
         """Whether the regularizer is `L2`, and w has no explicit intercepts."""
-        return isinstance(self.reg, L2)
+        return self.reg.diagonal
 
     @property
     def l1(self) -> bool:
