@@ -400,7 +400,7 @@ def test_result_names_the_solver_and_the_reason():
     assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
     assert minimize(objective(Logistic())).solver.startswith("Newton(")
     assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth, and has second derivatives")
-    assert minimize(objective(), Auto()).solver.startswith("Newton(direct=2500): Hinge ")
+    assert minimize(objective(), Auto()).solver.startswith("Newton(): Hinge ")
     anonymous = minimize(Objective(Slow(objective().risk, 0), L2(), 0.1))
     assert anonymous.solver.startswith("Bundle(keep=20): Slow ")
 

@@ -7,6 +7,7 @@ import riskmin
 from riskmin import (
     L2,
     Bundle,
+    Cut,
     KernelClassifier,
     KernelRegressor,
     Objective,
@@ -151,3 +152,44 @@ def test_the_solver_named_in_the_message_supports_the_problem(loss):
     if loss != "logistic":
         with pytest.raises(UnsupportedProblem, match="use Smoothing"):
             minimize(J, ProximalGradient())
+
+
+# ---------------------------------------------------------------- risks
+class Distance:
+    """The mean distance of w to a few points, without any base class."""
+
+    dim = 3
+
+    def __call__(self, w):
+        rows = w - X
+        lengths = np.sqrt((rows**2).sum(1))
+        return float(lengths.mean()), (rows / np.maximum(lengths, 1e-300)[:, None]).mean(0)
+
+
+class DistanceWithCut(Distance):
+    """The same risk, which returns a cut that is lower than its tangent."""
+
+    def __call__(self, w):
+        value, grad = super().__call__(w)
+        return value, grad, Cut(grad, value - float(grad @ w) - 1e-9)
+
+
+@pytest.mark.parametrize("solver", [Bundle(), ProximalGradient(), None], ids=repr)
+def test_a_plain_risk_is_adapted_once(solver):
+    own = Distance()
+    objective = Objective(own, L2(), 0.1)
+    assert repr(objective.risk) == repr(own)
+    value, gradient, cut = objective.risk.evaluate(np.ones(3))
+    assert (value, gradient.tolist()) == (own(np.ones(3))[0], own(np.ones(3))[1].tolist())
+    assert 0 < value - (cut.a @ np.ones(3) + cut.b) < 1e-12
+    if not isinstance(solver, ProximalGradient):
+        assert minimize(objective, solver, tol=1e-6).status == "converged"
+
+
+def test_a_plain_risk_may_return_its_cut():
+    objective = Objective(DistanceWithCut(), L2(), 0.1)
+    evaluation = objective(np.ones(3))
+    assert evaluation.cut.b == DistanceWithCut()(np.ones(3))[2].b
+    result = minimize(objective, tol=1e-6)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(minimize(Objective(Distance(), L2(), 0.1), tol=1e-6).value, rel=2e-6)
