@@ -171,7 +171,9 @@ def test_unsupported_regularizers_are_not_saved(diabetes, tmp_path):
         pass
 
     model = LinearRegressor(regularizer=Mine()).fit(*diabetes)
-    with pytest.raises(ValueError, match="Mine is a regularizer of your own, which is not written"):
+    with pytest.raises(
+        ValueError, match="Mine is a regularizer of your own, and code is not written to files"
+    ):
         save_model(model, tmp_path / "model")
 
 
