@@ -24,8 +24,6 @@ from riskmin.core import NDArray
 
 MEMORY_LIMIT_DIVISOR = 4
 """Mapped pages may occupy one part in this many of the memory limit."""
-RESIDENT_CHECK_SECONDS = 0.004
-"""Seconds between two checks of the resident size by the thread."""
 BLOCKS_PER_RESIDENT_CHECK = 8
 """Blocks of rows between two checks by a loop over blocks."""
 ROWS_PER_RESIDENT_CHECK = 512
@@ -92,6 +90,9 @@ def _resident_bytes() -> int:
 class ResidentSetLimiter:
     """The maps of this process, and the budget of their resident pages."""
 
+    RESIDENT_CHECK_SECONDS = 0.004
+    """Seconds between two checks of the resident size by the thread."""
+
     def __init__(self) -> None:
         # weak references: maps that are no longer used leave the set
         self.maps: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -123,7 +124,7 @@ class ResidentSetLimiter:
                 if not self.maps:
                     self.thread, self.limited = None, False
                     return
-            threading.Event().wait(RESIDENT_CHECK_SECONDS)
+            threading.Event().wait(self.RESIDENT_CHECK_SECONDS)
 
     def release_if_over_budget(self) -> None:
         """Release all maps if their resident size exceeds the budget."""

@@ -23,21 +23,8 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.problem.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
 
-STALL_ITERATIONS = 100
-"""Stop as stalled after this many consecutive iterations without an improvement of either bound."""
-GRACE_SECONDS = 0.2
-"""Time for a last evaluation of the risk, once a run is out of time or interrupted."""
-ZERO_OBJECTIVE_RATIO = 1e-30
-"""If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
 DEFAULT_ATOL_RATIO = 1e-6
 """The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
-ATOL_AFTER_ITERATIONS = 300
-"""After this many iterations, the evaluations of the risk that the default atol needs cost little."""
-RISK_AT_ZERO_MAX_RATIO = 1e3
-"""Bound on (risk at w = 0) / (first J) up to which the default atol is known not to matter before that.
-
-The first J may be well below the risk at w = 0: a run may start from a solution for a sample of the rows.
-"""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -68,6 +55,20 @@ class Limits:
 @dataclass
 class RunState:
     """State of a run."""
+
+    STALL_ITERATIONS = 100
+    """Stop as stalled after this many consecutive iterations without an improvement of either bound."""
+    GRACE_SECONDS = 0.2
+    """Time for a last evaluation of the risk, once a run is out of time or interrupted."""
+    ZERO_OBJECTIVE_RATIO = 1e-30
+    """If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
+    ATOL_AFTER_ITERATIONS = 300
+    """After this many iterations, the evaluations of the risk that the default atol needs cost little."""
+    RISK_AT_ZERO_MAX_RATIO = 1e3
+    """Bound on (risk at w = 0) / (first J) up to which the default atol is known not to matter before that.
+
+    The first J may be well below the risk at w = 0: a run may start from a solution for a sample of the rows.
+    """
 
     obj: Objective
     limits: Limits
@@ -104,8 +105,12 @@ class RunState:
     def remaining_seconds(self) -> float:
         """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""
         now = time.perf_counter()
-        if self.single_process and not self.in_grace_period and self.limit.deadline < now + GRACE_SECONDS:
-            self.limit.deadline, self.in_grace_period = now + GRACE_SECONDS, True
+        if (
+            self.single_process
+            and not self.in_grace_period
+            and self.limit.deadline < now + self.GRACE_SECONDS
+        ):
+            self.limit.deadline, self.in_grace_period = now + self.GRACE_SECONDS, True
         return self.limit.deadline - now
 
     def expire(self) -> None:
@@ -132,8 +137,8 @@ class RunState:
         first = self.trace[0]["value"] if self.trace else 0.0
         relative = self.limits.tol * DEFAULT_ATOL_RATIO
         if (
-            len(self.trace) < ATOL_AFTER_ITERATIONS
-            and self.value - self.lower > RISK_AT_ZERO_MAX_RATIO * relative * first
+            len(self.trace) < self.ATOL_AFTER_ITERATIONS
+            and self.value - self.lower > self.RISK_AT_ZERO_MAX_RATIO * relative * first
         ):
             return 0.0
         return max(relative * self.reference_point()[3], self.limits.tol and self.rounding)
@@ -223,8 +228,8 @@ class RunState:
         if self.seconds >= self.limits.max_seconds:
             return "max_seconds"
         # if min J = 0, the relative gap (J - 0) / J stays 1 as long as J > 0
-        zero_objective = bool(self.trace) and self.value <= ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
-        return "stalled" if self.stalled_iterations >= STALL_ITERATIONS or zero_objective else None
+        zero_objective = bool(self.trace) and self.value <= self.ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
+        return "stalled" if self.stalled_iterations >= self.STALL_ITERATIONS or zero_objective else None
 
     def _bound(self, cut: Cut) -> None:
         """Keep the cut with the greater lower bound; a bound that rounding raises above J is reduced to J.

@@ -28,9 +28,6 @@ from riskmin.executors.base import (
     sum_tuples,
 )
 
-PARALLEL_SUM_MIN_LENGTH = 2**16
-"""Arrays of at least this many entries are added up on several threads."""
-
 
 def worker_count(n_workers: int | None) -> int:
     """Return the number of workers; None means one per core."""
@@ -106,6 +103,9 @@ def _result(future: Future[Any]) -> Any:
 class ThreadExecutor(Executor):
     """Runs functions on the shards in a pool of threads."""
 
+    PARALLEL_SUM_MIN_LENGTH = 2**16
+    """Arrays of at least this many entries are added up on several threads."""
+
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int) -> None:
@@ -159,11 +159,11 @@ class ThreadExecutor(Executor):
         Multi-dimensional arrays are added up by the calling thread.
         """
         n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
-        if n < PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
+        if n < self.PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
             return sum_arrays(arrays)
         # one range of entries per thread; each entry is added up in the same order as by sum_arrays
         ends = (
-            np.linspace(0, n, min(self.n_workers, n // (PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
+            np.linspace(0, n, min(self.n_workers, n // (self.PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
             .astype(int)
             .tolist()
         )

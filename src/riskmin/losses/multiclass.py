@@ -25,9 +25,6 @@ from riskmin.losses.block_hessian import (
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.numerics.simplex import project_onto_simplex
 
-ZERO_MULTIPLIER_TOLERANCE = 1e-12
-"""Multipliers up to this value count as zero: they are computed from gradients and have rounding errors."""
-
 
 def one_hot(y: Array, z: Array) -> Array:
     """Return the one-hot encoding of the classes y, in the shape, library and dtype of the scores z.
@@ -159,6 +156,10 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     [1.5, 1.5]
     """
 
+    ZERO_MULTIPLIER_TOLERANCE = 1e-12
+    """Multipliers up to this value count as zero: they are computed from gradients and have rounding
+    errors."""
+
     cost: Any = None
     rescaled: bool = False
 
@@ -261,7 +262,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         """
         _, factor, true_class = self._slack(0.0 * dz, y)
         # the active face: classes with positive multipliers
-        face = (self._multipliers(dz, factor, true_class, c) > ZERO_MULTIPLIER_TOLERANCE).astype(float)
+        face = (self._multipliers(dz, factor, true_class, c) > self.ZERO_MULTIPLIER_TOLERANCE).astype(float)
         return (
             scaled_face_hessian(face, factor, true_class, c / mu)
             if self.rescaled

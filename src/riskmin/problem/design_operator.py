@@ -30,16 +30,17 @@ from riskmin.problem.risk import Risk
 
 GATHERED_BLOCK_ENTRIES = 2**18
 """Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
-MAX_GRAM_ENTRIES = 2**25
-"""Entries of the Gram matrices of all shards together that may be in memory at a time."""
-MAX_GATHERED_ENTRIES = 2**24
-"""Stored entries of rows that may be copied into this process at a time."""
-MIN_ROWS_PER_RANGE = 2**15
-"""Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
 
 
 class DesignOperator:
     """The design matrix of a risk as a linear operator: its products, each one pass over the rows."""
+
+    MAX_GRAM_ENTRIES = 2**25
+    """Entries of the Gram matrices of all shards together that may be in memory at a time."""
+    MAX_GATHERED_ENTRIES = 2**24
+    """Stored entries of rows that may be copied into this process at a time."""
+    MIN_ROWS_PER_RANGE = 2**15
+    """Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.row_metadata is not None
@@ -52,7 +53,7 @@ class DesignOperator:
         # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
-        many_rows = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
+        many_rows = self.shape[0] >= self.MIN_ROWS_PER_RANGE * len(self.shard_slices)
         self.row_ranges = self.shard_slices if many_rows else [slice(None)]
 
     def forward(self, d: Array) -> NDArray:
@@ -108,7 +109,7 @@ class DesignOperator:
     @property
     def _grams_fit(self) -> bool:
         """Whether one Gram matrix per shard fits in memory."""
-        return len(self.shard_slices) * self.shape[1] ** 2 <= MAX_GRAM_ENTRIES
+        return len(self.shard_slices) * self.shape[1] ** 2 <= self.MAX_GRAM_ENTRIES
 
     def can_form_gram(self, pair_blocks: bool) -> bool:
         """Whether X' H X can be formed: pair blocks of H combine any two rows, which must be local."""
@@ -119,7 +120,7 @@ class DesignOperator:
         if self.standardization is not None and self.row_metadata.sparse:
             return False  # shifted columns are dense
         local = self.rows is not None and not rows_exceed_memory(self.rows)
-        return local or n_rows * self.nnz <= MAX_GATHERED_ENTRIES * self.shape[0]
+        return local or n_rows * self.nnz <= self.MAX_GATHERED_ENTRIES * self.shape[0]
 
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""

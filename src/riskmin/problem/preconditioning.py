@@ -57,8 +57,6 @@ SCALE_MIN_RATIO, SCALE_MIN_RATIO_LARGE = 8.0, 100.0
 """Scale if the ratio of column sizes is above the first; above the second, if copying X is not cheap."""
 SAME_UNIT_COLUMNS = 2**15
 """More sparse columns than this are taken for words or similar features, which all have the same unit."""
-DENSE_STORAGE_SHARE = 0.25
-"""A sparse X of at least this share of nonzeros is stored as a dense one when its columns are centered."""
 
 
 class SampleMoments(NamedTuple):
@@ -100,6 +98,10 @@ class Preconditioner:
     >>> abs(same.value(np.array([0.1])) - J.value(np.array([0.2]))) < 1e-9
     True
     """
+
+    DENSE_STORAGE_SHARE = 0.25
+    """A sparse X of at least this share of nonzeros is stored as a dense one when its columns are
+    centered."""
 
     shift: NDArray
     scale: NDArray
@@ -194,7 +196,7 @@ class Preconditioner:
         if not self.shift.any():
             return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), cache=ShardCache())
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
-        if n * p > COPY_MAX_ENTRIES or matrix.nnz < DENSE_STORAGE_SHARE * n * p:
+        if n * p > COPY_MAX_ENTRIES or matrix.nnz < self.DENSE_STORAGE_SHARE * n * p:
             return None
         return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
 

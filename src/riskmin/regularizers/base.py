@@ -20,8 +20,6 @@ from riskmin.numerics.univariate import Tangent, refine_bracket
 DOMAIN_TOLERANCE = 1e-12
 """Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
 
-DIFFERENCE_STEP = 1e-7
-"""The step of the differences that replace a missing derivative along a line."""
 
 MAX_USED_CONJUGATE = 1e100
 """Scales at which the conjugate exceeds this value are not searched: their lower bounds are useless."""
@@ -33,6 +31,9 @@ class Regularizer(ABC):
     Four methods are required. The others are capabilities that the traits announce, or have defaults. A
     regularizer of a user may be any object with the four methods: `as_regularizer` supplies the defaults.
     """
+
+    DIFFERENCE_STEP = 1e-7
+    """The step of the differences that replace a missing derivative along a line."""
 
     polyhedral: bool = False
     """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
@@ -74,7 +75,7 @@ class Regularizer(ABC):
             return float(self.grad(w) @ d)
         # a forward difference within the domain; the relative step balances rounding and curvature
         size = float(namespace(d).max(namespace(d).abs(d)))
-        t = min(DIFFERENCE_STEP / (size or 1.0), self.reach(w, d))
+        t = min(self.DIFFERENCE_STEP / (size or 1.0), self.reach(w, d))
         return (self.value(w + t * d) - self.value(w)) / t if t > 0 else math.inf
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:

@@ -14,9 +14,6 @@ from riskmin.regularizers.base import ArrayDataclass, Regularizer
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2
 
-CONSTRAINT_TOLERANCE = 1e-12
-"""A residual |C u| up to this, relative to the sizes of C and u, counts as zero (rounding)."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Equality(ArrayDataclass, Regularizer):
@@ -49,6 +46,9 @@ class Equality(ArrayDataclass, Regularizer):
     >>> reg.conjugate(np.array([1.0, -1.0])), reg.conjugate(np.array([1.0, 0.0]))
     (1.0, inf)
     """
+
+    CONSTRAINT_TOLERANCE = 1e-12
+    """A residual |C u| up to this, relative to the sizes of C and u, counts as zero (rounding)."""
 
     reg: L2 | Quadratic
     C: NDArray
@@ -101,7 +101,9 @@ class Equality(ArrayDataclass, Regularizer):
     def _satisfies_constraint(self, u: Array) -> bool:
         """Whether C u = 0 up to rounding."""
         return bool(
-            np.all(np.abs(self.C @ u) <= CONSTRAINT_TOLERANCE * np.abs(self.C).sum(axis=1) * np.abs(u).max())
+            np.all(
+                np.abs(self.C @ u) <= self.CONSTRAINT_TOLERANCE * np.abs(self.C).sum(axis=1) * np.abs(u).max()
+            )
         )
 
     def conjugate(self, u: Array) -> float:

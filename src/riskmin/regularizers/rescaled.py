@@ -12,9 +12,6 @@ from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
 from riskmin.regularizers.base import ArrayDataclass, Regularizer, as_regularizer, check_setting
 
-UNIT_SIZE_TOLERANCE = 1e-14
-"""The largest deviation from 1 (rounding) of the product of a size and its inverse."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rescaled(ArrayDataclass, Regularizer):
@@ -42,6 +39,9 @@ class Rescaled(ArrayDataclass, Regularizer):
     QNorm(q=1.5, power=2.0)
     """
 
+    UNIT_SIZE_TOLERANCE = 1e-14
+    """The largest deviation from 1 (rounding) of the product of a size and its inverse."""
+
     reg: Any
     sizes: NDArray
 
@@ -54,7 +54,7 @@ class Rescaled(ArrayDataclass, Regularizer):
         """Return the same function of v = w / s; Omega itself if s is the inverse of the sizes."""
         sizes = self.sizes * s
         # (sizes * s) * v = sizes * w: product 1 means the variables of Omega itself
-        undone = bool(np.all(np.abs(sizes - 1) <= UNIT_SIZE_TOLERANCE))
+        undone = bool(np.all(np.abs(sizes - 1) <= self.UNIT_SIZE_TOLERANCE))
         return self.reg if undone else absorb_sizes(rescaled(self.reg, sizes))
 
     def value(self, w: Array) -> float:

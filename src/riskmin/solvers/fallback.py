@@ -14,15 +14,6 @@ from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_sol
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
-MAX_IDLE_ITERATES = 40
-"""A turn ends after this many iterates in a row that improve neither the point nor the bound."""
-RESTART_GAP = 0.3
-"""Above this relative gap, the next solver starts from the initial point, since the best one is no better."""
-MAX_LISTED_TURNS = 4
-"""Turns that the summary of a run lists one by one."""
-LINE_EVALUATION_WORK = 0.05
-"""The work of one evaluation along a line, in passes over X."""
-
 
 @dataclass(frozen=True)
 class Fallback(Solver):
@@ -56,6 +47,14 @@ class Fallback(Solver):
     >>> result.status, sorted({row["solver_index"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
+
+    RESTART_GAP = 0.3
+    """Above this relative gap, the next solver starts from the initial point, since the best one is no
+    better."""
+    MAX_LISTED_TURNS = 4
+    """Turns that the summary of a run lists one by one."""
+    LINE_EVALUATION_WORK = 0.05
+    """The work of one evaluation along a line, in passes over X."""
 
     solvers: tuple[Solver, ...]
     tol: float = field(default=1e-3, repr=False)
@@ -102,8 +101,12 @@ class Fallback(Solver):
             turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
-        listed = ", then ".join(f"{self.solvers[k].name} for {n} steps" for k, n in turns[:MAX_LISTED_TURNS])
-        return listed if len(turns) <= MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
+        listed = ", then ".join(
+            f"{self.solvers[k].name} for {n} steps" for k, n in turns[: self.MAX_LISTED_TURNS]
+        )
+        return (
+            listed if len(turns) <= self.MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
+        )
 
     def _run(
         self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate] | None
@@ -115,7 +118,7 @@ class Fallback(Solver):
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
                 # a point with a large gap is no better a start than the initial one
-                start = best.w if best.gap <= RESTART_GAP else best.start
+                start = best.w if best.gap <= self.RESTART_GAP else best.start
                 running[k] = self._started(obj, self.solvers[k], start)
             steps = running[k]
             if steps is not None:
@@ -153,7 +156,7 @@ class Fallback(Solver):
             n_evaluations += it.info.get("evaluations", 0.0)
             epochs = it.info.get("epochs", 0.0)
             # an oracle call and an epoch are one pass over X each
-            work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
+            work = obj.count.calls - calls + epochs + self.LINE_EVALUATION_WORK * n_evaluations
             monitor.update(work, best.gap, improved)
             best.work = previous_work + monitor.work[-1]
             yield _with_turn_info(it, k, best)
@@ -222,6 +225,9 @@ class _BestSoFar:
 class _TurnMonitor:
     """The gap as a function of the work of one turn."""
 
+    MAX_IDLE_ITERATES = 40
+    """A turn ends after this many iterates in a row that improve neither the point nor the bound."""
+
     work: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     idle: int = 0
@@ -235,7 +241,7 @@ class _TurnMonitor:
     def is_too_slow(self, tol: float, budget: float, total: float) -> bool:
         """Whether the missing digits would take more work than the run so far."""
         work, gap = self.work[-1], self.gaps[-1]
-        if self.idle >= MAX_IDLE_ITERATES:
+        if self.idle >= self.MAX_IDLE_ITERATES:
             return True
         if work < budget or gap <= tol:
             return False

@@ -15,8 +15,6 @@ from riskmin.solvers.base import loss_of, mix_two
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
 
-LIPSCHITZ_DECREASE = 0.9
-"""The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
 MAX_LIPSCHITZ_INCREASES = 60
 """Increases of L within a step, after which rounding is assumed to hide all descent."""
 
@@ -67,6 +65,9 @@ class ProximalGradient(Solver):
     [1.2, 0.0]
     """
 
+    LIPSCHITZ_DECREASE = 0.9
+    """The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
+
     def supports(self, obj: Objective) -> str | None:
         """None for smooth losses, and for those that are not known to be nonsmooth."""
         return smooth_reason(self.name, obj)
@@ -112,7 +113,7 @@ class ProximalGradient(Solver):
                 momentum, before = 1.0, w
                 continue
             model, _ = mix_two(model, result[2], obj)
-            L = LIPSCHITZ_DECREASE * used_L
+            L = self.LIPSCHITZ_DECREASE * used_L
             if result[0] > current[0] + risk_uncertainty(obj, new, result):  # repeated without extrapolation
                 momentum, before = 1.0, w
                 continue

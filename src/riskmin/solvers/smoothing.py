@@ -16,13 +16,6 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.state_checks import check_state
 
-STAGE_MU_DECREASE = 0.3
-"""The factor of mu from one stage to the next."""
-FIRST_STAGE_GAP = 0.05
-"""The accuracy of the first stage, as a share of J(w0)."""
-SMOOTHING_MU_FLOOR = 1e-25
-"""The run ends once mu is below this share of the initial mu: the rest of the gap is rounding."""
-
 
 @dataclass(frozen=True)
 class Smoothing(Solver):
@@ -63,6 +56,13 @@ class Smoothing(Solver):
     'converged'
     """
 
+    STAGE_MU_DECREASE = 0.3
+    """The factor of mu from one stage to the next."""
+    FIRST_STAGE_GAP = 0.05
+    """The accuracy of the first stage, as a share of J(w0)."""
+    SMOOTHING_MU_FLOOR = 1e-25
+    """The run ends once mu is below this share of the initial mu: the rest of the gap is rounding."""
+
     inner: Any = field(default_factory=Lbfgs)
     c_mu: float = 10.0
 
@@ -93,9 +93,11 @@ class Smoothing(Solver):
         smoothed = SmoothedRisk.from_risk(obj.risk, 1.0)
         value = obj.lam * obj.reg.value(w0) + smoothed.unsmoothed_value(w0)
         # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
-        smoothed = smoothed.with_mu(self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0)
+        smoothed = smoothed.with_mu(self.c_mu * self.FIRST_STAGE_GAP * value / 0.5 or 1.0)
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
-        return self._run(smoothed, smooth, SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0))
+        return self._run(
+            smoothed, smooth, self.SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0)
+        )
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
@@ -140,7 +142,7 @@ class Smoothing(Solver):
                     break
             if w is None or smoothed.mu <= min_mu:
                 return  # the rest of the gap is rounding
-            smoothed = smoothed.with_mu(STAGE_MU_DECREASE * smoothed.mu)
+            smoothed = smoothed.with_mu(self.STAGE_MU_DECREASE * smoothed.mu)
             smooth = replace(smooth, risk=smoothed)
             # the next stage starts from the end of this one
             warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)

@@ -13,16 +13,10 @@ from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
-TRIAL_PASSES = 4.0
-"""Passes over X before progress is measured."""
-SWITCH_PASSES = 5.0
-"""The cost of switching, in passes."""
 MIN_PASSES_PER_DIGIT, MAX_PASSES_PER_DIGIT = 8.0, 1000.0
 """Bounds of the passes in which Newton's method is expected to gain a decimal digit of the gap."""
 OPERATIONS_PER_ENTRY = 6.0
 """Operations of a p^3 factorization that take as long as one stored entry of X in a pass."""
-USEFUL_GAP = 0.3
-"""Above this relative gap, the first solver has found nothing that the second could use."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +62,9 @@ class Switching(Solver):
     >>> result.status, {row["solver"] for row in result.trace}
     ('converged', {1.0, 2.0})
     """
+
+    USEFUL_GAP = 0.3
+    """Above this relative gap, the first solver has found nothing that the second could use."""
 
     fast: Solver
     accurate: Solver
@@ -157,7 +154,7 @@ class Switching(Solver):
         """The second solver, from the result of the first one if that is useful."""
         progress.switched = True
         # no point, or one whose gap is no better than that of the initial point
-        if progress.w is None or progress.gap > USEFUL_GAP:
+        if progress.w is None or progress.gap > self.USEFUL_GAP:
             return self._run_second(obj, self.accurate.iterates(obj, w0), progress)
         steps: Iterator[Iterate] | None = None
         if last_state:
@@ -202,6 +199,11 @@ def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
 class _SwitchingProgress:
     """The best point and cut of a run, and its gap as a function of its work."""
 
+    TRIAL_PASSES = 4.0
+    """Passes over X before progress is measured."""
+    SWITCH_PASSES = 5.0
+    """The cost of switching, in passes."""
+
     value: float = math.inf
     lower: float = 0.0
     w: Array = None
@@ -241,14 +243,14 @@ class _SwitchingProgress:
     def should_switch(self, tol: float, passes_per_digit: float) -> bool:
         """Whether the second solver is expected to reach tol with less work than the first."""
         work, gap = self.work[-1], self.gaps[-1]
-        if work < TRIAL_PASSES or gap <= 0:
+        if work < self.TRIAL_PASSES or gap <= 0:
             return False
         # the last iterate of the first half of the work; the digits gained since then give the rate
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
         gained = math.log10(self.gaps[half] / gap)
         missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
         # missing / rate > SWITCH_PASSES + passes_per_digit missing, multiplied by the digits gained
-        return missing * (work - self.work[half]) > gained * (SWITCH_PASSES + passes_per_digit * missing)
+        return missing * (work - self.work[half]) > gained * (self.SWITCH_PASSES + passes_per_digit * missing)
 
     def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:
         """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""

@@ -15,9 +15,6 @@ from riskmin.problem.oracle import Oracle, tangent
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.state_checks import check_state
 
-MAX_BUNDLE_STEPS_PER_CALL = 200
-"""Steps of the bundle method on the restricted problem between two calls of the risk."""
-
 
 class RestrictedOracle(Protocol):
     """A risk restricted to the outputs found so far: a lower bound of the risk that is cheap to evaluate."""
@@ -72,6 +69,9 @@ class WorkingSet(Solver):
     >>> result.status, result.n_iter < 20
     ('converged', True)
     """
+
+    MAX_BUNDLE_STEPS_PER_CALL = 200
+    """Steps of the bundle method on the restricted problem between two calls of the risk."""
 
     share: float = 0.1
 
@@ -138,7 +138,7 @@ class WorkingSet(Solver):
         for k, it in enumerate(steps, 1):
             if inner.lower(it.cut) > lower:
                 cut, lower = it.cut, inner.lower(it.cut)
-            if k == MAX_BUNDLE_STEPS_PER_CALL or it.value - lower <= self.share * (best - lower):
+            if k == self.MAX_BUNDLE_STEPS_PER_CALL or it.value - lower <= self.share * (best - lower):
                 return it, cut, k, False
         return it, cut, k, True
 

@@ -18,7 +18,6 @@ from riskmin.data.limits import MemoryBudget
 SvmlightSource: TypeAlias = PathLike | IO[bytes]
 CHUNK_BYTES = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
 _SCRATCH_PER_BYTE = 32  # bytes of scratch space per byte of text
-_LABEL_SET_BYTES = 96  # memory of a short tuple of floats
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -149,6 +148,8 @@ class _GrowingArray:
 
 class SvmlightReader:
     """Parser state: the rows read so far, and the scratch space of the compiled parser."""
+
+    _LABEL_SET_BYTES = 96  # memory of a short tuple of floats
 
     def __init__(
         self,
@@ -281,7 +282,7 @@ class SvmlightReader:
             elif -1 - position < rows:  # or else the parser stopped in this row, with an error
                 label_sets[-1 - position] = tuple(sorted(numbers))
         if self.multilabel:
-            self.budget.reserve(_LABEL_SET_BYTES * len(label_sets))
+            self.budget.reserve(self._LABEL_SET_BYTES * len(label_sets))
             self.label_sets += label_sets
 
     def _line(self, position: int, rows: int) -> int:

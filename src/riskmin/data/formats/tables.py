@@ -26,7 +26,6 @@ from riskmin.data.base import (
 from riskmin.data.limits import MemoryBudget
 
 _TARGET_NAMES = ("target", "label", "y", "class")
-_LINE_CHARACTERS = 2**20  # characters read at a time
 _BLOCK_MAX_ROWS = 65536  # rows per block, at most; a block is held twice
 _BLOCK_MAX_CELLS = 2**22  # cells per block, at most
 
@@ -167,6 +166,8 @@ class TextTable(NamedTuple):
 class Lines:
     """Lines of a text; a single line or quoted cell must fit into the memory limit."""
 
+    _LINE_CHARACTERS = 2**20  # characters read at a time
+
     def __init__(self, text: TextIO, budget: MemoryBudget) -> None:
         self.text, self.budget = text, budget
         self.number = 0
@@ -174,9 +175,9 @@ class Lines:
 
     def __iter__(self) -> Iterator[str]:
         quoted, read, budget, number = False, self.text.readline, self.budget, 0
-        while line := read(_LINE_CHARACTERS):
+        while line := read(self._LINE_CHARACTERS):
             number += 1
-            if len(line) == _LINE_CHARACTERS:
+            if len(line) == self._LINE_CHARACTERS:
                 line = self._whole_line(line)
             # an odd number of quotes opens or closes a quoted cell; an escaped quote is doubled, so even
             if '"' in line and line.count('"') % 2:
@@ -191,9 +192,9 @@ class Lines:
     def _whole_line(self, line: str) -> str:
         """Read the rest of a long line, and return all of it."""
         parts = [line]
-        while len(parts[-1]) == _LINE_CHARACTERS and not parts[-1].endswith(("\n", "\r")):
-            self.budget.reserve(4 * _LINE_CHARACTERS)
-            parts.append(self.text.readline(_LINE_CHARACTERS))
+        while len(parts[-1]) == self._LINE_CHARACTERS and not parts[-1].endswith(("\n", "\r")):
+            self.budget.reserve(4 * self._LINE_CHARACTERS)
+            parts.append(self.text.readline(self._LINE_CHARACTERS))
         return "".join(parts)
 
 

@@ -14,8 +14,6 @@ from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.data.base import DataError, Dataset, PathLike, ReadProgress, open_decompressed
 from riskmin.data.formats.tables import ColumnSelection
 
-_CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
-
 
 class RowChunk(NamedTuple):
     """A chunk of rows: dense, or (values, column indices, end of each row in the values)."""
@@ -175,6 +173,8 @@ class ParquetStream(_StreamDefaults):
 class DatasetStream(_StreamDefaults):
     """Stream of data sets with the same columns, from an iterable."""
 
+    _CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
+
     def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
         self.parts, self.dtype, self.names = iter(parts), dtype, names
         # the first part determines the number of columns and whether X is sparse
@@ -210,7 +210,7 @@ class DatasetStream(_StreamDefaults):
                     f"first have {self.columns}: give rows of the same kind"
                 )
             # at most 2^22 entries per dense chunk
-            step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
+            step = min(self._CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else self._CHUNK_ROWS
             for i in range(0, n, step):
                 self.fraction_read = i / n
                 yield self._chunk(part, i, min(i + step, n))

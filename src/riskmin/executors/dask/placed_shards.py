@@ -25,14 +25,8 @@ from riskmin.executors.dask.worker_tasks import (
     unpack,
 )
 
-ROUND_POLL_SECONDS = 0.2
-"""Interval at which the workers are checked during a round."""
 WORKER_CHECK_SECONDS = 2.0
 """Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
-RESTART_GRACE_SECONDS = 5.0
-"""Time a restarted worker has to come back before another worker takes its shards."""
-MAX_DEATHS_PER_ROUND = 5
-"""A round fails once more workers than this have died while they computed it for one group of shards."""
 SCATTER_ABOVE_BYTES = 2**25
 """Above this total size in bytes, over all workers, arguments go to one worker, which passes them on."""
 
@@ -88,6 +82,13 @@ class DaskShards(Executor):
     shards : sequence of Shard or LazyShard
         The client keeps them as well, so that those of a dead worker can be rebuilt on another one.
     """
+
+    ROUND_POLL_SECONDS = 0.2
+    """Interval at which the workers are checked during a round."""
+    RESTART_GRACE_SECONDS = 5.0
+    """Time a restarted worker has to come back before another worker takes its shards."""
+    MAX_DEATHS_PER_ROUND = 5
+    """A round fails once more workers than this have died while they computed it for one group of shards."""
 
     def __init__(self, settings: Any, shards: Sequence[Shard | LazyShard]) -> None:
         self.settings, self.client = settings, settings.client
@@ -188,7 +189,7 @@ class DaskShards(Executor):
                     pending[placement] = send(placement)
             # 2. collect the replies that arrive within the polling interval
             unanswered = {placement: sent for placement, sent in pending.items() if placement not in replies}
-            futures.wait([sent.reply for sent in unanswered.values()], timeout=ROUND_POLL_SECONDS)
+            futures.wait([sent.reply for sent in unanswered.values()], timeout=self.ROUND_POLL_SECONDS)
             for placement, sent in unanswered.items():
                 if sent.reply.done():
                     message = sent.result()
@@ -202,7 +203,7 @@ class DaskShards(Executor):
                     {placement for placement in self._placements if placement not in replies}, pending
                 )
             if not unanswered:
-                time.sleep(ROUND_POLL_SECONDS)
+                time.sleep(self.ROUND_POLL_SECONDS)
         return replies
 
     # ------------------------------------------------------------ placement of shards
@@ -300,7 +301,7 @@ class DaskShards(Executor):
         """Forget a lost group and the round that was sent to it."""
         placement.group = None
         placement.deaths += 1
-        if placement.deaths > MAX_DEATHS_PER_ROUND:
+        if placement.deaths > self.MAX_DEATHS_PER_ROUND:
             raise RuntimeError(
                 f"{placement.deaths} Dask workers died of the same shards, {placement.members[0]} to "
                 f"{placement.members[-1]}: they may need more memory than a worker has; spread smaller parts "
@@ -322,7 +323,8 @@ class DaskShards(Executor):
         elif not (candidates := self._spare(live)):
             # without a spare worker, a worker that restarts by itself gets some time to come back
             if not live or (
-                placement.auto_restart and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
+                placement.auto_restart
+                and time.monotonic() - placement.orphaned_at < self.RESTART_GRACE_SECONDS
             ):
                 return
             candidates = sorted(live, key=owners.count)

@@ -24,8 +24,6 @@ HEADER_LAYOUT = struct.Struct("<16sqqQqq48s")
 FIRST_EXCHANGE_BYTES = HEADER_LAYOUT.size + INLINE_MESSAGE_BYTES
 """Bytes per rank of the first exchange: the header, and the message if it fits. The same in every version."""
 FINE, FAILED, STOPPED = range(3)
-INTERRUPT_SPREAD_SECONDS = 1.0
-"""One Ctrl-C reaches the ranks one after the other, within this time."""
 
 
 class _MessageHeader(NamedTuple):
@@ -53,6 +51,9 @@ class _DeferredInterrupt:
     The interrupt travels with the next message, so that all ranks stop at the same point.
     """
 
+    INTERRUPT_SPREAD_SECONDS = 1.0
+    """One Ctrl-C reaches the ranks one after the other, within this time."""
+
     def __init__(self) -> None:
         self.depth = 0
         self.requested = False
@@ -79,7 +80,7 @@ class _DeferredInterrupt:
 
     def acknowledge(self) -> None:
         """Reset the request, now that all ranks have it, and ignore signals of the same key press."""
-        self.requested, self.ignored_until = False, time.monotonic() + INTERRUPT_SPREAD_SECONDS
+        self.requested, self.ignored_until = False, time.monotonic() + self.INTERRUPT_SPREAD_SECONDS
 
 
 class Communicator:

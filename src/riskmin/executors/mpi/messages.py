@@ -13,8 +13,6 @@ INLINE_MESSAGE_BYTES = 408
 """Messages of at most this many bytes travel with the header, in the first exchange."""
 CACHE_LINE_BYTES = 64
 """Length of a cache line; arrays in a message start at multiples of it."""
-MAX_POOLED_BUFFERS, MAX_POOLED_BYTES = 8, 2**25
-"""Number of buffers that the pool keeps for reuse, and the length of the largest of them."""
 
 
 class Message(NamedTuple):
@@ -89,6 +87,9 @@ class BufferPool:
     The page faults of a new buffer cost more than the transfer itself.
     """
 
+    MAX_POOLED_BUFFERS, MAX_POOLED_BYTES = 8, 2**25
+    """Number of buffers that the pool keeps for reuse, and the length of the largest of them."""
+
     def __init__(self) -> None:
         self.buffers: list[bytearray] = []
 
@@ -100,9 +101,9 @@ class BufferPool:
                 return _aligned(self.buffers[k], n)
         # one more cache line, so that n bytes fit after the alignment
         buffer = bytearray(n + CACHE_LINE_BYTES)
-        if n <= MAX_POOLED_BYTES:
+        if n <= self.MAX_POOLED_BYTES:
             # drop the oldest buffers; arrays that view them keep their memory alive
-            del self.buffers[: len(self.buffers) - MAX_POOLED_BUFFERS + 1]
+            del self.buffers[: len(self.buffers) - self.MAX_POOLED_BUFFERS + 1]
             self.buffers.append(buffer)
         return _aligned(buffer, n)
 

@@ -15,9 +15,6 @@ from riskmin.problem.convexity.owner import describe, is_foreign
 from riskmin.problem.convexity.scores import absolute_tolerance, relative_tolerance
 from riskmin.problem.structured.structured_risk import MarginRisk
 
-COMPARED_LAST = 4
-"""The number of last cuts and points that are compared, beside the first."""
-
 
 @dataclass
 class CutMonitor:
@@ -47,6 +44,9 @@ class CutMonitor:
     'the risk Dents is not convex, or its gradient is wrong: it is 1.841 where a cut... has 2...'
     """
 
+    COMPARED_LAST = 4
+    """The number of last cuts and points that are compared, beside the first."""
+
     obj: Any
     w0: Array
     refutation: str = ""
@@ -74,7 +74,7 @@ class CutMonitor:
         for v, other in self._points:
             self._compare(cut, v, other)
         # the first point and cut stay, and the last few
-        del self._points[1:-COMPARED_LAST], self._cuts[1:-COMPARED_LAST]
+        del self._points[1 : -self.COMPARED_LAST], self._cuts[1 : -self.COMPARED_LAST]
 
     def _compare(self, cut: Cut, w: Array, r: float) -> None:
         """Compare one cut with one point; evaluate the risk again before the cut counts as refuted."""

@@ -27,8 +27,6 @@ from riskmin.problem.shard_ops import blocks
 if TYPE_CHECKING:
     from riskmin.problem.risk import Risk, ScoreCursor
 
-ABSENT_CLASS_SHIFT = 1e6
-"""The intercepts of classes without rows start this far below the others."""
 INTERCEPT_SLOPE_REDUCTION = 1e-2
 """Optimizing the intercepts stops when their largest slope has fallen to this share."""
 INTERCEPT_MAX_STEPS = 8
@@ -51,6 +49,9 @@ def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
 @dataclass(frozen=True)
 class ConstantPredictionCuts:
     """The cuts of "always predict j", for all j together."""
+
+    ABSENT_CLASS_SHIFT = 1e6
+    """The intercepts of classes without rows start this far below the others."""
 
     sums: Array
     """The weighted sums of the rows of each class, (p, k)."""
@@ -134,7 +135,7 @@ class ConstantPredictionCuts:
         k, absent = len(self.weights), self.weights == 0
         if not absent.any():
             return w
-        return namespace(w).concat([w[:-k], w[-k:] - as_array_like(ABSENT_CLASS_SHIFT * absent, w)])
+        return namespace(w).concat([w[:-k], w[-k:] - as_array_like(self.ABSENT_CLASS_SHIFT * absent, w)])
 
     def project_out(self, cut: Cut) -> Cut:
         """The cut, mixed with the least share of constant cuts that cancels its slopes in the intercepts."""

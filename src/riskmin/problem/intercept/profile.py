@@ -16,12 +16,12 @@ from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
 if TYPE_CHECKING:
     from riskmin.problem.risk import ScoreCursor
 
-CONSTANT_RISK_SLOPE = 1e-11
-"""Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
-
 
 class InterceptProfile:
     """The best intercepts b(w + t d) along the line of a cursor, each between two tangents in b."""
+
+    CONSTANT_RISK_SLOPE = 1e-11
+    """Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 
     def __init__(self, cursor: ScoreCursor) -> None:
         self.cursor, self.slack = cursor, 0.0
@@ -96,7 +96,7 @@ class InterceptProfile:
         # first a point outside of the interval of minimizers, by steps that grow by a factor of 4
         minimum, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
         tangent = self._tangent(0.0, self.b + side * step)
-        while side * tangent.slope <= CONSTANT_RISK_SLOPE:
+        while side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
             step *= 4
             if step > 1e12 * (1 + abs(self.b)):
                 return self.b  # constant on this side: the interval has no end
@@ -109,7 +109,7 @@ class InterceptProfile:
             if side * (tangent.x - x) <= 0:
                 break
             tangent = self._tangent(0.0, x)
-            if side * tangent.slope <= CONSTANT_RISK_SLOPE:
+            if side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
                 break
         return tangent.x
 

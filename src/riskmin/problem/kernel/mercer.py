@@ -26,8 +26,6 @@ Kernel: TypeAlias = Callable[[Any, Any], NDArray]
 
 KERNEL_CHUNK_BYTES = 2**25
 """Rows that are not cached are computed in chunks of about this size."""
-SAMPLED_ROWS = 256
-"""Sums of absolute values over all rows are estimated from at most this many rows."""
 
 
 @cache
@@ -192,6 +190,9 @@ class KernelMatrix:
     [1.3679, 1.3679, 0.0]
     """
 
+    SAMPLED_ROWS = 256
+    """Sums of absolute values over all rows are estimated from at most this many rows."""
+
     def __init__(self, kernel: Kernel | str, X: Any, cache_bytes: int = 2**28) -> None:
         n = int(X.shape[0])
         self.shape, self.X, self.n_rows_computed = (n, n), X, 0
@@ -310,7 +311,7 @@ class KernelMatrix:
         """sum_i v_i |K_ij| for v >= 0, estimated from an even sample of the rows."""
         n = self.shape[0]
         # evenly spaced rows, no more than fit into the cache
-        rows = np.arange(0, n, max(n // min(self.capacity, SAMPLED_ROWS), 1))[: self.capacity]
+        rows = np.arange(0, n, max(n // min(self.capacity, self.SAMPLED_ROWS), 1))[: self.capacity]
         sums: NDArray = v[rows] @ abs(self.store[self.slots(rows)])
         # extrapolate by the share of v that the sample has
         sampled = float(v[rows].sum())

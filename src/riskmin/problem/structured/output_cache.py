@@ -14,8 +14,6 @@ from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 from riskmin.problem.structured.joint_features import EMPTY, SparseVector, as_sparse, key_of, subtract
 
-SAME_VALUE_TOL = 1e-12
-"""Values whose relative difference is below this are equal up to rounding."""
 ARGMAX_TOL = 1e-7
 """Tolerated deficit of an argmax against a cached output, relative to the size of its terms (rounding)."""
 
@@ -57,6 +55,9 @@ class OutputTable(NamedTuple):
 @dataclass
 class MarginExamples:
     """The examples of a shard with a max-margin model."""
+
+    SAME_VALUE_TOL = 1e-12
+    """Values whose relative difference is below this are equal up to rounding."""
 
     model: Any
     xs: list[Any]
@@ -161,7 +162,7 @@ class MarginExamples:
         ValueError
             If the argmax does not maximize: R would be too low, and proofs made with it would be wrong.
         """
-        if best <= value + SAME_VALUE_TOL * (1 + abs(best)):
+        if best <= value + self.SAME_VALUE_TOL * (1 + abs(best)):
             return found
         # a larger difference may still be rounding if the terms of the values, which cancel, are large
         sizes = [abs(o.cost) + float(abs(o.row.values) @ abs(w[o.row.indices])) for o in (found, best_cached)]

@@ -25,9 +25,6 @@ from riskmin.solvers.state_checks import check_state
 
 STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
 """Shapes of the arrays in a saved bundle of m cuts in d dimensions."""
-RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
-"""Step length above which a direction in a feature space is recomputed from its coefficients, and searched
-again: beyond this multiple of the model's step, rounding dominates its scores."""
 
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
@@ -170,6 +167,11 @@ class Bundle(Solver):
     (1.0, 0.375, 0.375)
     """
 
+    RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
+    """Step length above which a direction in a feature space is recomputed from its coefficients, and
+    searched
+    again: beyond this multiple of the model's step, rounding dominates its scores."""
+
     keep: int = 20
 
     def __post_init__(self) -> None:
@@ -232,7 +234,7 @@ class Bundle(Solver):
             # Search from the best point towards the minimizer; values may be too high by 1 % of the gap.
             cursor.set_direction(w - cursor.w, 0.01 * gap)
             new, beyond, n_evaluations = self._search(cursor, gap)
-            if new.x > RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
+            if new.x > self.RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
                 cursor.set_direction(recompute(cursor.d), 0.01 * gap)
                 new, beyond, n_evaluations = self._search(cursor, gap)
             # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.

@@ -32,12 +32,8 @@ from riskmin.solvers.bundle.cutting_planes import (
 )
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
-INTERCEPT_PENALTY = 0.1
-"""Penalty of the intercepts in the model, relative to a feature whose size is the RMS norm of the rows."""
 EQUAL_ROWS_BELOW_VARIANCE_RATIO = 1e-12
 """Rows whose variance is a smaller share of their mean square are equal up to rounding."""
-MAX_CONSTANT_CUTS = 64
-"""Largest number of classes for which the cuts of constant predictions are stored: each is as long as w."""
 
 
 # ---------------------------------------------------------------- the regularizer of the model
@@ -154,6 +150,13 @@ def mean_squared_row_norm(obj: Objective, w: Array) -> float:
 class InterceptCuttingPlaneModel(CuttingPlaneModel):
     """Cuts with slopes in the intercepts, which the model keeps near their current values."""
 
+    INTERCEPT_PENALTY = 0.1
+    """Penalty of the intercepts in the model, relative to a feature whose size is the RMS norm of the
+    rows."""
+    MAX_CONSTANT_CUTS = 64
+    """Largest number of classes for which the cuts of constant predictions are stored: each is as long as
+    w."""
+
     obj: Any = None
     frame: Any = None
     model_reg: Any = None
@@ -167,7 +170,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         """Return a model with the cuts of constant predictions, unless there are too many classes."""
         model = cls._with_state(obj, w, {})
         risk: Any = obj.risk
-        if model.frame.k <= MAX_CONSTANT_CUTS:
+        if model.frame.k <= cls.MAX_CONSTANT_CUTS:
             model.n_constant_cuts = model.frame.k
             for j in range(model.n_constant_cuts):
                 cut = risk.constant_prediction_cuts.cut(j)
@@ -179,7 +182,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         """Return a model without cuts; its penalty is that of the saved state, if there is one."""
         risk: Any = obj.risk
         frame, reg = CenteredFrame.from_risk(risk, w), obj.reg.penalized_part
-        weight = float(state["weight"][0]) if state else INTERCEPT_PENALTY / mean_squared_row_norm(obj, w)
+        weight = float(state["weight"][0]) if state else cls.INTERCEPT_PENALTY / mean_squared_row_norm(obj, w)
         program: Any
         model_reg = WithInterceptPenalty(reg, frame.k, weight)
         if reg.quadratic:

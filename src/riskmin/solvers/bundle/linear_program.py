@@ -19,18 +19,19 @@ from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check, interruptible_call
 from riskmin.regularizers.base import Regularizer
 
-COLUMNS_PER_PRICING = 1000
-"""Largest number of columns added per pricing round and sign, most negative reduced cost first."""
-FREE_VARIABLE_RADIUS = 1e3
-"""Bound on the distance of the unpenalized entries from their center."""
 INTERRUPTIBLE_ABOVE_SIZE = 2**16
 """Run HiGHS interruptibly above this number of rows times columns; smaller programs take at most 0.1 s."""
-HIGHS_MAX_COEFFICIENT = 9e14
-"""HiGHS rejects coefficients of 1e15 or more: cuts are scaled to stay below."""
 
 
 class LinearProgram:
     """The linear program of the cuts so far, with its last basis."""
+
+    COLUMNS_PER_PRICING = 1000
+    """Largest number of columns added per pricing round and sign, most negative reduced cost first."""
+    FREE_VARIABLE_RADIUS = 1e3
+    """Bound on the distance of the unpenalized entries from their center."""
+    HIGHS_MAX_COEFFICIENT = 9e14
+    """HiGHS rejects coefficients of 1e15 or more: cuts are scaled to stay below."""
 
     # HiGHS rejects coefficients of 1e15 or more.
     max_entry = 1e12
@@ -78,14 +79,16 @@ class LinearProgram:
     def set_center(self, center: NDArray) -> None:
         """Restrict the unpenalized entries to a neighborhood of `center`."""
         for j, b in enumerate(center, 1):
-            self.highs.changeColBounds(j, float(b) - FREE_VARIABLE_RADIUS, float(b) + FREE_VARIABLE_RADIUS)
+            self.highs.changeColBounds(
+                j, float(b) - self.FREE_VARIABLE_RADIUS, float(b) + self.FREE_VARIABLE_RADIUS
+            )
 
     def add(self, A: Array, b: NDArray) -> None:
         """Add a row for the last cut."""
         a = to_numpy(A[-1])
         columns = np.arange(1, 1 + len(self.features), dtype=np.int32)
         largest = float(np.max(np.abs(a) / self.cost, initial=0.0))
-        scale = 1.0 if largest <= HIGHS_MAX_COEFFICIENT else HIGHS_MAX_COEFFICIENT / largest
+        scale = 1.0 if largest <= self.HIGHS_MAX_COEFFICIENT else self.HIGHS_MAX_COEFFICIENT / largest
         self.row_scale = np.append(self.row_scale, scale)
         # xi - a'w >= b, in the scaled columns cost_j w_j.
         row = -self.signs * (scale * a[self.features] / self.cost[self.features])
@@ -144,9 +147,11 @@ class LinearProgram:
             gain = -sign * a - self.cost * (1 + 1e-9)
             gain[self.in_program[sign] | (self.bounds[sign][1] <= 0)] = 0.0
             entering = np.flatnonzero(gain > 0)
-            if len(entering) > COLUMNS_PER_PRICING:
+            if len(entering) > self.COLUMNS_PER_PRICING:
                 entering = np.sort(
-                    entering[np.argpartition(-gain[entering], COLUMNS_PER_PRICING)[:COLUMNS_PER_PRICING]]
+                    entering[
+                        np.argpartition(-gain[entering], self.COLUMNS_PER_PRICING)[: self.COLUMNS_PER_PRICING]
+                    ]
                 )
             self._add_columns(entering, sign, A)
             added = added or len(entering) > 0

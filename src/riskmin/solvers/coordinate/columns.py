@@ -32,24 +32,6 @@ from riskmin.solvers.coordinate.quadratic_model import (
 
 GRAM_MAX_COLUMNS = 3000
 """Form a Gram matrix for at most this many columns, which bounds its memory."""
-GRAM_BLOCK_ROWS = 1024
-"""Rows of X per block of the Gram product, so that a block stays in cache."""
-SUBSAMPLE_ABOVE_CHANGE = 0.3
-"""Subsample the rows of a Gram matrix if the curvature has changed by more than this since the last matrix:
-the matrix will not be reused for long."""
-SUBSAMPLE_ROWS_PER_COLUMN = 64
-"""Rows per column in a subsampled Gram matrix."""
-WORKING_SET_MAX_DATA_SHARE = 0.2
-"""Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
-SQUARED_COLUMNS_PER_PASS = 160
-"""A Gram matrix of m out of p columns costs about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
-COPY_ALL_ABOVE_SHARE = 0.8
-"""Copy all columns once the requested ones hold more than this share of X: several partial copies cost
-more."""
-MAX_CYCLES_PER_ROUND = 8
-"""Cycles between two checks of the progress."""
-CURVATURE_FLOOR_RATIO = 1e-12
-"""Smallest curvature, relative to the largest: the slopes are divided by its square root."""
 OPS_PER_SPARSE_ENTRY = 8
 """Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
 NO_VALUES = np.empty(0)
@@ -60,18 +42,29 @@ NO_VALUES = np.empty(0)
 class DenseColumns:
     """The columns of a dense X."""
 
+    GRAM_BLOCK_ROWS = 1024
+    """Rows of X per block of the Gram product, so that a block stays in cache."""
+    SUBSAMPLE_ABOVE_CHANGE = 0.3
+    """Subsample the rows of a Gram matrix if the curvature has changed by more than this since the last
+    matrix:
+    the matrix will not be reused for long."""
+    SUBSAMPLE_ROWS_PER_COLUMN = 64
+    """Rows per column in a subsampled Gram matrix."""
+    SQUARED_COLUMNS_PER_PASS = 160
+    """A Gram matrix of m out of p columns costs about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
+
     X: Dense | DenseFortran
     gram: ColumnGram | None = None
 
     @property
     def gram_is_cheap(self) -> bool:
         """Whether a Gram matrix of all columns costs at most about one pass over X."""
-        return self.X.shape[1] <= SQUARED_COLUMNS_PER_PASS
+        return self.X.shape[1] <= self.SQUARED_COLUMNS_PER_PASS
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
         """Return how many columns to add: with those in use, the Gram matrix costs about one pass over X."""
         # m^2 / (SQUARED_COLUMNS_PER_PASS p) = 1 for m columns.
-        return max(int(np.sqrt(SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
+        return max(int(np.sqrt(self.SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
 
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
@@ -91,12 +84,12 @@ class DenseColumns:
         """Return the row stride of a new Gram matrix: 1 if its curvature will be used for long."""
         stable = (
             self.gram is not None
-            and relative_change(model.curvature, self.gram.curvature) <= SUBSAMPLE_ABOVE_CHANGE
+            and relative_change(model.curvature, self.gram.curvature) <= self.SUBSAMPLE_ABOVE_CHANGE
         )
         return (
             1
             if stable or model.constant_curvature or model.exact
-            else max(1, self.X.shape[0] // (SUBSAMPLE_ROWS_PER_COLUMN * max(len(model.columns), 16)))
+            else max(1, self.X.shape[0] // (self.SUBSAMPLE_ROWS_PER_COLUMN * max(len(model.columns), 16)))
         )
 
     def _minimize_by_cycles(self, model: Model) -> Solution:
@@ -142,9 +135,9 @@ class DenseColumns:
         # Every stride-th row represents `stride` rows.
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
-        block = np.empty((GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
-        for i in check_each(range(0, n, GRAM_BLOCK_ROWS * gram.stride)):
-            rows = slice(i, min(i + GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
+        block = np.empty((self.GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
+        for i in check_each(range(0, n, self.GRAM_BLOCK_ROWS * gram.stride)):
+            rows = slice(i, min(i + self.GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
             if isinstance(self.X, DenseFortran):
                 B = (self.X.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
@@ -157,6 +150,10 @@ class DenseColumns:
 # ---------------------------------------------------------------- sparse
 class ColumnStore:
     """The columns of a sparse X; columns of a CSR matrix are copied on first request."""
+
+    COPY_ALL_ABOVE_SHARE = 0.8
+    """Copy all columns once the requested ones hold more than this share of X: several partial copies cost
+    more."""
 
     def __init__(self, X: Csr | Csc) -> None:
         self.X = X
@@ -182,7 +179,7 @@ class ColumnStore:
             return
         assert isinstance(self.X, Csr)
         wanted = np.union1d(columns, prefetch)
-        if self.count[wanted].sum() > COPY_ALL_ABOVE_SHARE * self.count.sum():
+        if self.count[wanted].sum() > self.COPY_ALL_ABOVE_SHARE * self.count.sum():
             wanted = np.arange(len(self.start))
         new = wanted[self.start[wanted] < 0]
         # New columns are stored one after the other, behind those already copied.
@@ -212,6 +209,13 @@ class ColumnStore:
 class SparseColumns:
     """Minimizes models over the columns of a sparse X."""
 
+    WORKING_SET_MAX_DATA_SHARE = 0.2
+    """Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
+    MAX_CYCLES_PER_ROUND = 8
+    """Cycles between two checks of the progress."""
+    CURVATURE_FLOOR_RATIO = 1e-12
+    """Smallest curvature, relative to the largest: the slopes are divided by its square root."""
+
     store: ColumnStore
     gram: ColumnGram | None = None
     gram_is_cheap: bool = False
@@ -219,7 +223,7 @@ class SparseColumns:
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
         """Return how many columns of `order` to add to those in use: a bound on the entries per cycle."""
-        budget = WORKING_SET_MAX_DATA_SHARE * float(self.store.count.sum()) - float(
+        budget = self.WORKING_SET_MAX_DATA_SHARE * float(self.store.count.sum()) - float(
             self.store.count[in_use].sum()
         )
         return int(np.searchsorted(np.cumsum(self.store.count[order]), budget))
@@ -244,13 +248,13 @@ class SparseColumns:
         """Minimize the model by cycles over its columns; switch to a Gram matrix if that is cheaper."""
         arrays, w = self.store.kernel_arrays(model.columns), model.w.copy()
         # With A = sqrt(D) X and r = s / sqrt(D), the model is 0.5 |r + A d|^2 up to a constant.
-        root = np.sqrt(np.maximum(model.curvature, CURVATURE_FLOOR_RATIO * model.curvature.max()))
+        root = np.sqrt(np.maximum(model.curvature, self.CURVATURE_FLOOR_RATIO * model.curvature.max()))
         r = model.slope / root
         scaled, h, g = self._scaled_columns(arrays, root, r)
         # Rounding to single precision may perturb the curvature of the model, but not its gradient.
         offset = model.grad - g
         gram_cycles = self._gram_cost(arrays)
-        chunk = min(max(gram_cycles // 2, 5), MAX_CYCLES_PER_ROUND)
+        chunk = min(max(gram_cycles // 2, 5), self.MAX_CYCLES_PER_ROUND)
         # track: w and the shift of the intercept, at the start of a round and after each of its cycles.
         shifts, track = root if model.has_intercept else NO_VALUES, np.zeros((chunk + 1, len(w) + 1))
         data = (*arrays[:3], model.columns, *scaled)

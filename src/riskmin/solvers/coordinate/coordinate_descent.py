@@ -24,11 +24,6 @@ from riskmin.solvers.coordinate.subproblem import (
 )
 from riskmin.solvers.state_checks import check_state
 
-PREDICT_SLOPES_BELOW_FORCING = 0.01
-"""Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
-SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
-"""Steps, and relative gap, at which the run on a sample of the rows ends."""
-
 
 @dataclass(frozen=True)
 class CoordinateDescent(Solver):
@@ -69,6 +64,11 @@ class CoordinateDescent(Solver):
     >>> result.status, result.w.round(9).tolist()
     ('converged', [2.0, 0.0])
     """
+
+    PREDICT_SLOPES_BELOW_FORCING = 0.01
+    """Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
+    SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
+    """Steps, and relative gap, at which the run on a sample of the rows ends."""
 
     start: int = 64
 
@@ -123,9 +123,9 @@ class CoordinateDescent(Solver):
         if sample is None:
             return w0
         w = w0
-        for it in islice(self.iterates(sample, w0), SAMPLE_MAX_STEPS):
+        for it in islice(self.iterates(sample, w0), self.SAMPLE_MAX_STEPS):
             w = it.w
-            if it.value - sample.lower(it.cut) <= SAMPLE_GAP_TOL * it.value:
+            if it.value - sample.lower(it.cut) <= self.SAMPLE_GAP_TOL * it.value:
                 break
         return w
 
@@ -159,7 +159,7 @@ class CoordinateDescent(Solver):
             reused = solution.curvature is not None and solution.curvature is not model.curvature
             point, schedule = new, schedule.with_step(t, reused)
             # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
-            trusted = solution.from_gram or schedule.forcing < PREDICT_SLOPES_BELOW_FORCING
+            trusted = solution.from_gram or schedule.forcing < self.PREDICT_SLOPES_BELOW_FORCING
             predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
             info = {"working_set": len(columns), "epochs": solution.epochs}
 

@@ -21,8 +21,6 @@ from riskmin.core.deadline import check_each
 
 MAX_EPOCHS_PER_MODEL = 200
 """Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
-GRAM_REUSE_MAX_CHANGE = 0.03
-"""Reuse a Gram matrix while the mean relative change of the curvature is at most this."""
 
 
 @cache
@@ -91,6 +89,9 @@ class ColumnProducts(Protocol):
 class ColumnGram:
     """Gram matrix X' D X of the columns requested so far, for one curvature D."""
 
+    GRAM_REUSE_MAX_CHANGE = 0.03
+    """Reuse a Gram matrix while the mean relative change of the curvature is at most this."""
+
     curvature: NDArray
     stride: int = 1
     """Only every `stride`-th row of X enters."""
@@ -103,7 +104,10 @@ class ColumnGram:
         """Return whether the model may use this matrix; a slightly different D costs one or two steps."""
         if model.exact and (self.single_precision or not np.array_equal(model.curvature, self.curvature)):
             return False
-        return self.stride == 1 and relative_change(model.curvature, self.curvature) <= GRAM_REUSE_MAX_CHANGE
+        return (
+            self.stride == 1
+            and relative_change(model.curvature, self.curvature) <= self.GRAM_REUSE_MAX_CHANGE
+        )
 
     def add_columns(self, columns: NDArray, source: ColumnProducts) -> None:
         """Add the columns that the matrix lacks."""

@@ -18,30 +18,23 @@ from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, colu
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 
-CURVATURE_FLOOR_SHARE = 1e-3
-"""Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
 FORCING_MAX = 0.1
 """Minimize a model until its violations are at most this share of the largest violation of J."""
-FORCING_MIN = 1e-3
-"""Smallest value of that share: a more exact minimizer of the model does not pay."""
-PREFETCH_WORKING_SETS = 16
-"""Copy the columns of this many working sets at once: a pass over X costs more than some extra columns."""
 START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
 """Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
 SAMPLE_MIN_ROW_RATIO = 8
 """Start on a sample if X has at least this many times as many rows as the sample."""
-REUSED_CURVATURE_MAX_RATE = 0.1
-"""Reuse an older curvature as long as each step leaves at most this share of the violation."""
-NEAR_VIOLATION_SHARE = 0.5
-"""Include features whose slack in the optimality condition is below this share of the largest violation."""
-SUFFICIENT_DECREASE = 0.1
-"""Accept a full step that achieves this share of the decrease predicted to first order."""
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class InexactSchedule:
     """How exactly to minimize the next model, adapted from the steps so far."""
+
+    FORCING_MIN = 1e-3
+    """Smallest value of that share: a more exact minimizer of the model does not pay."""
+    REUSED_CURVATURE_MAX_RATE = 0.1
+    """Reuse an older curvature as long as each step leaves at most this share of the violation."""
 
     damping: float = 0.0
     """Curvature to add, relative to the mean, after full steps that overshot."""
@@ -67,8 +60,8 @@ class InexactSchedule:
         rate = max(remaining, 0.0) / self.last_violation
         # Near the minimum the next model is more accurate by about this rate, so it is minimized further.
         forcing = 0.2 * self.forcing if rate > 0.5 else rate**3
-        forcing = min(max(forcing, FORCING_MIN), FORCING_MAX)
-        ineffective = rate > (REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
+        forcing = min(max(forcing, self.FORCING_MIN), FORCING_MAX)
+        ineffective = rate > (self.REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
         return replace(self, forcing=forcing, last_violation=largest, ineffective=float(ineffective))
 
     def with_step(self, t: float, reused: bool) -> InexactSchedule:
@@ -80,6 +73,17 @@ class InexactSchedule:
 @dataclass
 class CoordinateProblem:
     """An objective with an evaluator for its points and the columns of its X."""
+
+    CURVATURE_FLOOR_SHARE = 1e-3
+    """Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
+    PREFETCH_WORKING_SETS = 16
+    """Copy the columns of this many working sets at once: a pass over X costs more than some extra
+    columns."""
+    NEAR_VIOLATION_SHARE = 0.5
+    """Include features whose slack in the optimality condition is below this share of the largest
+    violation."""
+    SUFFICIENT_DECREASE = 0.1
+    """Accept a full step that achieves this share of the decrease predicted to first order."""
 
     points: PointEvaluator
     columns: DenseColumns | SparseColumns
@@ -131,7 +135,7 @@ class CoordinateProblem:
         """
         inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
         # Also features that nearly violate optimality: a step may make them violate it.
-        margin = np.minimum(NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
+        margin = np.minimum(self.NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
         outside, in_use = np.flatnonzero(~inside & (worst > -margin)), np.flatnonzero(inside)
         # Most columns would be chosen, and the Gram matrix of all of them costs little more.
         if self.columns.gram_is_cheap and len(outside) + len(in_use) > 0.75 * len(w):
@@ -139,9 +143,11 @@ class CoordinateProblem:
         size = max(start, len(in_use))
         # The largest violations first; a partial sort before, if there are far more columns than needed.
         order = outside
-        if len(order) > PREFETCH_WORKING_SETS * size:
+        if len(order) > self.PREFETCH_WORKING_SETS * size:
             order = order[
-                np.argpartition(-worst[order], PREFETCH_WORKING_SETS * size)[: PREFETCH_WORKING_SETS * size]
+                np.argpartition(-worst[order], self.PREFETCH_WORKING_SETS * size)[
+                    : self.PREFETCH_WORKING_SETS * size
+                ]
             ]
         order = order[np.argsort(-worst[order], kind="stable")]
         size = max(size, self.columns.max_new_columns(in_use, order))
@@ -159,7 +165,7 @@ class CoordinateProblem:
         constant = np.array_equal(curvature, self.points.loss.hessian(z + 1.0, y, c).diagonal)
         # The weights c have sum one, so that the sum of c_i l'' is the mean of l''.
         curvature = np.where(
-            curvature > 0, curvature, CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
+            curvature > 0, curvature, self.CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
         )
         if schedule.damping:
             curvature = curvature + schedule.damping * (schedule.max_curvature or 1.0) * c
@@ -209,7 +215,7 @@ class CoordinateProblem:
         predicted = float(evaluation.slope @ u) + new_penalty - old_penalty
         if not (np.any(step) and predicted < noise):
             return None, 0.0
-        t = 1.0 if end.value <= SUFFICIENT_DECREASE * predicted + noise else _shorter(evaluate, end)
+        t = 1.0 if end.value <= self.SUFFICIENT_DECREASE * predicted + noise else _shorter(evaluate, end)
         if t == 0:
             return None, 0.0
         w = point.w.copy()
