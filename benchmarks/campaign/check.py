@@ -15,7 +15,7 @@ from benchmarks.campaign import exact
 from benchmarks.campaign.minimum import least
 from benchmarks.campaign.problems import Problem, draw
 from riskmin.core import UnsupportedProblem
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.kernel.rkhs import coefficients
 from riskmin.problem.objective import Objective
 from riskmin.solvers import SOLVERS

@@ -8,9 +8,7 @@ from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortra
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Matrix, NDArray
-
-FINITE_CHECK_ENTRIES = 2**17
-"""Number of entries that are checked together."""
+from riskmin.core.limits import FINITE_CHECK_ENTRIES
 
 
 def check_finite(X: Matrix) -> None:

@@ -27,9 +27,8 @@ from riskmin.arrays.namespace import (
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse
 from riskmin.core import Array, Matrix, NDArray, deadline
 from riskmin.core.deadline import check, chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
+from riskmin.core.limits import BLOCK_BYTES
 
-BLOCK_BYTES = 2**20
-"""Bytes per block of rows: a block stays in a core's own cache between the two products."""
 MAX_BLOCK_ROWS = 8192
 """Largest number of rows per block."""
 TRANSPOSE_FROM_COLUMNS = 2**20

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import BLOCK_BYTES, ForeignArray
+from riskmin.arrays.matrix import ForeignArray
 from riskmin.core import Array, Matrix, NDArray
+from riskmin.core.limits import BLOCK_BYTES
 
 
 def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:

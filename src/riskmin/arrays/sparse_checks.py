@@ -14,9 +14,8 @@ import scipy.sparse as sp
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray
+from riskmin.core.limits import INDEX_CHECK_ENTRIES
 
-INDEX_CHECK_ENTRIES = 2**18
-"""Number of indices that are checked together."""
 MAX_ROWS_OR_COLUMNS = 2**32
 """Largest number of rows or columns: some kernels store row and column indices in 32 bits."""
 

@@ -33,6 +33,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
+from riskmin.core.limits import HASH_BLOCK_ENTRIES
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
 from riskmin.problem.convexity.owner import user_object
@@ -45,8 +46,6 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""
 LABEL_KEY, WEIGHT_KEY, SEQUENCE_END_KEY = (np.uint64(k) for k in (2**61 + 1, 2**62 + 1, 2**63 + 1))
 """Keys that distinguish labels, weights and ends of sequences from the entries of X in the hash."""
-HASH_BLOCK_ENTRIES = 2**18
-"""Number of entries of X that are hashed in one vectorized call."""
 
 
 def fingerprint(obj: Objective) -> str:

@@ -17,7 +17,7 @@ from riskmin.core.persist import FileError
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.fingerprint import fingerprint
 from riskmin.executors.coordination import Coordination
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem

@@ -17,12 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, ShardCache, blas_threads, signals
 from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.core.limits import INLINE_ARRAY_BYTES
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_tuples
 from riskmin.executors.errors import portable
 from riskmin.executors.local import worker_count
-
-INLINE_ARRAY_BYTES = 2**16
-"""Arrays of fewer bytes in total are sent through the pipe, larger ones through shared memory."""
 
 
 class _SharedMessage(NamedTuple):

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from riskmin.core.deadline import check
-
-CUT_ROUNDING = 2.0**-48
-"""Relative rounding error of sums over the data, as a fraction of the sum of their absolute terms."""
+from riskmin.numerics.precision import CUT_ROUNDING
 
 
 class Tangent(NamedTuple):

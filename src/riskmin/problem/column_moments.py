@@ -26,10 +26,9 @@ from riskmin.arrays.matrix import (
 )
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray, Shard
+from riskmin.core.limits import CHUNK_ENTRIES
 from riskmin.executors import Executor
 
-CHUNK_ENTRIES = 2**20
-"""Stored entries of a sparse matrix per chunk; at least as many as it has columns."""
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
 

@@ -24,12 +24,10 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
+from riskmin.core.limits import GATHERED_BLOCK_ENTRIES
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
-
-GATHERED_BLOCK_ENTRIES = 2**18
-"""Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
 
 
 class DesignOperator:

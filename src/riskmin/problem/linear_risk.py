@@ -24,6 +24,7 @@ from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
 from riskmin.core import Matrix, NDArray, Shard, ShardCache
+from riskmin.core.limits import SHARD_ENTRIES
 from riskmin.executors import Backend, Executor, Serial, as_backend
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
@@ -34,8 +35,6 @@ from riskmin.problem.intercept.explicit import center_rows
 from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
 
-SHARD_ENTRIES = 2**20
-"""Multiplications per shard and pass, about: the stored entries of its rows times the number of outputs."""
 MAX_SHARDS = 64
 """Upper limit of the default number of shards."""
 

@@ -8,11 +8,8 @@ from typing import Any
 
 from riskmin.core import Array, Cut, Evaluation
 from riskmin.core.deadline import check
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
-
-DOT_ROUNDING = 2.0**-50
-"""Relative rounding error of inner products, times the sum of the absolute values of their terms."""
 
 
 def tangent(

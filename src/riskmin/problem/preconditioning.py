@@ -34,6 +34,7 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.memory_map import exceeds_memory, row_batches
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
+from riskmin.core.limits import CHEAP_COPY_ENTRIES, COPY_MAX_ENTRIES
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
@@ -45,12 +46,8 @@ SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
 """Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
 COLUMN_MIN_ENTRIES = 5
 """The size of a sparse column with fewer entries in the sample counts as unknown."""
-COPY_MAX_ENTRIES = 2**23
-"""Changed columns of up to this many entries (64 MB) are stored; beyond, products are corrected instead."""
 MAX_SCALE_EXPONENT = 400
 """Scales are powers of two with exponents of at most this absolute value: their squares do not overflow."""
-CHEAP_COPY_ENTRIES = 2**17
-"""The cost of copying up to this many entries is negligible."""
 SHIFT_MIN_RATIO, SHIFT_MIN_RATIO_LARGE = 1.0, 8.0
 """Center if a |mean| / standard deviation is above the first; above the second, if copying X is not cheap."""
 SCALE_MIN_RATIO, SCALE_MIN_RATIO_LARGE = 8.0, 100.0

@@ -32,6 +32,7 @@ from riskmin.core import (
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
 from riskmin.losses.base import Loss, as_loss
+from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
@@ -42,8 +43,6 @@ MAX_CACHE_REBUILDS = 20
 """Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""
 RECOMPUTE_SCORES_EVERY = 32
 """Cached scores are updated in place along a line; recompute them from w after this many steps."""
-SUM_ROUNDING = 2.0**-50
-"""Relative rounding error of the slopes of non-decomposable losses, times the largest possible slope."""
 RECOMPUTE_WHEN_SHRUNK_BY = 8.0
 """Recompute the scores, too, once the largest of them has shrunk by this factor since the last time."""
 NO_SHIFT = [(0.0, 1.0)]

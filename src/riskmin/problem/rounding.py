@@ -28,22 +28,19 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.namespace import namespace
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Shard
+from riskmin.core.limits import SAMPLED_ENTRIES
 from riskmin.losses.base import Loss
+from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, scores
 from riskmin.regularizers.base import Regularizer
 
-EPSILON = 2.0**-52
-ULPS_PER_TERM = 4.0
-"""Error of each term of a sum, in units in the last place."""
 ULPS_PER_ROOT_LENGTH = 0.25
 """Further error of a sum of n terms, in units in the last place times sqrt(n), since most errors cancel."""
 SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
-SAMPLED_ENTRIES = 2**16
-"""Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
 ROUGH_RELATIVE_ERROR = 1e-12
 """Relative error assumed of a cut and of J if there is no time for an estimate."""
 

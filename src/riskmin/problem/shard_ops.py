@@ -19,7 +19,7 @@ from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
 from riskmin.losses.base import Loss
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 
 BLOCK_MAX_SCORES = 2**17
 """At most this many scores per block of rows, so that they stay in cache, too."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of, mix_two
 from riskmin.solvers.bundle.cutting_planes import has_master_problem

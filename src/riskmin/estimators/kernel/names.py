@@ -14,20 +14,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from riskmin.arrays.namespace import as_numpy, to_floats
 from riskmin.arrays.partitioned import PartitionedMatrix
 from riskmin.core import NDArray
+from riskmin.core.limits import KERNEL_CHUNK_BYTES
 from riskmin.estimators._common.fit import (
     fit_objective,
     supports_intercept,
 )
 from riskmin.estimators._common.input import EncodedLabels, check_readable, validate_local_rows
-from riskmin.problem.kernel.mercer import (
-    KERNEL_CHUNK_BYTES,
-    DotProduct,
-    KernelMatrix,
-    Polynomial,
-    Rbf,
-    sp,
-    squared_norms,
-)
+from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix, Polynomial, Rbf, sp, squared_norms
 from riskmin.problem.kernel.rkhs import as_pair, coefficients, kernel_risk
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver

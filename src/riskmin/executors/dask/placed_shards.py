@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
+from riskmin.core.limits import SCATTER_ABOVE_BYTES
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
 from riskmin.executors.dask.worker_tasks import (
@@ -27,8 +28,6 @@ from riskmin.executors.dask.worker_tasks import (
 
 WORKER_CHECK_SECONDS = 2.0
 """Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
-SCATTER_ABOVE_BYTES = 2**25
-"""Above this total size in bytes, over all workers, arguments go to one worker, which passes them on."""
 
 
 @dataclass(eq=False)

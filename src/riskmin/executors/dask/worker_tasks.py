@@ -15,12 +15,10 @@ import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, ShardCache
+from riskmin.core.limits import INLINE_ARRAY_BYTES
 from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
 from riskmin.executors.local import ThreadExecutor
-
-INLINE_ARRAY_BYTES = 2**16
-"""Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
 
 
 def pack(obj: Any) -> list[Any]:

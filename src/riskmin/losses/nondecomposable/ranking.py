@@ -33,6 +33,7 @@ from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.core.limits import DP_MAX_TABLE_ENTRIES
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
     QueryLoss,
@@ -49,8 +50,6 @@ OPERATIONS_PER_DP_STEP = 8
 """Elementary operations per step of dynamic programming, for the time limit of a kernel call."""
 DP_ALWAYS_BELOW_STEPS = 2**12
 """A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
-DP_MAX_TABLE_ENTRIES = 2**20
-"""Dynamic programming is not used for queries with larger tables."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from riskmin.core.deadline import check_each
+from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 
 INTERCEPT_RELATIVE_GAP = 1e-12
@@ -15,8 +16,6 @@ MAX_ABS_INTERCEPT = 1e150
 """Largest absolute intercept that is searched: its square does not overflow."""
 VANISHED_RISK_RATIO = 1e-60
 """A risk that falls to this share of its start before it rises has its minimum at infinity."""
-INTERCEPT_SLOPE_ROUNDING = 2.0**-49
-"""The slope in the intercept, sum_i c_i u_i, counts as 0 up to this share of sum_i |c_i u_i|."""
 MIN_RELATIVE_INTERCEPT_STEP = 1e-13
 """Shorter steps of the intercept are rounding: the remaining slope is removed by mixing two cuts."""
 

@@ -13,13 +13,12 @@ import numpy as np
 import scipy.linalg
 
 from riskmin.core import NDArray
+from riskmin.numerics.precision import RESIDUAL_ROUNDING
 
 PIVOT_BLOCK_ROWS, PIVOT_BLOCK_BYTES = 64, 2**23
 """Candidates per block of pivots, and fewer if their rows of K take more memory than this."""
 PIVOT_MIN_SHARE = 0.5
 """A pivot's residual is at least this share of the largest one at the beginning of its block."""
-RESIDUAL_ROUNDING = 1e-13
-"""A residual diagonal up to this size, relative to its largest initial entry, is only rounding error."""
 
 
 class Factor(NamedTuple):

@@ -18,14 +18,12 @@ import scipy.sparse
 from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_matmul
+from riskmin.core.limits import KERNEL_CHUNK_BYTES
 
 sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or dense
 
 Kernel: TypeAlias = Callable[[Any, Any], NDArray]
 """k(A, B): a matrix with a row for each row of A, a column for each row of B."""
-
-KERNEL_CHUNK_BYTES = 2**25
-"""Rows that are not cached are computed in chunks of about this size."""
 
 
 @cache

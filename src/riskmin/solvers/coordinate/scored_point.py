@@ -13,7 +13,8 @@ import numpy as np
 from riskmin.arrays.matrix import Csr, Dense
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
-from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, intersection, zero_slope_weights
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent

@@ -19,7 +19,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.executors.base import sum_tuples
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.simplex_qp import simplex_qp
-from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.design_operator import shard_length
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent as risk_tangent

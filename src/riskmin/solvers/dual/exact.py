@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state

@@ -19,7 +19,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective

@@ -18,7 +18,7 @@ from riskmin.arrays.matrix import Csr, Dense
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.multiclass import MulticlassHinge
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.design_operator import row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks

@@ -14,11 +14,8 @@ import numpy as np
 
 from riskmin.core import Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
-from riskmin.problem.intercept.solve import (
-    INTERCEPT_SLOPE_ROUNDING,
-    VANISHED_RISK_RATIO,
-    newton_in_bracket,
-)
+from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
+from riskmin.problem.intercept.solve import VANISHED_RISK_RATIO, newton_in_bracket
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem

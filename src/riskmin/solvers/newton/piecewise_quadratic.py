@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk

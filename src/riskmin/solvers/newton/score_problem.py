@@ -22,12 +22,8 @@ from riskmin.core import (
 from riskmin.core.deadline import check_each
 from riskmin.losses.base import Loss
 from riskmin.losses.hessian import hessian_product
-from riskmin.numerics.univariate import (
-    CUT_ROUNDING,
-    Tangent,
-    best_tangent,
-    zero_slope_weights,
-)
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective

@@ -16,8 +16,8 @@ import numpy as np
 from riskmin.arrays.matrix import as_row_matrix
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.losses.conjugate import IntervalConjugate
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.projections import project
-from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
 from riskmin.solvers.base import local_rows_reason, mix_two

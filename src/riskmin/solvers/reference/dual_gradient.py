@@ -21,7 +21,8 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import Equality

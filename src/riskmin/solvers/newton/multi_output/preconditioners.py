@@ -15,6 +15,7 @@ from riskmin.arrays.matrix import Csr, Dense, DenseFortran, as_scipy
 from riskmin.core import Matrix, NDArray
 from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
+from riskmin.core.limits import HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES
 from riskmin.linear_maps.linear import Centered, WithIntercept
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
@@ -25,8 +26,6 @@ THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, N
 )  # fmt: skip
 """Cost relative to one operation of a large dense matrix product: one operation of a product of thin
 matrices, of elementwise work, of a sparse product; one entry of a triangular solve; one call of NumPy."""
-HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES = 2**15, 2**17
-"""Size of a block of rows in scores, and in entries times classes: it stays in cache."""
 MIN_BLOCK_ROWS = 256
 """The smallest number of rows per block for which a product of thin matrices is fast."""
 DIAGONAL_FLOOR = 1e-100

@@ -11,7 +11,7 @@ import numpy as np
 from riskmin.core import Array, NDArray
 from riskmin.linear_maps.linear import Centered, MultiOutput, WithIntercept
 from riskmin.losses.multiclass import MulticlassHinge, one_hot
-from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
 from riskmin.problem.objective import Objective
