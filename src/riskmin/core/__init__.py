@@ -11,8 +11,10 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
-from riskmin.core.protocols import LinearMap as LinearMap
-from riskmin.core.protocols import Matrix as Matrix
+from riskmin.core.interfaces import LinearMap as LinearMap
+from riskmin.core.interfaces import Matrix as Matrix
+from riskmin.core.interfaces import Solver as Solver
+from riskmin.core.interfaces import as_solver as as_solver
 from riskmin.core.records import Array as Array
 from riskmin.core.records import Criterion as Criterion
 from riskmin.core.records import Cut as Cut
@@ -27,5 +29,3 @@ from riskmin.core.records import ShardCache as ShardCache
 from riskmin.core.records import ShardStateLost as ShardStateLost
 from riskmin.core.records import Status as Status
 from riskmin.core.records import UnsupportedProblem as UnsupportedProblem
-from riskmin.core.solver import Solver as Solver
-from riskmin.core.solver import as_solver as as_solver

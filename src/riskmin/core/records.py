@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from riskmin.core.protocols import Matrix
+    from riskmin.core.interfaces import Matrix
 
 Array: TypeAlias = Any
 """An array of NumPy or of another array API library (torch, CuPy)."""

@@ -1,10 +1,14 @@
-"""The interface of solvers, and the adapter of a user's own class that only has `iterates`."""
+"""The interfaces of matrices, linear maps and solvers, and the adapter of a user's own solver.
+
+Losses, regularizers, executors and risks have abstract bases in their rooms: `losses.base.Loss`,
+`regularizers.base.Regularizer`, `executors.base.Executor` and `problem.oracle.Oracle`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from riskmin.core.records import Array, Iterate, UnsupportedProblem
 
@@ -12,6 +16,41 @@ if TYPE_CHECKING:
     from riskmin.problem.objective import Objective
 
 
+# ---------------------------------------------------------------- data and linear maps
+class Matrix(Protocol):
+    """The design matrix X of a shard in any storage format, as a linear operator on ranges of rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def block_rows(self) -> int:
+        """Rows per block, chosen such that a block is still in cache for the adjoint product."""
+        ...
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        """Return X[start:stop] @ w."""
+        ...
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add X[start:stop].T @ dz to out, in place."""
+        ...
+
+
+class LinearMap(Protocol):
+    """The linear map from the weights w to the scores, and its adjoint."""
+
+    @property
+    def columns(self) -> int:
+        """The number of scores per row; scores have shape (n,) if it is one, else (n, columns)."""
+        ...
+
+    def dim(self, n_features: int) -> int: ...
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array: ...
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None: ...
+
+
+# ---------------------------------------------------------------- solvers
 class Solver(ABC):
     """An algorithm with its settings. It does not test for convergence; it ends only if it cannot proceed."""
 
