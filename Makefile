@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills certify-campaign hooks clean
+.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables docs kills certify-campaign hooks clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,11 +19,18 @@ $(VENV)/.dev: $(VENV)/.user
 demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
 	$(BIN)/riskmin demo -o riskmin-demo.html
 
-test: $(VENV)/.dev  ## every test
+test: $(VENV)/.dev  ## every test but the exhaustive sweeps
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive"
+
+test-all: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 quick: $(VENV)/.dev  ## the tests that take no time
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not exhaustive"
+
+coverage: $(VENV)/.dev  ## the share of the lines of Python that the quick tests run
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not exhaustive" --cov=riskmin --cov-report=
+	$(BIN)/python -m coverage report --format=total | sed 's/$$/ % of the lines are covered by the quick tests/'
 
 boundscheck: $(VENV)/.dev  ## every family of kernels, compiled with checks of bounds
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/_numba/test_boundscheck.py

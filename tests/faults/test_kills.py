@@ -52,7 +52,7 @@ def test_lost_content_is_detected():
         "def in_place(path):\n"
         "    pathlib.Path(path).unlink(missing_ok=True)\n"
         "    with files.create(pathlib.Path(path)) as file: yield file\n"
-        "files.replacing = in_place\n"
+        "files.atomic_write = in_place\n"
         "for k in range(40): kills.kill_operation('text', signal.SIGKILL, random.Random(k))\n"
     )
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))

@@ -20,7 +20,7 @@ from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, 
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.solvers.base import check_positive_int, intercepts_reason, mix_two
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
-from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
+from riskmin.solvers.bundle.stored_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.state_checks import check_state
 
 STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
