@@ -254,7 +254,7 @@ def test_make_bench_requires_its_data():
     assert "make bench DATA=folder" in line
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
 def test_examples_run(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)

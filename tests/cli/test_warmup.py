@@ -45,7 +45,7 @@ def test_errors_of_warmup(run, monkeypatch):
     assert "set NUMBA_CACHE_DIR to a writable one" in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", FITS)
 def test_fits_after_warmup_compile_nothing(task, tmp_path):
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}

@@ -272,6 +272,7 @@ def run(folder, *args):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["expectile:level=0.9", "local_losses:Expectile,level=0.9"])
 def test_the_command(package, tmp_path, loss):
     X, y = data()

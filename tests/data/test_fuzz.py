@@ -127,7 +127,7 @@ def test_signals_of_commands_are_reported(tmp_path):
     assert commands.judged(code, text) == "traceback"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_fuzzed_commands_end_as_documented(tmp_path):
     for seed in range(60):
         args, code, text = commands.case(seed, tmp_path)

@@ -645,7 +645,7 @@ def test_the_command(tmp_path, run):
 
 
 # ---------------------------------------------------------------- real processes
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_read_their_own_partitions(tmp_path):
     X, y = problem(n=200)
     path = tmp_path / "data.rsk"
@@ -671,7 +671,7 @@ def command(*args):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_killed_conversion_leaves_no_readable_store(tmp_path, sign):
     path = tmp_path / "a.fifo"  # a pipe never ends, so the process is killed during the conversion
@@ -712,7 +712,7 @@ print(json.dumps(sizes))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     row = b"1 " + b" ".join(b"%d:0.%d" % (j, j) for j in range(1, 60)) + b"\n"

@@ -562,7 +562,7 @@ def test_difficult_problems_have_valid_certificates(problem):
     certify(*problem, [Bundle(), Auto()], max_iter=50)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_with_every_solver(problem):

@@ -36,7 +36,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(MORE, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "hinge" else {})
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)

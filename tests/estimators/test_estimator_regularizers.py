@@ -52,7 +52,7 @@ def expected(model):
     return SLOW | WITHIN_TOL if first_order else SLOW
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(CHECKED, expected_failed_checks=expected)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -71,7 +71,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(OTHERS, expected_failed_checks=expected)
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)

@@ -55,7 +55,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(
     [
         LinearClassifier("f1"),

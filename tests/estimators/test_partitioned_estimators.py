@@ -231,7 +231,7 @@ def test_estimators_that_need_all_rows_raise(model):
 
 
 # ---------------------------------------------------------------- other processes
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_give_bitwise_equal_models():
     executor = Processes(n_workers=2)  # each call starts new processes, which takes most of the time
     model = fit("counted", spread(X, executor))
@@ -264,7 +264,7 @@ def test_dask_arrays_give_bitwise_equal_models(client):
             check_same_predictions(case, model, rows, wrap)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_feature_names_of_dask_frames(client):
     pandas = pytest.importorskip("pandas")
     import dask.dataframe as dd
@@ -423,7 +423,7 @@ def test_files_with_other_columns_are_named(tables, parts, tmp_path, run):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_command_on_dask(client, tables, tmp_path, run):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
@@ -457,7 +457,7 @@ def test_command_on_dask(client, tables, tmp_path, run):
     assert "missing.parquet" in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_command_on_dask_with_tls(tables, parts, tmp_path, run):
     distributed = pytest.importorskip("distributed")
     pytest.importorskip("cryptography")

@@ -187,7 +187,7 @@ def test_objective_agrees_with_crfsuite(c2, tmp_path):
     assert model.lower_bound_ * len(X) <= theirs * (1 + 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", ["crf", "max_margin", "max_margin_rescaled"])
 def test_every_loss_is_certified(loss):
     X, y = sentences(6)

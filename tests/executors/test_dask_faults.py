@@ -85,6 +85,7 @@ def check(result, optimum):
 
 
 # ---------------------------------------------------------------- workers
+@pytest.mark.exhaustive
 def test_fits_survive_killed_workers(optimum):
     """Kills at random moments, several per fit; the nanny restarts the worker."""
     import dask

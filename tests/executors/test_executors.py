@@ -202,7 +202,7 @@ def test_fits_are_bitwise_equal(solver, loss, intercept):
         assert [r["value"] for r in other.trace] == [r["value"] for r in first.trace]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n_workers", [1, 3, 4, 7])
 def test_number_of_processes_does_not_change_results(n_workers):
     X, y = data()
@@ -392,7 +392,7 @@ def test_settings_start_no_thread():
     del settings
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_shared_memory_is_released():
     def use():

@@ -93,6 +93,7 @@ def wait_for_start(process, n):
 
 
 # ---------------------------------------------------------------- a rank
+@pytest.mark.exhaustive
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_fit_resumes_after_killed_ranks(tmp_path, undisturbed):
     moments, progress = random.Random(1), Progress(tmp_path / "run")

@@ -125,13 +125,13 @@ def test_auto_where_it_chooses_the_same_solver(name, serial):
         assert_same(solve(name, Serial, Auto()), serial[name])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_problem
 def test_processes(name, serial):
     assert_same(solve(name, Processes(n_workers=2)), serial[name])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TWO_ROUNDS)
 def test_call_gathers_8_bytes_per_row_from_a_cluster(name, cluster):
     from riskmin.executors.dask.executor import DaskExecutor
@@ -139,7 +139,7 @@ def test_call_gathers_8_bytes_per_row_from_a_cluster(name, cluster):
     check_traffic_of_a_call(name, DaskExecutor(cluster))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gradients_are_not_overwritten(ranks):
     assert keeps(Processes(n_workers=2))
     assert ranks["keeps"]
@@ -151,7 +151,7 @@ def test_ranks_with_ordered_sums(name, serial, ranks):
     assert_same(ranks[name], serial[name])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_problem
 def test_dask(name, serial, cluster):
     from riskmin.executors.dask.executor import DaskExecutor

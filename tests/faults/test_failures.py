@@ -38,6 +38,7 @@ def test_every_failing_call_of_a_replacement():
     assert {"mkdir", "open", "write", "fsync", "exchange", "unlink", "rmdir"} <= set(struck)
 
 
+@pytest.mark.exhaustive
 @each(FAMILIES)
 def test_failing_calls_of_checkpoints(name, tmp_path):
     family = FAMILIES[name]

@@ -35,13 +35,13 @@ def test_kills():
     assert struck == {"SIGKILL": 6, "SIGTERM": 6, "SIGINT": 6, "power": 3}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kills_of_workers_and_their_driver():
     struck = kill(2, "worker of Processes", "driver of Processes", "model", "fit", "checkpoint Auto")
     assert struck == {"SIGKILL": 10, "SIGTERM": 10, "SIGINT": 10, "power": 4}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_lost_content_is_detected():
     """A file written in place is neither old nor new after a kill."""
     code = (

@@ -101,7 +101,7 @@ def test_the_references_are_correct():
     np.testing.assert_allclose(result.w, w, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_loss
 @each_variant
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)

@@ -360,8 +360,8 @@ def test_invalid_labels_and_scores_are_refused():
     [
         (ChainCrf(), Lbfgs()),
         (ChainMaxMargin(), Smoothing()),
-        pytest.param(ChainMaxMargin(), ChainAscent(), marks=pytest.mark.slow),
-        pytest.param(ChainMaxMargin(rescaled=True), ChainAscent(turns=3), marks=pytest.mark.slow),
+        pytest.param(ChainMaxMargin(), ChainAscent(), marks=pytest.mark.exhaustive),
+        pytest.param(ChainMaxMargin(rescaled=True), ChainAscent(turns=3), marks=pytest.mark.exhaustive),
     ],
     ids=repr,
 )
@@ -431,7 +431,7 @@ def test_gradients_by_differences_and_subgradient_inequality(loss):
 
 
 # ---------------------------------------------------------------- dual ascent
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", LOSSES[1:], ids=repr)
 @pytest.mark.parametrize("turns", [1, 4])
 def test_iterates_of_chain_ascent_are_valid(loss, turns):

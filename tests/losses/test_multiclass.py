@@ -273,7 +273,7 @@ def test_the_optimum_equals_cvxpys(loss, intercept):
     check_optimum(loss, L2(), [Auto()], intercept, weighted=intercept)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_loss
 @pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3)], ids=repr)
 def test_all_solvers_find_the_optimum(loss, reg):
@@ -430,7 +430,7 @@ def test_threads_give_the_same_bits():
     check_bits(Threads(n_workers=3))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_give_the_same_bits():
     check_bits(Processes(n_workers=2))
 
@@ -505,7 +505,7 @@ def test_odd_problems_have_valid_certificates(problem):
     certify(*problem, max_iter=15)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=50, deadline=None)
 @given(odd_problems())
 def test_many_odd_problems_have_valid_certificates(problem):

@@ -134,7 +134,7 @@ def test_table_losses_are_the_maximum_over_all_labellings(n):
             check_table(loss, z, y)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("n", "times"), [(4, 60), (8, 8), (9, 4), (12, 1)])
 def test_table_losses_are_the_maximum_over_all_labellings_of_more_rows(n, times):
     rng = np.random.default_rng(100 + n)
@@ -395,7 +395,7 @@ def test_all_storage_formats_and_executors_give_the_same_risk(loss):
     np.testing.assert_allclose(grad.numpy(), reference(w)[1], atol=1e-14)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", [RocArea(), FBeta()], ids=repr)
 def test_processes_give_the_same_fit(loss):
     X, y = data()

@@ -284,7 +284,7 @@ def test_threads_give_the_same_bits(kind):
     assert bits(Threads(n_workers=2), kind) == bits(Serial, kind)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["max_margin", "log"])
 def test_processes_give_the_same_bits(kind):
     assert bits(Processes(n_workers=2), kind) == bits(Serial, kind)

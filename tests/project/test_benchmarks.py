@@ -223,7 +223,7 @@ def test_measurement_of_a_cell(tmp_path, monkeypatch):
     assert saved["versions"]["numpy"] == np.__version__
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_is_measured_in_a_separate_process():
     from benchmarks.harness import memory
 

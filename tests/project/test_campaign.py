@@ -99,7 +99,7 @@ def test_problems_of_fixed_bugs(seed):
     assert check(seed).failures == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [*FOUND_SLOWLY, *range(30)])
 def test_sample_of_the_campaign(seed):
     assert check(seed).failures == []

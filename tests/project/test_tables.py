@@ -24,7 +24,7 @@ def synthetic(task="classes", k=2, n=80, name="made"):
 
 
 # ---------------------------------------------------------------- the fits
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_first_fits_of_raw_tables_are_certified():
     tables = sources.sample(sources.tables(), SAMPLE, seed=0)
     if len(tables) < SAMPLE:

@@ -99,7 +99,7 @@ def test_contract(reg):
     check_regularizer(reg, 9)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dim", [1, 2, 9, 100])
 def test_contract_in_other_dimensions(dim):
     for reg in [*any_dimension(), *by_feature(dim)]:

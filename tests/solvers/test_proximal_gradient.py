@@ -123,7 +123,7 @@ def test_the_direction_of_steepest_descent_has_the_smallest_slope(seed):
     assert np.all(orthant.projected_step(10.0, rng.standard_normal(5)) * orthant.signs >= 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 def test_data_in_other_processes(solver):
     """Rows in worker processes give the same weights."""

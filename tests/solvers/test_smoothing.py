@@ -395,7 +395,7 @@ def test_all_storage_formats_and_executors_give_the_same_fit(loss):
         assert result.lower <= results["whole"].value
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
 def test_processes_give_the_same_fit(loss):
     X, y = data()

@@ -173,7 +173,7 @@ def test_every_regularizer(solver):
     assert failures(solver, [Logistic()], REGULARIZERS, [True]) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_variant_of_a_regularizer(solver):
     assert failures(solver, [Hinge(), Logistic(), Poisson()], VARIANTS, [False, True]) == {}
@@ -197,7 +197,7 @@ def test_multi_output_losses():
 EVERY = [*ALL_LOSSES, *LIST_LOSSES, *MANY_LOSSES]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", EVERY, ids=repr)
 def test_every_loss(loss):
     """With every second regularizer; with every fourth for further parameters of the same loss."""

@@ -99,7 +99,7 @@ def test_the_minimum_is_found_for_every_loss(loss):
     check_optimum(objective(loss, Elastic(eps=0.1)), DualGaussSeidel())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lam", [0.05, 1.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("reg", REGS, ids=repr)
@@ -293,7 +293,7 @@ def test_the_bias_is_the_best_intercept(loss, algorithm):
     check_bias(loss, L2(), algorithm, 150)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("algorithm", [2, 3])
 @pytest.mark.parametrize("reg", [L2(), Elastic(eps=0.1), Entropy(balanced=True)], ids=repr)
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(epsilon=0.2)], ids=repr)
