@@ -72,18 +72,21 @@ def fit(image, *locked, **env):
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="modes that bind root, too")
 
 
+@pytest.mark.slow
 def test_without_a_cache_folder_each_process_compiles_and_warns_once(image):
     status, hits, misses, stderr = fit(image)
     assert (status, hits, misses) == ("converged", 0, 1)
     assert stderr.count(NO_CACHE_FOLDER_WARNING) == stderr.count("Warning") == 1
 
 
+@pytest.mark.slow
 def test_the_warning_can_be_an_error(image):
     environment = {"PYTHONWARNINGS": "error"}
     with pytest.raises(AssertionError, match="NUMBA_CACHE_DIR"):
         fit(image, **environment)
 
 
+@pytest.mark.slow
 def test_a_read_only_cache_is_read(image, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     assert fit(image, NUMBA_CACHE_DIR=str(cache)) == ("converged", 0, 1, "")

@@ -104,6 +104,7 @@ def products(M, w, dz, start, stop):
     return np.asarray(z, dtype=np.float64), out - 1
 
 
+@pytest.mark.slow
 @each_format
 def test_products_of_every_block(name):
     make, kind = FORMATS[name]

@@ -726,6 +726,7 @@ def test_exit_codes_of_the_process(svm, tmp_path):
     assert code("fit", tmp_path / "missing", "-o", tmp_path / "m") == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
     process, _ = start_hard_fit(tmp_path)
     process.send_signal(signal.SIGINT)
@@ -769,6 +770,7 @@ def test_same_command_resumes_after_sigkill(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes of this system do not signal")
 def test_closed_pipe_is_not_an_error(model, tmp_path):
     data = tmp_path / "long.svm"

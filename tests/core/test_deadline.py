@@ -217,6 +217,7 @@ def run(X, name):
     return result.w.tobytes(), result.value, result.lower, result.status, result.n_iter
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_chunks_do_not_change_the_bits(kind, name, monkeypatch):
@@ -333,6 +334,7 @@ LONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "n"), LONG, ids=lambda v: getattr(v, "__name__", ""))
 def test_the_time_limit_ends_a_step(make, n):
     minimize(*make(600), max_iter=3)  # compile the kernels first
@@ -348,6 +350,7 @@ def test_the_time_limit_ends_a_step(make, n):
         assert result.value == pytest.approx(obj.value(result.w), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_the_epochs_of_chains():
     """After the first two iterates, each of which costs as much as a call of the risk."""
     minimize(*chains(600), max_iter=3)
@@ -360,6 +363,7 @@ def test_the_time_limit_ends_the_epochs_of_chains():
     assert time.process_time() - start < 0.3 + SLACK_SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [semismooth, kernel], ids=lambda v: v.__name__)
 def test_ctrl_c_ends_a_step(make, tmp_path):
     """Sent 1.5 seconds after the first iterate, within a step that would take many seconds."""
@@ -409,6 +413,7 @@ class Slow:
         return self.loss.value_grad(z, y, c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=2)], ids=type)
 def test_the_time_limit_ends_the_search_for_an_intercept(executor):
     """A step has some hundred evaluations one after the other, which would take ten seconds."""
@@ -435,6 +440,7 @@ class SlowArgmaxModel:
         return int(np.argmax(w.reshape(3, 12) @ x + (np.arange(3) != y)))
 
 
+@pytest.mark.slow
 def test_without_an_iterate_in_time_the_result_is_the_start():
     obj = Objective(Structured(SlowArgmaxModel()).risk(D, [int(k) for k in CLASS]), L2(), 1e-3)
     w0 = np.full(36, 0.01)
@@ -453,6 +459,7 @@ def test_an_optimal_start_converges_within_any_time_limit():
     assert (result.status, result.value) == ("converged", 0.0)
 
 
+@pytest.mark.slow
 def test_the_last_iterate_at_the_time_limit_is_saved(tmp_path):
     risk = linear_risk(D, SIGN, Slow(Hinge(), 300), fit_intercept=True)
     obj, file = Objective(risk, L2(), 1e-6), tmp_path / "run"
@@ -474,6 +481,7 @@ class Ranks(SerialExecutor):
     coordination = SeveralProcesses()
 
 
+@pytest.mark.slow
 def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
     """Clocks differ: one rank would leave a step in which the others remain."""
     risk = linear_risk(D, SIGN, Slow(Hinge()), fit_intercept=True, executor=Ranks)
@@ -524,6 +532,7 @@ def test_processes_stop_at_the_time_limit():
     executor.close()
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_check_the_clock_are_not_awaited():
     """Their pending results are received before the next call."""
     executor = Processes(n_workers=2).place(shards())

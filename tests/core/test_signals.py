@@ -204,7 +204,7 @@ def test_the_library_saves_and_the_signal_takes_effect(how, code, tmp_path):
 
 
 # ---------------------------------------------------------------- workers
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system does not say who sent a signal")
 def test_workers_are_ended_by_their_driver_only():
     risk = linear_risk(

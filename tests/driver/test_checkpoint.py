@@ -196,6 +196,7 @@ def kill_and_resume(tmp_path, solver, *more, kills):
     assert n_iter <= uninterrupted[3] + 10 * kills
 
 
+@pytest.mark.slow
 def test_sigkill_and_resume(tmp_path):
     kill_and_resume(tmp_path, "Bundle", "intercept", kills=2)
 
@@ -257,6 +258,7 @@ def test_full_disk_does_not_lose_the_result(tmp_path, monkeypatch):
     assert result.status == "converged"
 
 
+@pytest.mark.slow
 def test_user_defined_loss_resumes_in_another_process(tmp_path):
     """The default repr contains an address, which differs between processes."""
     script = tmp_path / "fit.py"

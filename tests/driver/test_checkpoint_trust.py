@@ -229,6 +229,7 @@ def mutations(name, a):
         yield a + a.dtype.type(1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_states_of_invalid_shape_dtype_or_range_are_refused(name, tmp_path):
     J, solver = CASES[name]()

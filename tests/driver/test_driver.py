@@ -179,6 +179,7 @@ def test_solver_without_progress_is_stalled():
     assert 100 <= result.n_iter < 110
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
 def test_tol_zero_ends(solver, intercept):
@@ -371,6 +372,7 @@ def test_ctrl_c_while_resuming_returns_the_saved_result(tmp_path):
     assert result.value == pytest.approx(first.value, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_gaps_below_rounding_are_not_proved():
     for seed in range(20):
         obj = objective(Logistic(), seed=seed)
@@ -379,6 +381,7 @@ def test_gaps_below_rounding_are_not_proved():
             assert obj.lower(result.cut) <= result.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_bundle_values_do_not_increase(seed):
     """Steep losses far from the minimum, where a bracket may end at worse points than the starting point."""
@@ -556,6 +559,7 @@ def certify(obj, w0, solvers, max_iter):
             assert one.lower <= two.value * (1 + 1e-9) + 1e-11 * scale
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_have_valid_certificates(problem):

@@ -59,6 +59,7 @@ REGULARIZERS = [
 
 
 # ---------------------------------------------------------------- agreement with cold starts
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reg", "intercept"), [(reg, False) for reg in REGULARIZERS] + [(L2(), True), (L1(), True)], ids=repr
 )
@@ -99,6 +100,7 @@ def test_warm_starts_save_calls(loss, reg, solver):
     assert work[0] < 0.7 * work[1]
 
 
+@pytest.mark.slow
 def test_warm_bundle_needs_a_third_of_the_calls():
     """On dense rows with noisy labels, as in benchmarks/path.py."""
     rng = np.random.default_rng(0)
@@ -275,7 +277,7 @@ def test_grids_decrease_from_lam_max():
 
 
 # ---------------------------------------------------------------- random paths
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),

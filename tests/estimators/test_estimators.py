@@ -321,6 +321,7 @@ def test_probabilities_belong_to_the_logistic_loss(cancer):
 
 
 # ---------------------------------------------------------------- scikit-learn's tools
+@pytest.mark.slow
 def test_pipeline_grid_search_and_routing(cancer):
     X, y = cancer
     pipe = make_pipeline(StandardScaler(), LinearClassifier())

@@ -68,7 +68,7 @@ MANY = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(
     MANY, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "multiclass_hinge" else {}
 )
@@ -605,7 +605,7 @@ def test_changed_multiclass_models_are_refuted(table, tmp_path, capsys):
         assert ("refuted" if code == 1 else "not sorted") in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "multiclass_hinge:rescaled=1"])
 def test_command_with_other_losses(loss, table, tmp_path, capsys):
     model, page = tmp_path / "m", tmp_path / "page.html"

@@ -285,7 +285,7 @@ def test_feature_names_of_dask_frames(client):
         model.fit(table, y)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_dask_standardizes(client):
     import dask.array as da
 
@@ -297,7 +297,7 @@ def test_dask_standardizes(client):
     assert np.isclose(model.objective_, local.objective_, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_dask_in_a_pipeline(client):
     import dask.array as da
 

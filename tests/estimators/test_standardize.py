@@ -275,6 +275,7 @@ def test_searches_standardize_each_fold(search, single, y):
 
 
 # ---------------------------------------------------------------- remote rows
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_remote_rows(case):
     model, y, more = CASES[case]

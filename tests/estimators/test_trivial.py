@@ -200,6 +200,7 @@ def test_units_of_X_in_which_alpha_is_too_large(diabetes, loss, solver):
     assert LinearRegressor(loss, alpha=1e-10, solver=solver, tol=1e-2).fit(1e-4 * X, y).result_.note == ""
 
 
+@pytest.mark.slow
 def test_constant_labels(diabetes):
     X, _ = diabetes
     for loss in ("squared", "absolute", "huber", "poisson"):

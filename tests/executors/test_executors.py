@@ -184,6 +184,7 @@ def data(sparse=False):
     return (sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0)) if sparse else X), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic())], ids=repr)
 def test_fits_are_bitwise_equal(solver, loss, intercept):
@@ -318,6 +319,7 @@ def test_a_killed_worker_is_reported_in_one_sentence():
     assert time.perf_counter() - started < 5
 
 
+@pytest.mark.slow
 def test_worker_killed_during_a_call():
     workers_with_shards = Processes(n_workers=2).place(shards())
     victim = workers_with_shards.map(pids)[-1]
@@ -327,6 +329,7 @@ def test_worker_killed_during_a_call():
     workers_with_shards.close()
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_call_leaves_workers_usable(workers):
     """Replies to the interrupted call must not be taken for replies to the next call."""
     for _ in range(2):
@@ -420,6 +423,7 @@ def test_shared_memory_is_released():
             os.kill(pid, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_script_exit_releases_shared_memory_silently(tmp_path):
     script = tmp_path / "script.py"

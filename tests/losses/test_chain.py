@@ -306,7 +306,7 @@ def test_shards_threads_and_formats_agree(loss):
     np.testing.assert_allclose(repeated, weighted, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_agree():
     X, y, lengths, _ = problem()
     w = np.random.default_rng(2).standard_normal(ChainMap(3).dim(5))

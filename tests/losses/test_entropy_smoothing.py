@@ -93,7 +93,7 @@ def test_all_labellings(loss, n, T, seed):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", KINDS, ids=repr)
 def test_twelve_rows(loss):
     rng = np.random.default_rng(0)

@@ -301,7 +301,7 @@ def test_optima_by_cvxpy(loss, fit_intercept):
     assert result.value == pytest.approx(program.value, rel=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["softmax", "hinge"])
 def test_all_storage_formats_executors_and_solvers_agree(name):
     rng = np.random.default_rng(4)
@@ -390,7 +390,7 @@ def test_tree_distance_is_the_mean_number_of_edges():
 
 
 # ---------------------------------------------------------------- the classifier
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks([HierarchicalClassifier("softmax"), HierarchicalClassifier(alpha=0.1)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

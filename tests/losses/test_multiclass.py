@@ -327,7 +327,7 @@ def test_the_layout_of_the_data_does_not_matter(intercept):
             np.testing.assert_allclose(slope, grad, rtol=tol, atol=tol)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("where", ["data in torch", "all in torch"])
 @pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(COST), MultivariateSquared()], ids=repr)
 def test_torch_data_give_the_same_fit(loss, where):

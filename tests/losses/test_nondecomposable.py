@@ -347,6 +347,7 @@ def test_float32_scores_agree_with_float64(loss):
         assert narrow == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [*LISTS, Ordinal()], ids=repr)
 def test_torch_agrees_up_to_rounding(loss):
     torch = pytest.importorskip("torch")

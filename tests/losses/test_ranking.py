@@ -102,6 +102,7 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 
 
 # ---------------------------------------------------------------- values
+@pytest.mark.slow
 @each_list
 @pytest.mark.parametrize("path", ["table", "assignment"])
 def test_lists_equal_brute_force(loss, path, monkeypatch):
@@ -116,7 +117,7 @@ def test_lists_equal_brute_force(loss, path, monkeypatch):
             assert by_brute_force(loss, u, y, c) >= value + dz @ (u - z) - 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from([*LISTS, Ndcg(k=4), Ndcg(k=5), Ndcg(k=6)]), st.booleans())
 def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):

@@ -247,7 +247,7 @@ def test_threads_and_shards_agree(intercept):
     assert {r.status for r in results} == {"converged"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes():
     X, y, _ = problem(Hinge(), n=60)
     local = linear_risk(X, y, Nu(Hinge(), 0.3))

@@ -525,6 +525,7 @@ def test_builtin_losses_are_not_checked(monkeypatch):
         assert monitor_for(Objective(risk, L2(), 0.1), np.zeros(risk.dim)) is None
 
 
+@pytest.mark.slow
 def test_builtin_losses_would_pass(monkeypatch):
     """As if they were user-defined, for any labels and weights."""
     monkeypatch.setattr("riskmin.problem.convexity.owner.is_builtin", lambda thing: False)
@@ -703,6 +704,7 @@ def test_piecewise_linear_losses_are_never_refused(loss, n, seed, power, signs, 
     check(linear_risk(X, y, loss, sample_weight=weights), L2(), np.zeros(2))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(piecewise_linear(), st.integers(0, 10**6), st.integers(-4, 2), st.booleans())
 def test_runs_of_piecewise_linear_losses_pass_the_monitor(loss, seed, power, intercept):
@@ -740,6 +742,7 @@ def test_labels_may_be_strings():
     assert minimize(Objective(linear_risk(X, y, loss), L2(), 0.1)).status == "converged"
 
 
+@pytest.mark.slow
 def test_a_run_in_processes():
     from dask_forks import SlowHinge  # in a module that processes can import
 

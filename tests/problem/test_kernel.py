@@ -265,7 +265,7 @@ def test_the_optimum_equals_cvxpys_for_every_loss(loss, intercept):
     check_optimum(loss, intercept, "rbf", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Absolute(), Poisson()], ids=repr)
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_the_optimum_equals_cvxpys_for_other_kernels(kernel, loss):
@@ -616,7 +616,7 @@ def test_features_reproduce_the_kernel(cancer, kernel):
     assert L.shape[1] == len(transformer.pivots_) == transformer.triangle_.shape[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_linear_model_on_the_features_is_a_kernel_machine(cancer):
     X, y = cancer
     kernel = KernelClassifier(gamma=0.03, alpha=1e-2, tol=1e-6).fit(X, y)

@@ -118,6 +118,7 @@ def test_centered_columns_of_equal_size_are_unchanged():
     assert change is None or not change.shift.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [None, "bundle", "lbfgs"])
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 @pytest.mark.parametrize("offset", [100.0, 1e6])
@@ -190,6 +191,7 @@ def test_sparse_columns_are_scaled_and_remain_sparse():
     assert minimize(J, tol=1e-6).status == "converged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "executor", [Threads(n_workers=2), Processes(n_workers=2)], ids=["threads", "processes"]
 )

@@ -203,7 +203,7 @@ def test_the_optimum_equals_that_of_the_full_program(reg, penalty):
     assert result.lower <= expected * (1 + 1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), WorkingSet(0.5)], ids=repr)
 @pytest.mark.parametrize("reg", [L2(), Box(L2(), lower=np.array([0.0, -np.inf, 0.0]))], ids=["L2", "Box"])
 def test_all_solvers_agree(solver, reg):
@@ -290,7 +290,7 @@ def test_processes_give_the_same_bits(kind):
     assert bits(Processes(n_workers=2), kind) == bits(Serial, kind)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_process_is_reported_and_the_run_resumes(tmp_path):
     xs, ys = matchings(30, 5)
     loss = Structured(Matching())

@@ -26,6 +26,7 @@ def data(n=80, seed=0):
     return rng.standard_normal((K, P))[y.astype(int)] + rng.standard_normal((n, P)) + 1.0, y
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("loss", "solver"), CASES, ids=lambda v: type(v).__name__)

@@ -211,7 +211,7 @@ def test_a_user_risk_may_be_smooth():
         np.testing.assert_allclose(result.w, 0.75, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", BOTH, ids=repr)
 @pytest.mark.parametrize("fraction", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("intercept", [False, True])

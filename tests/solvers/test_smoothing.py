@@ -245,7 +245,7 @@ def test_contract():
     check_solver(Smoothing(), nonsmooth=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", [Smoothing(ProximalGradient()), Smoothing(c_mu=0.1), Smoothing(c_mu=1e3)])
 def test_contract_of_other_settings(solver):
     check_solver(solver, nonsmooth=True)

@@ -179,6 +179,7 @@ def test_every_variant_of_a_regularizer(solver):
     assert failures(solver, [Hinge(), Logistic(), Poisson()], VARIANTS, [False, True]) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_nondecomposable_losses(solver):
     """Each with one regularizer, alternating with and without an intercept."""
@@ -187,7 +188,7 @@ def test_nondecomposable_losses(solver):
         assert failures(solver, [loss], [name], [k % 2 == 0]) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_multi_output_losses():
     """Each with one regularizer, alternating with and without an intercept; all solvers are tested below."""
     for k, (loss, name) in enumerate(zip(MANY_LOSSES, itertools.cycle(REGULARIZERS), strict=False)):
@@ -208,6 +209,7 @@ def test_every_loss(loss):
     assert {solver: messages for solver, messages in results.items() if messages} == {}
 
 
+@pytest.mark.slow
 def test_exponentials_never_raise():
     """Far out, everything overflows: the status must report what was not reached."""
     rng = np.random.default_rng(0)

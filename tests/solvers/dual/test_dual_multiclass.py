@@ -254,6 +254,7 @@ def test_proximal_centers_of_intercepts_lead_to_the_optimum(sparse, lam):
     assert result.value == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_multipliers_optimal_for_one_center_continue_with_the_next():
     rng = np.random.default_rng(20)
     X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)

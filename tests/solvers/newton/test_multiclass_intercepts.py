@@ -114,7 +114,7 @@ def test_bundle_solves_unscaled_tables(table):
     assert result.value == pytest.approx(rm.minimize(obj, NEWTON, tol=1e-7).value, rel=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_separable_classes():
     X, y = load_digits(return_X_y=True)
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-6)
@@ -196,6 +196,7 @@ REGS = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reg", REGS, ids=repr)
 @pytest.mark.parametrize("loss", [rm.MulticlassHinge(COST), *ANY], ids=lambda loss: type(loss).__name__)
 def test_bundle_supports_any_loss_and_regularizer(loss, reg):

@@ -114,7 +114,7 @@ def test_optima(reg):
     check_optimum(Logistic(), reg, False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_more_optima(reg):
     for loss in (Logistic(), Poisson()):

@@ -130,6 +130,7 @@ def test_faster_than_bmrm_on_its_worst_case(n):
 
 
 # ---------------------------------------------------------------- optima
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_optima(loss, intercept):
@@ -259,7 +260,7 @@ def test_projections_with_zero_weights_and_infeasible_sums():
         project(t, c, -np.ones(3), np.ones(3), 3.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_projections_take_linear_time():
     """Ten times as many rows take less than 25 times as long."""
     rng, seconds = np.random.default_rng(0), []

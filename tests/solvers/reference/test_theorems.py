@@ -43,7 +43,7 @@ def test_line_search_bmrm_has_the_exact_iterates():
     np.testing.assert_allclose(weights, [float(w) for w in ls_bmrm_exactly(12)], rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_line_search_bmrm_converges_at_the_rate_one_over_k():
     """k (J(w_k) - J*) tends to 1/8, alternating around w* = 2, and k |w_k - 2| tends to 1.
 
@@ -111,6 +111,7 @@ def test_bmrm_satisfies_theorem_5(n):
 
 
 # ---------------------------------------------------------------- C, Theorem 1
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [rm.Bmrm(), rm.LineSearchBmrm()], ids=repr)
 @pytest.mark.parametrize("seed", range(5))
 def test_upper_bound_of_theorem_1_is_never_exceeded(solver, seed):
