@@ -266,7 +266,9 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         """Set the fitted attributes from what `_state` returned; raise ValueError if it is not sound."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be read: define _restore(w, fitted, arrays), the inverse of _state"
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
