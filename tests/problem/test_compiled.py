@@ -1,4 +1,4 @@
-"""Risks whose losses are compiled: values, gradients and cuts as with array code, the same bits everywhere."""
+"""Risks whose losses are compiled: the values, gradients and cuts of array code, the same bits everywhere."""
 
 import numpy as np
 import pytest
