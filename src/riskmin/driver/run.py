@@ -21,7 +21,7 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
-from riskmin.problem.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
+from riskmin.problem.rounding import rounding_allowance
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -324,7 +324,7 @@ class RunState:
             assert self.cut is not None
             # no time to measure the rounding errors: a generous multiple of the magnitudes instead
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
-            self.slack = max(self.slack, ROUGH_RELATIVE_ERROR * magnitude)
+            self.slack = max(self.slack, 1e-12 * magnitude)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False

@@ -39,8 +39,6 @@ from riskmin.regularizers.base import Regularizer
 
 SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
-ROUGH_RELATIVE_ERROR = 1e-12
-"""Relative error assumed of a cut and of J if there is no time for an estimate."""
 
 
 def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
