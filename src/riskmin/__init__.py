@@ -139,4 +139,4 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__"), *_ROOMS]
+    return sorted({*globals(), *__getattr__("__all__"), *_ROOMS})
