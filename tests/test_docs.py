@@ -45,7 +45,7 @@ def readme_losses():
     documented = {}
     for call, names, _, smooth, picks in rows:
         if match := re.fullmatch(r"`(\w+)(\(.*\))`", call):
-            loss = eval(call.strip("`"), vars(riskmin))
+            loss = eval(call.strip("`"), dict(LOSSES.own_classes))
             documented[match[1]] = loss, re.findall(r"`(\w+)`", names), smooth, re.findall(r"`(\w+)`", picks)
     return documented
 
