@@ -1,6 +1,7 @@
 """The layout: imports point downwards, libraries stay in their rooms, files and functions are short."""
 
 import ast
+import importlib
 import inspect
 import re
 import subprocess
@@ -116,10 +117,12 @@ def imports(tree):
 
 def public_homes():
     """The room of each name that `riskmin` exports."""
-    nodes = ast.walk(parse(ROOT / "__init__.py"))
-    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module.startswith("riskmin.")]
-    names = {alias.asname or alias.name: node.module.split(".")[1] for node in froms for alias in node.names}
-    return {name: home for name, home in names.items() if not name.startswith("_")}
+    homes = riskmin._LAZY | {
+        name: module
+        for module, registry in riskmin._REGISTRIES.items()
+        for name in getattr(importlib.import_module(module), registry).own_classes
+    }
+    return {name: module.split(".")[1] for name, module in homes.items()}
 
 
 def own_imports(tree):
@@ -185,10 +188,38 @@ def test_every_library_is_declared():
     assert {"scikit_learn" if name == "sklearn" else name for name in foreign} <= declared
 
 
+def loaded_by(code, modules):
+    """Those of the modules that a new process has imported after running the code."""
+    script = f"import sys\n{code}\nprint([m for m in {modules!r} if m in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stderr.splitlines()[-1])
+
+
 def test_import_of_the_package_is_light():
-    code = f"import sys, riskmin; print([m for m in {LAZY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    everything = "from riskmin import (linear_risk, minimize, Objective, LOSSES, REGULARIZERS, SOLVERS)"
+    assert loaded_by("import riskmin", ["numpy", *LAZY]) == []
+    assert loaded_by(everything, LAZY) == []
+
+
+def test_help_is_light():
+    code = "from riskmin.cli import main\nmain(['--help'])"
+    assert loaded_by(code, ["numpy", *(name for name in LAZY if name != "click")]) == []
+
+
+def test_the_table_of_commands_is_complete():
+    """A command that is missing there would be unknown."""
+    import click
+
+    from riskmin.cli.commands import COMMANDS
+
+    modules = {path.stem for path in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
+    found = {
+        name: module
+        for module in modules
+        for name, thing in vars(importlib.import_module(f"riskmin.cli.commands.{module}")).items()
+        if isinstance(thing, click.Command)
+    }
+    assert found == {name: module for name, (module, _) in COMMANDS.items()}
 
 
 def test_own_imports_finds_the_rooms():
@@ -276,10 +307,16 @@ def test_a_star_imports_exactly_what_is_public():
 
 
 def test_lazy_names_have_their_rooms():
-    homes = public_homes()
-    assert {name: module.split(".")[1] for name, module in riskmin._LAZY.items()} == {
-        name: homes[name] for name in riskmin._LAZY
-    }
+    """They are where type checkers are told that they are, by name or by a star."""
+    nodes = ast.walk(parse(ROOT / "__init__.py"))
+    froms = [
+        node for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("riskmin.")
+    ]
+    imported = {(node.module, alias.name) for node in froms for alias in node.names}
+    stars = {module for module, name in imported if name == "*"}
+    assert stars == {"riskmin.estimators", *riskmin._REGISTRIES}
+    named = {(module, name) for name, module in riskmin._LAZY.items() if module not in stars}
+    assert named == {(module, name) for module, name in imported if module not in stars}
     with pytest.raises(AttributeError, match="module 'riskmin' has no attribute 'Hinges'"):
         _ = riskmin.Hinges
 
