@@ -3,10 +3,10 @@ r"""Dual coordinate ascent by exact steps, for L2.
 A sweep visits the active rows. A check, every few sweeps, is one pass over X, as expensive as an oracle call:
 the scores give J(w), the dual variables the cut, and both together the rows to skip until the next check.
 
-An unpenalized intercept b is found by the proximal point method: with :math:`\tfrac\rho2 (b - b_0)^2` around a
-center :math:`b_0`, it is the weight of one more column, :math:`b = b_0 - \tfrac1\rho \sum_i c_i u_i`. After a
-sweep the center moves to b. A check changes the dual variables so that :math:`\sum_i c_i u_i = 0`, as the cut
-of :math:`\min_b R(w, b)` requires, and takes J at the best b.
+An unpenalized intercept b is found by the proximal point method: with :math:`\tfrac\rho2 (b - b_0)^2` around
+a center :math:`b_0`, it is the weight of one more column, :math:`b = b_0 - \tfrac1\rho \sum_i c_i u_i`. After
+a sweep the center moves to b. A check changes the dual variables so that :math:`\sum_i c_i u_i = 0`, as the
+cut of :math:`\min_b R(w, b)` requires, and takes J at the best b.
 """
 
 from __future__ import annotations
@@ -112,10 +112,13 @@ class ExactAscent(RowState):
     def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """Start from given dual variables, or from the slopes of the loss at w0, scaled to the best bound."""
         w0 = np.array(w0, dtype=float)
-        slopes = self._start_intercept(w0) if self.has_intercept else None
-        if u0 is not None or slopes is not None:
-            self.set_duals(slopes if u0 is None else u0)
-        value, _, u, cut = self._evaluate_cut(w0, fresh=u0 is None and slopes is None)
+        start = u0
+        if self.has_intercept:
+            slopes = self._start_intercept(w0)
+            start = slopes if u0 is None else u0
+        if start is not None:
+            self.set_duals(start)
+        value, _, u, cut = self._evaluate_cut(w0, fresh=start is None)
         s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
         if u0 is None:
             # Empty rows have score zero: their slopes are already optimal.
@@ -236,7 +239,7 @@ class ExactAscent(RowState):
         return np.where(c > 0, dz / np.where(c > 0, c, 1.0), 0.0)
 
     def _bracket_intercept(self, z: NDArray, b: float, slack: float) -> tuple[Tangent, Tangent]:
-        """Return tangents of R in b, for scores z without b, whose intersection is the minimum up to slack."""
+        """Return two tangents of R in b around its minimum, to the slack; z are the scores without b."""
         y, c = self.shard[1:3]
 
         def evaluate(b: float) -> Tangent:

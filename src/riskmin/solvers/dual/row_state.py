@@ -178,8 +178,8 @@ class RowState:
     ) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
         """Evaluate R(w, b) and the cut by one pass over X.
 
-        Returns R(w, b), the offset of the cut, the sum of its absolute terms, the scores, the dual variables and
-        the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
+        Returns R(w, b), the offset of the cut, the sum of its absolute terms, the scores, the dual variables
+        and the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
         """
         n, k = len(self.records), check_kernels()
         z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
