@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import numbers
 
 
 def printable(text: object) -> str:
@@ -47,6 +47,7 @@ def format_label(label: object) -> str:
     >>> format_label(1.0), format_label("spam")
     ('1', 'spam')
     """
-    if isinstance(label, (float, np.floating)) and float(label).is_integer():
-        return str(int(label))
+    # floats of NumPy are registered as real numbers, too
+    if isinstance(label, numbers.Real) and not isinstance(label, numbers.Integral):
+        return str(int(float(label))) if float(label).is_integer() else str(label)
     return str(label)
