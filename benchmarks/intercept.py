@@ -1,6 +1,6 @@
 """What an unpenalized intercept costs: the same fits with and without one, to the same certified gap.
 
-    python -m benchmarks.intercept [--sets tall text ...] [--losses hinge ...] [--lam 1e-4] [--tol 1e-3] [--rounds 2]
+    python -m benchmarks.intercept [--sets tall text ...] [--tasks hinge ...] [--lam 1e-4] [--tol 1e-3]
 
 CPU seconds of one thread, the least of the rounds, with kernels compiled before the clock starts; `looks` are
 evaluations of the loss on all rows, along lines and over intercepts. Labels are balanced and columns are
@@ -14,6 +14,7 @@ import statistics
 import time
 import warnings
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.risk import ScoreCursor
 
 REGRESSION = ("quantile", "absolute", "epsilon_insensitive", "huber", "squared")
-LOSSES = ("hinge", "squared_hinge", "logistic", *REGRESSION, "poisson", "softmax", "multiclass_hinge")
+TASKS = (
+    "hinge", "squared_hinge", "logistic", *REGRESSION, "poisson", "softmax", "multiclass_hinge",
+    "l1_logistic", "l1_squared",
+)  # fmt: skip
 
 
 def dense(n: int, p: int, rng: Any) -> Any:
@@ -94,13 +98,15 @@ def counted(counts: dict[str, int]) -> Any:
             setattr(owner, name, f)
 
 
-def fit(X: Any, y: Any, loss: str, lam: float, tol: float, intercept: bool, limit: float) -> dict[str, Any]:
+def fit(X: Any, y: Any, task: str, lam: float, tol: float, intercept: bool, limit: float) -> dict[str, Any]:
     """One fit: CPU seconds, steps, evaluations, the solver, and whether the gap was proved."""
-    counts = {"looks": 0}
+    counts, loss = {"looks": 0}, task.removeprefix("l1_")
     with counted(counts):
         start = time.process_time()
         risk = rm.linear_risk(X, y, loss, fit_intercept=intercept)
-        result = rm.minimize(rm.Objective(risk, rm.L2(), lam), tol=tol, max_seconds=limit)
+        reg = rm.L1() if task.startswith("l1_") else rm.L2()
+        result = rm.minimize(rm.Objective(risk, reg, lam), tol=tol, max_seconds=limit)
+        risk.best_intercept(result.w)
         seconds = time.process_time() - start
     solver = result.solver.split("(")[0] + ("..." if ";" in result.solver else "")
     return {
@@ -109,53 +115,58 @@ def fit(X: Any, y: Any, loss: str, lam: float, tol: float, intercept: bool, limi
     }  # fmt: skip
 
 
-def cell(r: dict[str, Any]) -> str:
+def compare(X: Any, y: Any, task: str, lam: float, tol: float, args: Any) -> list[dict[str, Any]]:
+    """The fastest fit without an intercept, and with one."""
+    runs: list[list[dict[str, Any]]] = [[], []]
+    for _ in range(args.rounds):
+        for intercept, done in zip((False, True), runs, strict=True):
+            if not done or (done[0]["s"] < 2 and done[0]["proved"]):
+                done.append(fit(X, y, task, lam, tol, intercept, args.limit))
+    return [min(done, key=lambda r: r["s"]) for done in runs]
+
+
+def cells(r: dict[str, Any]) -> str:
     """The cells of one fit."""
     return f"{r['s']:.3f}{'' if r['proved'] else ' not proved'} | {r['steps']} | {r['looks']} | {r['solver']}"
+
+
+def summary(name: str, ratios: list[float]) -> str:
+    """One line on the ratios of some fits."""
+    above = sum(r > 2 for r in ratios)
+    return f"{name}: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, {above} above 2"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["small", "tall", "sparse", "text"], choices=list(SETS))
-    parser.add_argument("--losses", nargs="+", default=list(LOSSES))
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--lam", nargs="+", type=float, default=[1e-2, 1e-4, 1e-6])
     parser.add_argument("--tol", nargs="+", type=float, default=[1e-3, 1e-6])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--limit", type=float, default=10.0, help="seconds per fit")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    ratios, summary = [], {}
+    ratios: dict[str, list[float]] = {task: [] for task in args.tasks}
     head = "s | steps | looks | solver"
-    print(f"| set | loss | lam | tol | without: {head} | with: {head} | with / without |")
+    print(f"| set | task | lam | tol | without: {head} | with: {head} | with / without |")
     print("| --- " * 13 + "|")
     for name in args.sets:
         make, n, p = SETS[name]
         X = make(n, p, np.random.default_rng(0))
-        for loss in args.losses:
-            y = labels(X, loss, np.random.default_rng(1))
-            for intercept in (False, True):
-                fit(X[:300], y[:300], loss, 1e-3, 1e-3, intercept, args.limit)
-            for lam in args.lam:
-                for tol in args.tol:
-                    runs: list[list[dict[str, Any]]] = [[], []]
-                    for _ in range(args.rounds):
-                        for intercept in (False, True):
-                            done = runs[intercept]
-                            if not done or (done[0]["s"] < 2 and done[0]["proved"]):
-                                done.append(fit(X, y, loss, lam, tol, intercept, args.limit))
-                    without, with_b = (min(r, key=lambda r: r["s"]) for r in runs)
-                    ratio = with_b["s"] / without["s"]
-                    ratios.append(ratio)
-                    summary.setdefault(loss, []).append(ratio)
-                    print(
-                        f"| {name} | {loss} | {lam:g} | {tol:g} | {cell(without)} | {cell(with_b)} | {ratio:.2f} |",
-                        flush=True,
-                    )
-    for loss, r in summary.items():
-        print(f"{loss}: median {statistics.median(r):.2f}, largest {max(r):.2f}")
-    print(
-        f"all: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, above 2: {sum(r > 2 for r in ratios)} of {len(ratios)}"
-    )
+        for task in args.tasks:
+            y = labels(X, task.removeprefix("l1_"), np.random.default_rng(1))
+            for intercept in (False, True):  # compiles the kernels
+                fit(X[:300], y[:300], task, 1e-3, 1e-3, intercept, args.limit)
+            for lam, tol in product(args.lam, args.tol):
+                without, with_b = compare(X, y, task, lam, tol, args)
+                ratios[task].append(with_b["s"] / without["s"])
+                problem = f"{name} | {task} | {lam:g} | {tol:g}"
+                print(
+                    f"| {problem} | {cells(without)} | {cells(with_b)} | {ratios[task][-1]:.2f} |", flush=True
+                )
+    for task in args.tasks:
+        print(summary(task, ratios[task]))
+    print(summary("all", [r for each in ratios.values() for r in each]))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class DesignOperator:
         return np.asarray(total)
 
     def gram(self, h: NDArray, vectors: tuple[NDArray, ...] = ()) -> tuple[NDArray, list[NDArray]]:
-        """X' diag(h) X, of which only the upper triangle is meaningful, and X' s for the vectors s: one pass."""
+        """X' diag(h) X, of which only the upper triangle is meaningful, and X' s for the vectors s."""
         if self.rows is not None and not self._grams_fit:
             G, *products = shard_gram(self.rows, (h, *vectors))
             return G, products

@@ -248,7 +248,9 @@ def test_compiled_and_array_evaluations_agree(loss, intercept):
         start = float(expected.dz @ dz)
         d = -np.sign(start) * dz
         t, b, _ = kernels.line_search(z, d, mu, center, compiled.b, lambda t: (0.01 * t, 0.01), -abs(start))
-        slope = arrays.evaluate(z + t * d, mu, center, 0.0).dz @ d + 0.01 * t
+        at_end = arrays.evaluate(z + t * d, mu, center, 0.0)
+        assert b == pytest.approx(at_end.b, abs=0.05 * intercept)
+        slope = at_end.dz @ d + 0.01 * t
         assert abs(slope) <= 0.06 * abs(start)
 
 

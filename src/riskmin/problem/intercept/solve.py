@@ -32,8 +32,8 @@ def solve_intercept(
 ) -> tuple[Tangent, Tangent]:
     """Two tangents around the minimum of the risk over the intercept; the search starts at b.
 
-    Without derivatives, their intersection proves a relative gap of 1e-12, or the minimum up to the slack. With
-    them, the tangents are as close to the minimum as rounding allows: their mixture is the gradient there.
+    Without derivatives, their intersection proves a relative gap of 1e-12, or the minimum up to the slack.
+    With them, they are as close to the minimum as rounding allows: their mixture is the gradient there.
     `curvature` is an estimate that gives the first step its length.
 
     Examples

@@ -6,7 +6,6 @@ is minimized out, and the line search.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +61,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
     ) -> ScoreEvaluation:
         """The multipliers at the scores z, the loss, and its second derivatives.
 
-        The intercept is that of the smoothed loss, found up to a slope that lowers the cut by at most `slack`.
+        The intercept is that of the smoothed loss, up to a slope that lowers the cut by at most `slack`.
         """
         evaluation, sums = self.evaluate_with_cut(z, mu, center, b if self.intercept else 0.0)
         if not self.intercept:
@@ -184,7 +183,7 @@ def _scaled_slope_sum(sums: NDArray, share: float) -> float:
 
 
 def _intercept_slope(sums: NDArray) -> tuple[float, float, float]:
-    """The slope and the curvature of a cut in b, and the sum of the slopes whose scaling reduces the slope."""
+    """The slope and the curvature of a cut in b, and the sum of the slopes that `_balanced` scales."""
     k = _slots()
     slope = float(sums[k.CUT_SLOPE_B])
     return slope, float(sums[k.CUT_CURVATURE_B]), float(sums[k.RISING_SUM if slope > 0 else k.FALLING_SUM])
@@ -193,10 +192,11 @@ def _intercept_slope(sums: NDArray) -> tuple[float, float, float]:
 def _balanced(evaluation: ScoreEvaluation, sums: NDArray) -> ScoreEvaluation:
     """The evaluation with slope 0 in b, as a cut of min_b R must have.
 
-    Slopes of the sign of their sum are scaled down, in rows with nonzero second derivatives: since the loss of
-    a row is nonnegative, a row's tangent times a number between 0 and 1 is a cut of it, too.
+    Slopes of the sign of their sum are scaled down, in rows with nonzero second derivatives: since the loss
+    of a row is nonnegative, a row's tangent times a number between 0 and 1 is a cut of it, too.
     """
     k, dz, h = _slots(), evaluation.dz, evaluation.hessian_diagonal
+    assert h is not None
     slope, _, adjustable = _intercept_slope(sums)
     reduction = abs(slope) / adjustable
     scaled = (dz > 0 if slope > 0 else dz < 0) & (h > 0)

@@ -233,7 +233,7 @@ class ScoreProblem:
         return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
 
     def intercept_slope(self, hessian: Any, dz: NDArray) -> float:
-        """The derivative of the best intercept along dz, by the implicit function theorem: -1'H dz / 1'H 1."""
+        """The derivative of the best intercept along dz: -1'H dz / 1'H 1, as the slope in b stays 0."""
         if not self.intercept or not hessian.low_rank:
             return 0.0
         # the last vector is H 1 / (1'H 1)^1/2, with sum (1'H 1)^1/2
