@@ -96,7 +96,7 @@ class Newton(Solver):
     EARLY_COMPLEMENTARITY = 0.005
     SLOW_MU_DECREASE = 0.5
     SLOW_AFTER_STEPS = 4
-    INTERCEPT_GAP_SHARE = 1e-3  # the share of the gap by which an inexact intercept may lower a cut
+    INTERCEPT_GAP_SHARE = 1e-5  # the share of the gap by which an inexact intercept may lower a cut
 
     direct: int = 2500
     sampled: bool = True
