@@ -83,6 +83,10 @@ class Executor(ABC):
         """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
         return sum_tuples(self.map(f, *args, each=each))
 
+    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return [f(item)] of items in this process, in parallel if the executor has threads."""
+        return [f(item) for item in check_each(items)]
+
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""
         return SerialExecutor(shards)

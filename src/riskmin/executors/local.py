@@ -19,7 +19,7 @@ import numpy as np
 from riskmin.arrays.partitioned import LazyShard, materialize
 from riskmin.core import Shard
 from riskmin.core.blas_threads import limit_worker_to_one_thread
-from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, current_limit
+from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, current_limit
 from riskmin.executors.base import (
     Backend,
     Executor,
@@ -136,12 +136,17 @@ class ThreadExecutor(Executor):
         Each thread takes the next shard when it is done with one, so that a slow one delays no other.
         """
         todo = call_arguments(len(self.shards), args, each)
+        # a shard with its arguments is one item
+        calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
+        return self.map_local(lambda call: f(*call), calls)
+
+    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return [f(item)] of items in this process, in parallel."""
         # a single call runs in the calling thread: a handover to another thread would take longer
-        if len(todo) == 1:
-            check()
-            return [f(self.shards[0], *todo[0])]
-        results: list[Any] = [None] * len(todo)
-        waiting = deque(range(len(todo)))
+        if len(items) == 1 or self.n_workers == 1:
+            return super().map_local(f, items)
+        results: list[Any] = [None] * len(items)
+        waiting = deque(range(len(items)))
 
         def work() -> None:
             while waiting:
@@ -149,27 +154,38 @@ class ThreadExecutor(Executor):
                     k = waiting.popleft()
                 except IndexError:  # another thread took the last one
                     return
-                results[k] = f(self.shards[k], *todo[k])
+                results[k] = f(items[k])
 
-        self._run_on_all_threads(work, min(self.n_workers, len(todo)))
+        self._run_on_all_threads(work, min(self.n_workers, len(items)))
         return results
 
     def _run_on_all_threads(self, work: Callable[[], None], n_threads: int) -> None:
         """Call a function once on each of several threads, of which the calling one is the first."""
         # a separate limit with the same deadline, so that these calls alone can be stopped
-        limit = TimeLimit(current_limit().deadline)
-        futures = [self._pool.submit(limit.call, work) for _ in range(n_threads - 1)]
+        limit, errors = TimeLimit(current_limit().deadline), []
+
+        def guarded() -> None:
+            try:
+                limit.call(work)
+            except BaseException as error:
+                # an expired deadline stops the other threads, whose errors then come after this one
+                errors.append(error)
+                limit.deadline = -math.inf
+
+        futures = [self._pool.submit(guarded) for _ in range(n_threads - 1)]
+        guarded()
         try:
-            limit.call(work)
             for future in futures:
                 _result(future)
-        except BaseException:
-            # an expired deadline stops the running calls; wait for them, since the caller may use the shards
+        except BaseException as error:  # Ctrl-C while waiting
+            errors.append(error)
             limit.deadline = -math.inf
+        if errors:
+            # wait for all, since the caller may use the shards
             for future in futures:
                 future.cancel()
             wait(futures)
-            raise
+            raise errors[0]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
@@ -189,5 +205,11 @@ class ThreadExecutor(Executor):
             .astype(int)
             .tolist()
         )
-        parts = self._pool.map(lambda i, j: sum_arrays([a[i:j] for a in arrays]), ends[:-1], ends[1:])
-        return np.concatenate(list(parts))
+        total = np.empty_like(arrays[0])
+
+        def add(k: int) -> None:
+            i, j = ends[k], ends[k + 1]
+            total[i:j] = sum_arrays([a[i:j] for a in arrays])
+
+        self.map_local(add, range(len(ends) - 1))
+        return total

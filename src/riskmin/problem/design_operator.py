@@ -23,7 +23,7 @@ from riskmin.arrays.matrix import (
 )
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
-from riskmin.core.deadline import check, check_each, chunk_ranges
+from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.limits import GATHERED_BLOCK_ENTRIES
 from riskmin.linear_maps.linear import SingleOutput, Standardized
 from riskmin.problem import shard_ops
@@ -37,8 +37,10 @@ class DesignOperator:
     """Entries of the Gram matrices of all shards together that may be in memory at a time."""
     MAX_GATHERED_ENTRIES = 2**24
     """Stored entries of rows that may be copied into this process at a time."""
-    MIN_ROWS_PER_RANGE = 2**15
-    """Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
+    MIN_ROWS_PER_RANGE = 2**14
+    """Vectors of one entry per row are processed in ranges of at least this many rows, in parallel."""
+    MAX_RANGES = 64
+    """The largest number of such ranges, which depends on the data alone, as that of the shards."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.row_metadata is not None
@@ -51,16 +53,23 @@ class DesignOperator:
         # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
-        many_rows = self.shape[0] >= self.MIN_ROWS_PER_RANGE * len(self.shard_slices)
-        self.row_ranges = self.shard_slices if many_rows else [slice(None)]
+        n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
+        bounds = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(int).tolist()
+        self.row_ranges = [slice(i, j) for i, j in pairwise(bounds)]
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
         # the first point of most runs is 0, whose scores need no pass over X
         if not d.any():
             return np.zeros(self.shape[0])
-        scores = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
-        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+        if self.rows is None or len(self.shard_slices) == 1:
+            scores = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
+            return scores[0] if len(scores) == 1 else np.concatenate(scores)
+        # each thread writes the scores of its shards into the result
+        out = np.empty(self.shape[0])
+        each = [out[part] for part in self.shard_slices]
+        self.risk.executor.map(shard_ops.scores_into, self.risk.linear_map, d, each=each)
+        return out
 
     def adjoint(self, dz: Array) -> NDArray:
         """X' dz; rows whose dz is 0 cost nothing."""
@@ -141,13 +150,8 @@ class DesignOperator:
         return (rows - self.standardization.shift) * self.standardization.scale
 
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
-        """Call f on each range of rows: in parallel if there are many local rows, else on all at once."""
-        check()
-        if len(self.row_ranges) == 1:
-            return [f(self.row_ranges[0])]
-        if self.rows is None:
-            return [f(part) for part in check_each(self.row_ranges)]
-        return self.risk.executor.map(lambda _, part: f(part), each=self.row_ranges)
+        """Call f on each range of rows, in parallel if the executor has threads."""
+        return self.risk.executor.map_local(f, self.row_ranges)
 
 
 def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
@@ -249,8 +253,8 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         for q, s in zip(products, others, strict=True):
             q += s[rows] @ block
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
-        scaled = block * np.sqrt(h[rows])[:, None]
-        out += scaled.T @ scaled
+        block *= np.sqrt(h[rows])[:, None]
+        out += block.T @ block
     return out, *products
 
 

@@ -286,7 +286,7 @@ def linear_risk(
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
     labels: Any = check_labels(y, n, resolved, qid)
-    if not isinstance(matrix, PartitionedMatrix):
+    if not backend.is_local and not isinstance(matrix, PartitionedMatrix):
         check_finite(matrix)
     # step 1: rows that belong together (sequences, queries), with their ends, and normalized weights
     ends = None
@@ -313,12 +313,25 @@ def linear_risk(
     holder, rows, row_metadata = _place_rows(
         backend, matrix, labels, c, ends, count, linear_map, wide=not resolved.multi_output
     )
+    # local shards in parallel; the whole matrix again only for the message
+    parallel = backend.is_local and holder.is_local and all(holder.map(shard_is_finite))
+    if backend.is_local and not parallel and not isinstance(matrix, PartitionedMatrix):
+        check_finite(matrix)
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
         return Risk(resolved, linear_map, holder, dim, rows, row_metadata, CenteredIntercepts(target))
     risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
+
+
+def shard_is_finite(shard: Shard) -> bool:
+    """Whether the rows of a shard hold neither NaN nor infinity."""
+    try:
+        check_finite(getattr(shard.X, "tokens", shard.X))
+    except ValueError:
+        return False
+    return True
 
 
 def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:

@@ -81,6 +81,11 @@ def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
 
+def scores_into(shard: Shard, linear_map: LinearMap, w: Array, out: Array) -> None:
+    """Set out to the scores of all rows of the shard."""
+    out[:] = scores(shard, linear_map, w)
+
+
 def labels(shard: Shard) -> tuple[Array, Array]:
     """Labels and weights."""
     return shard.y, shard.c

@@ -7,6 +7,7 @@ depends on the shard alone, so that results are the same for any number of threa
 from __future__ import annotations
 
 import threading
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _thread = threading.local()
 """The scratch memory of each thread."""
 
 
+@cache
 def _kernels() -> Any:
     from riskmin._numba import traced  # Numba is imported by the first evaluation, not with the package
 
@@ -52,6 +54,7 @@ def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
     return bool((np.abs(found - expected) <= MAX_TRIAL_ERROR * size).all())
 
 
+@lru_cache(maxsize=64)
 def _program(program: RowProgram) -> tuple[NDArray, int]:
     """The parameters of a program and the address of its compiled block of rows."""
     k = _kernels()
@@ -68,13 +71,14 @@ def _scratch() -> NDArray:
 
 
 def _labels(shard: Shard) -> tuple[NDArray, NDArray]:
-    """Labels and weights in double precision, contiguous; cached with the shard if they are copies."""
-    y, c = shard.y, shard.c
-    if y.dtype != np.float64 or not y.flags.c_contiguous or not y.flags.writeable:
-        if "labels" not in shard.cache:
-            shard.cache["labels"] = np.array(y, dtype=np.float64)
-        y = shard.cache["labels"]
-    return y, np.ascontiguousarray(c, dtype=np.float64)
+    """Labels and weights in double precision, contiguous; cached with the shard."""
+    if "labels" not in shard.cache:
+        y, c = shard.y, shard.c
+        usable = y.dtype == np.float64 and y.flags.c_contiguous and y.flags.writeable
+        y = y if usable else np.array(y, dtype=np.float64)
+        shard.cache["labels"] = y, np.ascontiguousarray(c, dtype=np.float64)
+    found: tuple[NDArray, NDArray] = shard.cache["labels"]
+    return found
 
 
 def line_sums(

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
@@ -130,7 +128,7 @@ class Newton(Solver):
             w = risk.constant_prediction_cuts.lower_absent_classes(w)
         point = self._point(obj, problem, w, mu, reuse)
         if reuse and w is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
-            zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])
+            zero = problem.value_at_zero()
             better = point.evaluation.risk + obj.lam * obj.reg.value(w) < zero
             point = point if better else self._point(obj, problem, w0, 0.0, reuse)
         return self._run_from(obj, problem, point, reuse)

@@ -202,6 +202,17 @@ class ScoreProblem:
         allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
         return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
 
+    def value_at_zero(self) -> float:
+        """The loss at scores of 0."""
+        if not self.loss.separable:
+            return float(self.loss.value_grad(np.zeros(len(self.y)), self.y, self.c)[0])
+
+        def value(part: slice) -> float:
+            y, c = self.y[part], self.c[part]
+            return float(self.loss.value_grad(np.zeros(len(y)), y, c)[0])
+
+        return math.fsum(self.design.map_row_ranges(value))
+
     def unsmoothed_value(
         self, z: NDArray, b: float, slack: float = 0.0, curvature: float = 0.0
     ) -> tuple[float, float]:
