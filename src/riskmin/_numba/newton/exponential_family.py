@@ -84,13 +84,8 @@ def logistic_evaluate_with_cut(
         abs_terms += value + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
-        total_value,
-        offset,
-        abs_terms,
-        slope_b,
-        abs_sum,
-    )
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS] = total_value, offset, abs_terms
+    out[CUT_SLOPE_B], out[CUT_ABS_SUM] = slope_b, abs_sum
 
 
 # ---------------------------------------------------------------- others
@@ -144,13 +139,8 @@ def exponential_evaluate_with_cut(
         abs_terms += abs(value) + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
-        total_value,
-        offset,
-        abs_terms,
-        slope_b,
-        abs_sum,
-    )
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS] = total_value, offset, abs_terms
+    out[CUT_SLOPE_B], out[CUT_ABS_SUM] = slope_b, abs_sum
 
 
 @njit(fastmath={"contract"})

@@ -102,13 +102,8 @@ def evaluate_with_cut(
             value += c[i] * (u * e - 0.5 * square * u * u)
         elif e != 0.0:
             value += c[i] * e * (upper[i] if e > 0.0 else lower[i])
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
-        value,
-        offset,
-        abs_terms,
-        slope_b,
-        abs_sum,
-    )
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS] = value, offset, abs_terms
+    out[CUT_SLOPE_B], out[CUT_ABS_SUM] = slope_b, abs_sum
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
