@@ -151,7 +151,7 @@ class DenseFortran:
     def rows(self, start: int, stop: int) -> DenseFortran:
         return DenseFortran(self.T[:, start:stop])
 
-    def _flat(self) -> tuple[NDArray, int]:
+    def flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
         (p, n), (step, size) = self.T.shape, self.T.strides
         # column j of X is row j of T, which begins at j * stride
@@ -166,14 +166,14 @@ class DenseFortran:
         if w.ndim == 2:
             return interruptible_matmul(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
-        fill_in_chunks(_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
+        fill_in_chunks(_kernels().columns_scores, self.flat(), w, start, stop, z, len(z) * len(w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
             out += interruptible_matmul(self.T[:, start:stop], dz)
             return
-        T, step = self._flat()
+        T, step = self.flat()
         # pieces of columns, not of rows: partial sums over rows would be rounded differently
         for i, j in chunk_ranges(0, len(out), len(dz) * len(out), multiple=4):
             _kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])
