@@ -179,13 +179,14 @@ class Preconditioner:
         matrix: Any = as_scipy(without_transpose(X))
         if matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
             return None
-        if self._stays_sparse(matrix):
-            changed = self._shifted(matrix) @ sp.diags_array(self.scale)
-            return rows._replace(X=as_matrix(changed.asformat(matrix.format)), cache=ShardCache())
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
-        if n * p > COPY_MAX_ENTRIES or matrix.nnz < self.DENSE_STORAGE_SHARE * n * p:
+        many = n * p <= COPY_MAX_ENTRIES and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
+        if many and self.shift.any():
+            return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        if not self._stays_sparse(matrix):
             return None
-        return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        changed = self._shifted(matrix) @ sp.diags_array(self.scale)
+        return rows._replace(X=as_matrix(changed.asformat(matrix.format)), cache=ShardCache())
 
     def _stays_sparse(self, matrix: Any) -> bool:
         """Whether a sparse X has about as many entries with its columns centered."""
@@ -194,7 +195,7 @@ class Preconditioner:
             return True
         stored = np.diff(matrix.indptr)[shifted] if matrix.format == "csc" else shifted[matrix.indices]
         new = matrix.shape[0] * int(shifted.sum()) - int(stored.sum())
-        return new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz
+        return bool(new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz)
 
     def _shifted(self, matrix: Any) -> Any:
         """X minus the shift of its columns, sparse."""
