@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.limits import SCATTER_ABOVE_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
 from riskmin.executors.dask.worker_tasks import (
@@ -166,7 +166,7 @@ class DaskShards(Executor):
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
         # the client would send the message once per worker
-        if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
+        if message_bytes(message) * len(self._placements) <= LIMITS.scatter_above_bytes:
             return message
         try:
             return self.client.scatter([message], hash=False, timeout=1)[0]
