@@ -280,7 +280,7 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
 
 def range_blocks(n: int, p: int) -> Iterable[slice]:
     """All n rows, split into ranges that fit in the cache with p columns; they are not copied."""
-    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
+    step = max(LIMITS.gathered_block_entries // p, 16)
     return release_between(slice(i, min(i + step, n)) for i in check_each(range(0, n, step)))
 
 
