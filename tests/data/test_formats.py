@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from riskmin.data import DataError, load, load_svmlight, save_svmlight
+from riskmin.data.formats.svmlight import SvmlightReader
 
 AWKWARD = (
     b"# a comment first\r\n"
@@ -92,6 +93,64 @@ def test_same_as_sklearn(text, options):
         assert X.shape == (1, 3000000001)
     else:
         assert_same(read(text, **options), text, **options)
+
+
+TOKENS = [
+    b"1",
+    b"-1.5e0",
+    b"1:0.5",
+    b"2:1e-3",
+    b"3:-7",
+    b"9:3.14159265358979",
+    b"0:1",
+    b"qid:3",
+    b"# c",
+    b"5:",
+]
+TOKENS += [
+    b"7:nan",
+    b":3",
+    b"1_0",
+    b"4:1_0",
+    b"2:0x1p3",
+    b"9:1e400",
+    b"6:1:2",
+    b"99999999999:1",
+    b"12:1e-320",
+]
+TOKENS += [b"", b"\t", b"\r", b"\n", b"\n1 1:2"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(TOKENS), max_size=12),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "n_features": st.integers(1, 12),
+            "zero_based": st.booleans(),
+            "require_labels": st.just(False),
+            "dtype": st.just(np.float32),
+            "_chunk": st.integers(1, 20),
+        },
+    ),
+)
+def test_both_parsers_agree(tokens, options):
+    """Small files are parsed without Numba: the same bits, and the same errors."""
+
+    def outcome(n_bytes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SvmlightReader, "INTERPRETED_BYTES", n_bytes)
+            try:
+                X, y, qid, _ = read(b" ".join(tokens), **options)
+            except DataError as error:
+                return str(error)
+        arrays = [
+            None if a is None else (a.dtype, a.tobytes()) for a in (X.data, X.indices, X.indptr, y, qid)
+        ]
+        return X.shape, arrays
+
+    assert outcome(1000) == outcome(0)
 
 
 def test_result_does_not_depend_on_chunks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
@@ -13,13 +14,16 @@ from typing import Any
 import click
 
 import riskmin
-from riskmin import core
+from riskmin import core, estimators
 from riskmin.cli.commands import COMMANDS
 from riskmin.core import signals
 from riskmin.core.messages import one_line
 
 # 70 is EX_SOFTWARE of sysexits.h; shells report death by a signal as 128 + its number
 _EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
+
+GC_THRESHOLD = 50_000
+"""Number of new objects between two runs of the garbage collector, in the process of the command."""
 
 _EPILOG = """\b
 Examples:
@@ -98,6 +102,10 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    if args is None:  # the process is that of the command
+        estimators.stand_in = True
+        # imports make many objects that live to the end, which the collector would search again and again
+        gc.set_threshold(GC_THRESHOLD)
     # SIGTERM and SIGHUP raise KeyboardInterrupt, so that every command saves its state
     with signals.as_interrupts(), _root_output_only(args):
         return _main(args)
