@@ -29,8 +29,6 @@ from riskmin.core import Array, Matrix, NDArray, deadline
 from riskmin.core.deadline import check, chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
 from riskmin.core.limits import BLOCK_BYTES
 
-MAX_BLOCK_ROWS = 8192
-"""Largest number of rows per block."""
 TRANSPOSE_FROM_COLUMNS = 2**20
 """Number of columns from which a stored transpose is used, if they hold four entries each or more.
 
@@ -47,7 +45,8 @@ def _kernels() -> Any:
 
 def _block_rows(n_rows: int, n_bytes: int) -> int:
     """Return the number of rows per block, for about `BLOCK_BYTES` per block."""
-    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
+    # between 16 and 8192 rows
+    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, 8192))
 
 
 def _check_weight_count(w: Array, p: int) -> None:
@@ -152,7 +151,7 @@ class DenseFortran:
     def rows(self, start: int, stop: int) -> DenseFortran:
         return DenseFortran(self.T[:, start:stop])
 
-    def _flat(self) -> tuple[NDArray, int]:
+    def flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
         (p, n), (step, size) = self.T.shape, self.T.strides
         # column j of X is row j of T, which begins at j * stride
@@ -167,14 +166,14 @@ class DenseFortran:
         if w.ndim == 2:
             return interruptible_matmul(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
-        fill_in_chunks(_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
+        fill_in_chunks(_kernels().columns_scores, self.flat(), w, start, stop, z, len(z) * len(w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
             out += interruptible_matmul(self.T[:, start:stop], dz)
             return
-        T, step = self._flat()
+        T, step = self.flat()
         # pieces of columns, not of rows: partial sums over rows would be rounded differently
         for i, j in chunk_ranges(0, len(out), len(dz) * len(out), multiple=4):
             _kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])

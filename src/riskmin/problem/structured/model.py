@@ -22,8 +22,6 @@ REQUIRED_METHODS = {
     "log": ("joint_feature", "log_partition"),
 }
 """The methods that a model needs, by the loss."""
-MAX_DEFAULT_SHARDS = 8
-"""Upper limit of the default number of shards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,9 +228,9 @@ class Structured(Loss):
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:
-    """The requested number of shards, or the default."""
+    """The requested number of shards, or the default, at most 8."""
     if n_shards is None:
-        return min(MAX_DEFAULT_SHARDS, n)
+        return min(8, n)
     if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
         raise ValueError(
             f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"

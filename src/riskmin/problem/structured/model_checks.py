@@ -15,8 +15,6 @@ from riskmin.core import NDArray
 from riskmin.problem.structured.log_partition import PartitionExamples
 from riskmin.problem.structured.output_cache import MarginExamples
 
-ENUMERATED_MAX_OUTPUTS = 500
-"""An example with up to this many outputs is checked against all of them."""
 CHECKED_EXAMPLES = 2
 """The number of examples per shard that are checked."""
 
@@ -33,9 +31,10 @@ def probe_points(model: Any, dim: int, size: float) -> list[NDArray]:
 def all_outputs(model: Any, x: Any) -> list[Any]:
     """All outputs of a small example; none if there are too many, or the model does not list them."""
     list_outputs = getattr(model, "outputs", None)
-    # one more than the limit, to detect that there are too many
-    outputs = [] if list_outputs is None else list(islice(list_outputs(x), ENUMERATED_MAX_OUTPUTS + 1))
-    return outputs if len(outputs) <= ENUMERATED_MAX_OUTPUTS else []
+    # one more than that, to detect that there are too many
+    most = 500
+    outputs = [] if list_outputs is None else list(islice(list_outputs(x), most + 1))
+    return outputs if len(outputs) <= most else []
 
 
 def probe_margin(examples: MarginExamples) -> None:

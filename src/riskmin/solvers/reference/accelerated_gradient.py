@@ -21,11 +21,6 @@ from riskmin.solvers.proximal_gradient import (
 )
 from riskmin.solvers.state_checks import check_state
 
-EIGENVALUE_MAX_COLUMNS = 1000
-"""Compute the least eigenvalue of a quadratic regularizer's matrix up to this many columns."""
-MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
-"""Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
-
 
 @dataclass(frozen=True)
 class AcceleratedGradient(Solver):
@@ -73,6 +68,8 @@ class AcceleratedGradient(Solver):
     [1.1667]
     """
 
+    MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
+    """Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
     RESTART_AFTER_STEPS = 30
     """Restart from the best point after this many steps without a lower J: the momentum overshoots."""
 
@@ -148,7 +145,7 @@ class AcceleratedGradient(Solver):
             else:
                 # No L in range satisfies the condition: rounding hides the curvature of the risk.
                 return
-            if not estimate.A + a < MAX_WEIGHT_TIMES_LIPSCHITZ / L:
+            if not estimate.A + a < self.MAX_WEIGHT_TIMES_LIPSCHITZ / L:
                 return
             # The mixture of all cuts has the proved rate; the model may bound better.
             estimate, at_w, L = estimate.with_point(new, a, at_new), at_new, L / self.gamma_d
@@ -212,7 +209,7 @@ def _fits(
 
 def _convexity(reg: Any, w: Array) -> float:
     """Return the strong convexity modulus of a separable or small quadratic regularizer, 0 for any other."""
-    if isinstance(reg, Quadratic) and isinstance(reg.K, np.ndarray) and len(reg.K) <= EIGENVALUE_MAX_COLUMNS:
+    if isinstance(reg, Quadratic) and isinstance(reg.K, np.ndarray) and len(reg.K) <= 1000:
         # The relative 1e-6 covers the rounding of the eigenvalue solver: the modulus must not be
         # overestimated.
         return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(reg.K)[0]))
