@@ -283,13 +283,13 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         labels: NDArray = self.classes_[best]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict the probabilities of the labels, in the order of `classes_` (loss "softmax" only)."""
         p: NDArray = scipy_module("special").softmax(self.scores(X), axis=1)
         return p
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         p: NDArray = scipy_module("special").log_softmax(self.scores(X), axis=1)

@@ -78,10 +78,10 @@ if IS_REPLACED:
     BaseEstimator, ClassifierMixin = StandInBase, StandInClassifier
     RegressorMixin, OutlierMixin = StandInRegressor, StandInOutlierDetector
 else:
-    from sklearn.base import BaseEstimator as BaseEstimator
-    from sklearn.base import ClassifierMixin as ClassifierMixin
-    from sklearn.base import OutlierMixin as OutlierMixin
-    from sklearn.base import RegressorMixin as RegressorMixin
+    import sklearn.base
+
+    BaseEstimator, ClassifierMixin = sklearn.base.BaseEstimator, sklearn.base.ClassifierMixin
+    RegressorMixin, OutlierMixin = sklearn.base.RegressorMixin, sklearn.base.OutlierMixin
 
 
 # ---------------------------------------------------------------- checks

@@ -222,15 +222,16 @@ class SvmlightReader:
         """Parse a chunk into the scratch space; return the code."""
         from riskmin._numba import svmlight_parser  # imports Numba
 
-        if self._tables is None:
-            self._tables = svmlight_parser.powers_of_ten()
+        self._tables = self._tables or svmlight_parser.powers_of_ten()
+        tens, table = self._tables
         code: int = svmlight_parser.parse(
             np.frombuffer(text, np.uint8),
             len(text),
             self.mode,
             int(self.zero_based is False),
             self._max_index(),
-            *self._tables,
+            tens,
+            table,
             self._values,
             self._indices,
             self._ends,

@@ -81,13 +81,13 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
         z = self.decision_function(X)
         return np.stack([scipy_module("special").expit(s) for s in (-z, z)], axis=1)
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         z = self.decision_function(X)
@@ -135,7 +135,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
         if len(getattr(self, "classes_", ())) <= 2:
@@ -144,7 +144,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         p: NDArray = scipy_module("special").softmax(self.decision_function(X), axis=1)
         return p
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         if len(getattr(self, "classes_", ())) <= 2:
