@@ -55,6 +55,21 @@ class ArrowCsvReader:
         return large and importlib.util.find_spec("pyarrow") is not None
 
     def __iter__(self) -> Iterator[RowBlock]:
+        # blocks of as many rows as those of the other reader
+        pending: list[RowBlock] = []
+        missing = self.table.block_rows
+        for rows in self._parts():
+            while len(rows[0]):
+                pending.append(_slice(rows, 0, missing))
+                rows, missing = _slice(rows, missing, None), missing - len(pending[-1][0])
+                if not missing:
+                    yield _joined(pending)
+                    pending, missing = [], self.table.block_rows
+        if pending:
+            yield _joined(pending)
+
+    def _parts(self) -> Iterator[RowBlock]:
+        """Yield the rows of each batch."""
         import pyarrow as pa
 
         with open_decompressed(self.table.path, self.table.meter) as stream:
@@ -118,14 +133,26 @@ class ArrowCsvReader:
         """Return the codes of the strings of a column; new strings get the next codes."""
         distinct, words = batch.column(column).dictionary_encode(), self.codes[column]
         code = [words.setdefault(word.strip(), len(words)) for word in distinct.dictionary.to_pylist()]
-        return np.array(code, np.intp)[distinct.indices.to_numpy(zero_copy_only=False)]
+        coded: NDArray[np.intp] = np.array(code, np.intp)[distinct.indices.to_numpy(zero_copy_only=False)]
+        return coded
+
+
+def _slice(block: RowBlock, i: int, j: int | None) -> RowBlock:
+    X, y, qid = block
+    return X[i:j], None if y is None else y[i:j], None if qid is None else qid[i:j]
+
+
+def _joined(blocks: list[RowBlock]) -> RowBlock:
+    X, y, qid = (None if parts[0] is None else np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    assert X is not None
+    return X, y, qid
 
 
 def _starting_with_text(stream: IO[bytes]) -> Any:
     """Return the stream; raise a ValueError if its first line is blank: it would be taken for the header."""
     import io
 
-    buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(stream)  # type: ignore[type-var]
+    buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     first = buffered.peek(64)[:64].removeprefix("\ufeff".encode()).lstrip(b" ")
     if not first or first[:1] in b"\r\n":
         raise ValueError("the first line is blank")

@@ -147,6 +147,11 @@ class TextTable(NamedTuple):
     header: bool
     meter: ReadProgress | None = None
 
+    @property
+    def block_rows(self) -> int:
+        """The number of rows per block, by which a store is divided: the same for all readers."""
+        return max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(self.names)), 1)
+
     @contextmanager
     def text(self) -> Iterator[Lines]:
         """Open the file as lines of text."""
@@ -231,7 +236,6 @@ def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDAr
     """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
     # loadtxt converts the strings of these columns to codes, numbered in order of appearance
     converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
-    max_rows = max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
@@ -244,7 +248,7 @@ def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDAr
                 quotechar='"',
                 comments=None,
                 ndmin=2,
-                max_rows=max_rows,
+                max_rows=table.block_rows,
                 converters=converters or None,
             )
             if block.shape[1] != len(table.names):
@@ -416,7 +420,8 @@ def _read_by_arrow(
     table: TextTable, roles: ColumnRoles, dtype: Any, *, require_labels: bool
 ) -> Dataset | None:
     """Read a table by pyarrow; None if it does not accept it."""
-    for codes in (None, {}):  # labels as numbers, then as strings
+    attempts: list[dict[str, int] | None] = [None, {}]  # labels as numbers, then as strings
+    for codes in attempts:
         try:
             data = _read(table, roles, dtype, codes, arrow=True)
         except DataError:
