@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -52,6 +51,8 @@ class PendingRound:
     def start(cls, client: Any, future: Any) -> PendingRound:
         """Wait for the future in the client's event loop, where a wait can be cancelled at any time."""
         gathering = client.gather([future], errors="skip", asynchronous=True)
+        import asyncio  # takes longer than the other imports of this module together
+
         return cls(future, asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop))
 
     def result(self) -> list[Any] | None:
