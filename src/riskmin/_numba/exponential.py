@@ -14,6 +14,10 @@ from riskmin._numba.compile_cache import njit
 EXP_ZERO_BELOW = -708.0
 """e^x is taken as zero for x at or below this, close to the underflow of float64."""
 PER_LOG2 = 1 / math.log(2)
+# log 2 = LOG2_HIGH + LOG2_LOW; LOG2_HIGH has few significant bits, so that q LOG2_HIGH is exact
+LOG2_HIGH, LOG2_LOW = 6.93145751953125e-01, 1.42860682030941723212e-06
+ROUNDING_SHIFT = 1.5 * 2.0**52
+"""Adding it to a number of moderate size leaves the nearest integer in the lowest bits."""
 BITS_OF_ONE = 1023 << 52
 """The bits of 1.0: its biased exponent, shifted to its place."""
 # Taylor coefficients of e^r from r^13 down to r^0
@@ -36,12 +40,10 @@ def exponential(x: float) -> float:
     made by shifting q into the exponent bits.
     """
     v = x if x > EXP_ZERO_BELOW else EXP_ZERO_BELOW
-    # q is v / log 2, rounded to an integer: adding the shift leaves it in the lowest bits of m
-    shift = 1.5 * 2.0**52
-    m = v * PER_LOG2 + shift
-    q = m - shift
-    # log 2 as a sum, whose first term has few significant bits, so that its product with q is exact
-    r = (v - q * 6.93145751953125e-01) - q * 1.42860682030941723212e-06
+    # q is v / log 2, rounded to an integer, which is also in the lowest bits of m
+    m = v * PER_LOG2 + ROUNDING_SHIFT
+    q = m - ROUNDING_SHIFT
+    r = (v - q * LOG2_HIGH) - q * LOG2_LOW
     # Horner's scheme for the Taylor polynomial of e^r
     p = EXP_HIGHEST
     for coefficient in EXP_COEFFICIENTS:
@@ -69,10 +71,6 @@ def log_one_plus(e: float) -> float:
 
 
 # ---------------------------------------------------------------- all of double precision
-# log 2 = LOG2_HIGH + LOG2_LOW; LOG2_HIGH has few significant bits, so that q LOG2_HIGH is exact
-LOG2_HIGH, LOG2_LOW = 6.93145751953125e-01, 1.42860682030941723212e-06
-ROUNDING_SHIFT = 1.5 * 2.0**52
-"""Adding it to a number of moderate size leaves the nearest integer in the lowest bits."""
 MIN_EXPONENT, MAX_EXPONENT = -746.0, 710.0
 """e^x is zero below and infinite above."""
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD

@@ -8,7 +8,7 @@ from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortra
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Matrix, NDArray
-from riskmin.core.limits import FINITE_CHECK_ENTRIES
+from riskmin.core.limits import LIMITS
 
 
 def check_finite(X: Matrix) -> None:
@@ -45,8 +45,8 @@ def _not_finite(X: Matrix) -> tuple[int, int] | None:
 
 def _all_finite(data: NDArray) -> bool:
     """Whether all entries are finite, checked block by block."""
-    # rows per block, for about FINITE_CHECK_ENTRIES entries
-    step = max(FINITE_CHECK_ENTRIES // max(data[:1].size, 1), 1)
+    # rows per block, for about LIMITS.finite_check_entries entries
+    step = max(LIMITS.finite_check_entries // max(data[:1].size, 1), 1)
     with np.errstate(over="ignore", invalid="ignore"):
         for i in release_between(range(0, len(data), step)):
             block = data[i : i + step]

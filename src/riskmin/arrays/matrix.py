@@ -27,7 +27,7 @@ from riskmin.arrays.namespace import (
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse
 from riskmin.core import Array, Matrix, NDArray, deadline
 from riskmin.core.deadline import check, chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
-from riskmin.core.limits import BLOCK_BYTES
+from riskmin.core.limits import LIMITS
 
 TRANSPOSE_FROM_COLUMNS = 2**20
 """Number of columns from which a stored transpose is used, if they hold four entries each or more.
@@ -44,9 +44,9 @@ def _kernels() -> Any:
 
 
 def _block_rows(n_rows: int, n_bytes: int) -> int:
-    """Return the number of rows per block, for about `BLOCK_BYTES` per block."""
+    """Return the number of rows per block, for about `LIMITS.block_bytes` per block."""
     # between 16 and 8192 rows
-    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, 8192))
+    return int(np.clip(LIMITS.block_bytes * n_rows // max(n_bytes, 1), 16, 8192))
 
 
 def _check_weight_count(w: Array, p: int) -> None:

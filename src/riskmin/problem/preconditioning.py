@@ -34,7 +34,7 @@ from riskmin.arrays.matrix import (
 from riskmin.arrays.memory_map import exceeds_memory, row_batches
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
-from riskmin.core.limits import CHEAP_COPY_ENTRIES, COPY_MAX_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
 from riskmin.linear_maps.tree import Tree
@@ -86,6 +86,9 @@ class Preconditioner:
     DENSE_STORAGE_SHARE = 0.25
     """A sparse X of at least this share of nonzeros is stored as a dense one when its columns are
     centered."""
+    SHIFT_MAX_NEW_SHARE = 0.25
+    """A sparse X stays sparse if only nearly full columns are centered, such as a year beside indicators: if
+    this adds at most this share of its entries."""
 
     shift: NDArray
     scale: NDArray
@@ -156,10 +159,9 @@ class Preconditioner:
         if rows is None or not risk.executor.is_local:
             return False
         X: Any = without_transpose(rows.X)
-        # without a shift, sparse columns stay sparse
-        if isinstance(X, (Csr, Csc)) and not self.shift.any():
-            return X.data.size <= COPY_MAX_ENTRIES and not exceeds_memory(X.data)
-        return isinstance(X, (Dense, DenseFortran)) and X.shape[0] * X.shape[1] <= COPY_MAX_ENTRIES
+        if isinstance(X, (Csr, Csc)) and self._stays_sparse(as_scipy(X)):
+            return X.data.size <= LIMITS.copy_max_entries and not exceeds_memory(X.data)
+        return isinstance(X, (Dense, DenseFortran)) and X.shape[0] * X.shape[1] <= LIMITS.copy_max_entries
 
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
@@ -168,21 +170,41 @@ class Preconditioner:
             return None
         n, p = rows.X.shape
         X: Any = rows.X
-        if isinstance(X, (Dense, DenseFortran)) and n * p <= COPY_MAX_ENTRIES:
+        if isinstance(X, (Dense, DenseFortran)) and n * p <= LIMITS.copy_max_entries:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
             entries = np.asarray(X.array, np.float64, "C")
             return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
         if not isinstance(X, (Csr, Csc, CsrWithTranspose)):
             return None
         matrix: Any = as_scipy(without_transpose(X))
-        if matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
+        if matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
             return None
-        if not self.shift.any():
-            return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), cache=ShardCache())
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
-        if n * p > COPY_MAX_ENTRIES or matrix.nnz < self.DENSE_STORAGE_SHARE * n * p:
+        many = n * p <= LIMITS.copy_max_entries and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
+        if many and self.shift.any():
+            return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        if not self._stays_sparse(matrix):
             return None
-        return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        changed = self._shifted(matrix) @ sp.diags_array(self.scale)
+        return rows._replace(X=as_matrix(changed.asformat(matrix.format)), cache=ShardCache())
+
+    def _stays_sparse(self, matrix: Any) -> bool:
+        """Whether a sparse X has about as many entries with its columns centered."""
+        shifted = self.shift != 0
+        if not shifted.any():
+            return True
+        stored = np.diff(matrix.indptr)[shifted] if matrix.format == "csc" else shifted[matrix.indices]
+        new = matrix.shape[0] * int(shifted.sum()) - int(stored.sum())
+        return bool(new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz)
+
+    def _shifted(self, matrix: Any) -> Any:
+        """X minus the shift of its columns, sparse."""
+        n, columns = matrix.shape[0], np.flatnonzero(self.shift)
+        if not len(columns):
+            return matrix
+        indptr = np.arange(0, n * len(columns) + 1, len(columns))
+        entries = np.tile(self.shift[columns], n), np.tile(columns, n), indptr
+        return matrix - sp.csr_array(entries, shape=matrix.shape)
 
     def _implicit(self, risk: Risk) -> Risk | None:
         """The risk with X unchanged: every product is corrected by the shift and the scale."""
@@ -289,9 +311,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     moments = None if same_unit else _moments(risk)
     if moments is None:
         return _undoing(obj, risk)
-    entries = risk.row_metadata.nnz if risk.row_metadata is not None else CHEAP_COPY_ENTRIES + 1
+    entries = risk.row_metadata.nnz if risk.row_metadata is not None else LIMITS.cheap_copy_entries + 1
     sparse = risk.row_metadata is not None and risk.row_metadata.sparse
-    cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
+    cheap = entries <= LIMITS.cheap_copy_entries and not sparse
     # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation,
     # or very far where copying X is not cheap
     constant = moments.minimum == moments.maximum
@@ -309,6 +331,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     reg, outputs = obj.reg.penalized_part, (obj.risk.dim - obj.n_intercepts) // len(shift)
     # step 2: the scale, from the root mean square of each column after the shift
     size = np.hypot(deviation, moments.mean - shift)
+    # a column that is constant in the sample may be a rare indicator, of which that constant is no size
+    if 0 < constant.sum() < len(size):
+        size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
     scale = _scales(obj, size)
     known = size > 0  # columns of unknown size get the median scale
     scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)

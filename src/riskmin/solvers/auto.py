@@ -66,7 +66,7 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "a quadratic conjugate, `L2`, no intercept, local sparse X of more than 2500 features",
+        "a quadratic conjugate, not `Squared`, `L2`, no intercept, local sparse X of more than 2500 features",
         lambda f: (
             f.finite_curvature
             and f.local
@@ -75,6 +75,7 @@ SMOOTH_RULES = (
             and f.l2
             and not f.profiled
             and f.interval_conjugate
+            and not f.risk.loss.constant_curvature  # a single linear system: conjugate gradients
         ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wide",
@@ -283,6 +284,8 @@ class Auto(Solver):
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
         # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
         trial = () if facts.separable else (COSTS.nonseparable_trial_work,)
+        if isinstance(first, CoordinateDescent):
+            trial = (COSTS.sparse_weights_trial_work,)
         return Fallback((first, *others), max(tol, COSTS.min_tol), *trial), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:

@@ -182,8 +182,9 @@ class Newton(Solver):
         """The linear system, without a matrix yet; with `reuse`, one that keeps its factorization."""
         if not reuse:
             return problem.newton_system(obj.reg, self.direct)
-        sampled = self.sampled and not problem.loss.constant_curvature
-        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled)
+        constant = problem.loss.constant_curvature
+        sampled = self.sampled and not constant
+        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled, constant)
 
     def _run_from(
         self, obj: Objective, problem: ScoreProblem, point: NewtonPoint, reuse: bool
@@ -203,7 +204,8 @@ class Newton(Solver):
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
             yield Iterate(point.w, value, best, info, NewtonState(point, best, system.to_state()).to_arrays)
             complementarity, moved = point.complementarity(), None
-            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if problem.intercept else 0.0
+            fitted = problem.intercept or obj.n_intercepts
+            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if fitted else 0.0
             # a center must be the multipliers at the end of a stage, but without one a stage may end early
             large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
             early = point.full and not problem.uses_center and large

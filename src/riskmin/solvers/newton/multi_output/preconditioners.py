@@ -15,7 +15,7 @@ from riskmin.arrays.matrix import Csr, Dense, DenseFortran, as_scipy
 from riskmin.core import Matrix, NDArray
 from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
-from riskmin.core.limits import HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.linear_maps.linear import Centered, WithIntercept
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
@@ -49,7 +49,7 @@ class MultiOutputActiveRows(NamedTuple):
     def _block_product(self, X: Matrix, start: int, d: NDArray) -> NDArray:
         """The product with the rows of X, which begin at row `start`: block by block, while in cache."""
         n, out, scorer = X.shape[0], np.zeros_like(d), self.linear_map
-        size = max(HESSIAN_BLOCK_ENTRIES // scorer.columns, 16)
+        size = max(LIMITS.hessian_block_entries // scorer.columns, 16)
         for i in range(0, n, size):
             j = min(i + size, n)
             z = scorer.scores(X, d, i, j)
@@ -140,11 +140,18 @@ def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 
 
 def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
-    """The inverse of one matrix for all classes: exact where all have the same Hessian, as at the start."""
+    """The inverse for H_i = s_i H, a multiple of one matrix for all rows: exact for equal scores, as at 0.
+
+    With the eigenvectors v of H, it is one matrix per eigenvalue e, (e X' diag(s) X + P)^-1 (x) v v'.
+    """
     h, k = part.hessian.diagonal, P.shape[1]
-    # H_i = s_i (I - 1 1' / k) has the trace (k - 1) s_i, and acts as s_i on scores of sum 0
-    shared = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
-    return lambda r: (shared @ r.reshape(-1, k)).reshape(-1)
+    s = h.sum(axis=1) / max(k - 1, 1)
+    G, penalty, total = part.gram(s), P.mean(axis=1), float(s.sum())
+    e, V = np.linalg.eigh(part.hessian.total() / total if total > 0 else np.eye(k))
+    # H 1 = 0 for many losses, while scores of any sum may be asked for
+    e = np.where(e > 1e-6 * e[-1], e, 1.0)
+    inverses = inverse(np.stack([_definite(factor * G, penalty) for factor in e]))
+    return lambda r: ((inverses @ (r.reshape(-1, k) @ V).T[:, :, None])[:, :, 0].T @ V.T).reshape(-1)
 
 
 def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
@@ -218,7 +225,7 @@ def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 
 def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
-    H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(PAIR_BLOCK_ENTRIES // (k * q), 16)
+    H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(LIMITS.pair_block_entries // (k * q), 16)
     assert not part.X.is_sparse
     X = part.X.array
     for i in check_each(range(0, m, size)):
