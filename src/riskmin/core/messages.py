@@ -1,6 +1,9 @@
-"""Text from files and file names for use in messages: on one line, and without control sequences."""
+"""Text from files and file names for use in messages, without control sequences; and checks of numbers."""
 
 from __future__ import annotations
+
+import numbers
+from typing import Any
 
 import numpy as np
 
@@ -50,3 +53,25 @@ def format_label(label: object) -> str:
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return str(int(label))
     return str(label)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting is a real number, and not True or False.
+
+    Examples
+    --------
+    >>> is_number(0.5), is_number(np.float32(1)), is_number(True), is_number("1")
+    (True, True, False, False)
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_whole_number(value: Any, at_least: float = -np.inf) -> bool:
+    """Whether a setting is an integer of at least this size, and not True or False.
+
+    Examples
+    --------
+    >>> is_whole_number(3), is_whole_number(0, at_least=1), is_whole_number(3.0), is_whole_number(True)
+    (True, False, False, False)
+    """
+    return is_number(value) and isinstance(value, numbers.Integral) and int(value) >= at_least

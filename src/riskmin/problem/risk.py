@@ -148,7 +148,7 @@ class Risk(Oracle):
     @cached_property
     def dot(self) -> Callable[[Array, Array], float] | None:
         """The inner product of gradients and points, if it is not that of their entries."""
-        return getattr(self.linear_map, "dot", None)
+        return self.linear_map.dot
 
     def evaluate(self, w: Array) -> Evaluation:
         """R(w), a subgradient and a cut."""
@@ -216,7 +216,7 @@ class Risk(Oracle):
     @property
     def multi_output(self) -> bool:
         """Whether scores are two-dimensional, (n, k): also with k = 1, for losses that may have more."""
-        return self.loss.multi_output or getattr(self.linear_map, "columns", 1) > 1
+        return self.loss.multi_output or self.linear_map.columns > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A cursor at w that keeps its scores at the shards."""

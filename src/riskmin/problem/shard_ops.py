@@ -32,12 +32,12 @@ LINE_BLOCK_ROWS = 4096
 def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
-    if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
+    if X.sequence_ends is not None:  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
     # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
-    if not getattr(X, "whole", False):
+    if not X.one_block:
         step = max(min(step, BLOCK_MAX_SCORES // linear_map.columns), 16)
     return release_between((i, min(i + step, n)) for i in range(0, n, step))
 
@@ -254,7 +254,7 @@ def inner(a: Array, b: Array) -> float:
 
 def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
-    if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
+    if _has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
         yield from blocks(shard, linear_map)
         return
     z = state["z"]
@@ -290,4 +290,4 @@ def _has_score_matrix(linear_map: LinearMap) -> bool:
 
 def _shared(linear_map: LinearMap) -> int:
     """The number of rows of scores that belong to all examples: those of label transitions."""
-    return getattr(linear_map, "shared", 0)
+    return linear_map.shared

@@ -9,7 +9,6 @@ import numpy as np
 
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
-from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss
 from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
@@ -230,9 +229,11 @@ class Facts:
     def dual_remote(self) -> bool:
         """Whether remote rows are sparse, without an intercept, and few enough for dual variables here."""
         rows = self.remote
+        if rows is None:
+            return False
         # sweeps of the shards use the columns as they are stored
-        plain = self.l2 and not self.profiled and not isinstance(self.risk.linear_map, Standardized)
-        return rows is not None and plain and rows.sparse and rows.shape[0] <= COSTS.dual_max_remote_rows
+        plain = self.l2 and not self.profiled and not self.risk.linear_map.standardized
+        return plain and rows.sparse and rows.shape[0] <= COSTS.dual_max_remote_rows
 
     @property
     def interval_dual(self) -> bool:

@@ -178,10 +178,7 @@ class Switching(Solver):
 
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
-    X = getattr(getattr(obj.risk, "rows", None), "X", None)
-    # a matrix of any storage: CSR with its transpose, sparse, or dense
-    matrix = getattr(X, "csr", X)
-    nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
+    nnz: int = 0 if obj.risk.rows is None else obj.risk.rows.X.nnz
     if not nnz:
         return MAX_PASSES_PER_DIGIT
     # a factorization takes p^3 / OPERATIONS_PER_ENTRY entries' time; a pass takes that of nnz entries

@@ -21,7 +21,6 @@ from riskmin.problem.convexity.scores import (
     check_scores,
     relative_tolerance,
 )
-from riskmin.problem.risk import Risk
 from riskmin.problem.structured.structured_risk import MarginRisk
 
 GRADIENT_STEPS = (0.1, 1.0, 10.0)
@@ -51,7 +50,7 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     if not is_foreign(risk) or _last() is given:
         return
     # a loss of scores is checked at random scores; any other user code is checked at random w
-    has_score_loss = isinstance(risk, Risk) and not getattr(risk.linear_map, "shared", 0)
+    has_score_loss = risk.linear_map is not None and not risk.linear_map.shared
     with np.errstate(all="ignore"):
         if has_score_loss and not all(is_builtin(part) for part in loss_components(risk)):
             check_scores(

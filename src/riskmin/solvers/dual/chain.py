@@ -282,11 +282,11 @@ def _kernel_data(shard: Any) -> tuple[Any, Any]:
     kernels, ends = _kernels(), shard.X.ends
     X = as_row_matrix(shard.X.tokens)
     n, p = X.shape
-    if not X.is_sparse and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
+    if not X.sparse and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
         X = as_row_matrix(as_matrix(sp.csr_array(X.X)))
     # Dense rows use the same arrays: row i starts at i p, and all have the column indices 0 to p - 1.
-    columns = X.indices.astype(np.int64) if X.is_sparse else np.arange(p)
-    rows = kernels.TokenRows(X.row_ends.astype(np.int64), columns, X.values, int(not X.is_sparse))
+    columns = X.indices.astype(np.int64) if X.sparse else np.arange(p)
+    rows = kernels.TokenRows(X.row_ends.astype(np.int64), columns, X.values, int(not X.sparse))
     # gram holds one m x m block per sequence of m tokens; offsets are the starts of the blocks.
     sizes = np.diff(ends, prepend=0) ** 2
     offsets, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
