@@ -1,6 +1,7 @@
 """The layout: imports point downwards, libraries stay in their rooms, files and functions are short."""
 
 import ast
+import importlib
 import inspect
 import re
 import subprocess
@@ -185,10 +186,38 @@ def test_every_library_is_declared():
     assert {"scikit_learn" if name == "sklearn" else name for name in foreign} <= declared
 
 
+def loaded_by(code, modules):
+    """Those of the modules that a new process has imported after running the code."""
+    script = f"import sys\n{code}\nprint([m for m in {modules!r} if m in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stderr.splitlines()[-1])
+
+
 def test_import_of_the_package_is_light():
-    code = f"import sys, riskmin; print([m for m in {LAZY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    everything = "from riskmin import (linear_risk, minimize, Objective, LOSSES, REGULARIZERS, SOLVERS)"
+    assert loaded_by("import riskmin", ["numpy", *LAZY]) == []
+    assert loaded_by(everything, LAZY) == []
+
+
+def test_help_is_light():
+    code = "from riskmin.cli import main\nmain(['--help'])"
+    assert loaded_by(code, ["numpy", *(name for name in LAZY if name != "click")]) == []
+
+
+def test_the_table_of_commands_is_complete():
+    """A command that is missing there would be unknown."""
+    import click
+
+    from riskmin.cli.commands import COMMANDS
+
+    modules = {path.stem for path in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
+    found = {
+        name: module
+        for module in modules
+        for name, thing in vars(importlib.import_module(f"riskmin.cli.commands.{module}")).items()
+        if isinstance(thing, click.Command)
+    }
+    assert found == {name: module for name, (module, _) in COMMANDS.items()}
 
 
 def test_own_imports_finds_the_rooms():

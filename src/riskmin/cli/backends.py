@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -123,11 +122,8 @@ def _raised_by_executor(error: Exception) -> bool:
     return direct or isinstance(error, ShardStateLost)
 
 
-def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]:
-    """Context in which only rank 0 prints, if the command runs on MPI ranks."""
-    # the output is silenced before Click parses the options, so search the raw arguments
-    if "--mpi" not in (sys.argv[1:] if args is None else args):
-        return nullcontext()
+def root_output_only() -> AbstractContextManager[None]:
+    """Context in which only rank 0 prints."""
     try:
         silenced: AbstractContextManager[None] = _spmd().root_output_only()
         return silenced

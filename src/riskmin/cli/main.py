@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import click
 
 import riskmin
-from riskmin.cli import commands as _modules
-from riskmin.cli.backends import root_output_only
-from riskmin.core import UnsupportedProblem, signals
+from riskmin import core
+from riskmin.cli.commands import COMMANDS
+from riskmin.core import signals
 from riskmin.core.messages import one_line
 
 # 70 is EX_SOFTWARE of sysexits.h; shells report death by a signal as 128 + its number
@@ -46,8 +47,29 @@ and the best model so far, and leaves no temporary file behind.
 """
 
 
+class LazyGroup(click.Group):
+    """The commands of `COMMANDS`, each imported when it is called: most import NumPy and half of riskmin."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"riskmin.cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
 @click.group(
-    invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(riskmin.__version__, message="riskmin %(version)s")
 @click.pass_context
@@ -59,17 +81,6 @@ def commands(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-def _add_commands() -> None:
-    """Add every command that a module of `cli/commands` defines."""
-    for module in pkgutil.iter_modules(_modules.__path__):
-        for thing in vars(importlib.import_module(f"{_modules.__name__}.{module.name}")).values():
-            if isinstance(thing, click.Command):
-                commands.add_command(thing)
-
-
-_add_commands()
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -88,8 +99,18 @@ def main(args: Sequence[str] | None = None) -> int:
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
     # SIGTERM and SIGHUP raise KeyboardInterrupt, so that every command saves its state
-    with signals.as_interrupts(), root_output_only(args):
+    with signals.as_interrupts(), _root_output_only(args):
         return _main(args)
+
+
+def _root_output_only(args: Sequence[str] | None) -> AbstractContextManager[Any]:
+    """Context in which only rank 0 prints, if the command runs on MPI ranks."""
+    # the output is silenced before Click parses the options, so search the raw arguments
+    if "--mpi" not in (sys.argv[1:] if args is None else args):
+        return nullcontext()
+    from riskmin.cli.backends import root_output_only
+
+    return root_output_only()
 
 
 def _main(args: Sequence[str] | None) -> int:
@@ -99,7 +120,7 @@ def _main(args: Sequence[str] | None) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "riskmin"
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
-    except (ValueError, UnsupportedProblem, OSError, click.ClickException) as error:
+    except (ValueError, core.UnsupportedProblem, OSError, click.ClickException) as error:
         return _fail(str(error))
     # before Exception: a lack of memory is not a bug
     except MemoryError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any
-
-import numpy as np
 
 
 def printable(text: object) -> str:
@@ -50,8 +49,9 @@ def format_label(label: object) -> str:
     >>> format_label(1.0), format_label("spam")
     ('1', 'spam')
     """
-    if isinstance(label, (float, np.floating)) and float(label).is_integer():
-        return str(int(label))
+    # floats of NumPy are registered as real numbers, too
+    if isinstance(label, numbers.Real) and not isinstance(label, numbers.Integral):
+        return str(int(float(label))) if float(label).is_integer() else str(label)
     return str(label)
 
 
@@ -60,13 +60,13 @@ def is_number(value: Any) -> bool:
 
     Examples
     --------
-    >>> is_number(0.5), is_number(np.float32(1)), is_number(True), is_number("1")
-    (True, True, False, False)
+    >>> is_number(0.5), is_number(True), is_number("1")
+    (True, False, False)
     """
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_whole_number(value: Any, at_least: float = -np.inf) -> bool:
+def is_whole_number(value: Any, at_least: float = -math.inf) -> bool:
     """Whether a setting is an integer of at least this size, and not True or False.
 
     Examples

@@ -1,1 +1,19 @@
-"""The subcommands, one file each."""
+"""The subcommands, one file each, and the table by which they are found without importing them."""
+
+from __future__ import annotations
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "certify": ("certify", "Verify the certificate of a model against its training data."),
+    "convert": ("convert", "Write data as a .rsk store, a memory-mapped folder."),
+    "cv": ("cv", "Choose the regularization strength by cross-validation."),
+    "demo": ("demo", "Fit and certify a real data set with three losses."),
+    "evaluate": ("predict", "Compute the metrics of a model on labeled data."),
+    "fit": ("fit", "Fit a linear model to data and save it with its certificate."),
+    "losses": ("list", "List the losses with formulas, tasks and parameters."),
+    "path": ("path", "Fit data along a sequence of regularization strengths."),
+    "predict": ("predict", "Print one prediction per line."),
+    "regularizers": ("list", "List the regularizers with formulas and parameters."),
+    "solvers": ("list", "List the solvers."),
+    "warmup": ("warmup", "Compile and cache all functions that fits need."),
+}
+"""The module in this folder that defines a command, and its line in ``riskmin --help``."""
