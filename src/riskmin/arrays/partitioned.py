@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -176,6 +176,11 @@ class PartitionedMatrix:
         if len(blocks) == 1:
             return blocks[0]
         return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
+
+
+def is_partitioned(X: Any) -> TypeGuard[PartitionedMatrix]:
+    """Whether X is a `PartitionedMatrix`, whose rows need not be in this process."""
+    return isinstance(X, PartitionedMatrix)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from riskmin.problem.objective import Objective
 
 
+def has_method(thing: object, name: str) -> bool:
+    """Whether an object of any class has a method of this name: asked where user-defined objects enter."""
+    return callable(getattr(thing, name, None))
+
+
 # ---------------------------------------------------------------- data and linear maps
 class Matrix(ABC):
     """The design matrix X of a shard in any storage format, as a linear operator on ranges of rows.
@@ -239,7 +244,7 @@ class AdaptedSolver(Solver):
     """A user's own solver, any object with `iterates`; `supports`, `resume` and `warm_start` are optional."""
 
     def __init__(self, given: Any) -> None:
-        self.given = given
+        self.given: Any = given
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the given solver."""
@@ -248,26 +253,22 @@ class AdaptedSolver(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """The reason that the given solver returns; without the method, it supports everything."""
-        return self._optional("supports", obj)  # type: ignore[no-any-return]
+        return self.given.supports(obj) if has_method(self.given, "supports") else None
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """Continue from a saved state, if the given solver can."""
-        return self._optional("resume", obj, state)  # type: ignore[no-any-return]
+        return self.given.resume(obj, state) if self.resumable else None
 
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
         """Start from the state of another run, if the given solver can."""
-        return self._optional("warm_start", obj, state, before)  # type: ignore[no-any-return]
-
-    def _optional(self, name: str, *args: Any) -> Any:
-        method = getattr(self.given, name, None)
-        return None if method is None else method(*args)
+        return self.given.warm_start(obj, state, before) if has_method(self.given, "warm_start") else None
 
     @property
     def resumable(self) -> bool:
         """Whether the given solver has the method `resume`."""
-        return hasattr(self.given, "resume")
+        return has_method(self.given, "resume")
 
     @property
     def name(self) -> str:
@@ -275,7 +276,7 @@ class AdaptedSolver(Solver):
         return type(self.given).__name__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AdaptedSolver) and bool(self.given == other.given)
+        return type(other) is AdaptedSolver and bool(self.given == other.given)
 
     def __hash__(self) -> int:
         return hash(type(self.given))
@@ -302,6 +303,6 @@ def as_solver(solver: Any) -> Solver:
     """
     if isinstance(solver, Solver):
         return solver
-    if isinstance(solver, type) or not callable(getattr(solver, "iterates", None)):
+    if isinstance(solver, type) or not has_method(solver, "iterates"):
         raise TypeError(f"{solver!r} is no solver: give an object with the method iterates, such as Lbfgs()")
     return AdaptedSolver(solver)

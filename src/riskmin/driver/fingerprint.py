@@ -28,7 +28,6 @@ from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.core.limits import HASH_BLOCK_ENTRIES
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
-from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle
@@ -55,7 +54,7 @@ def fingerprint(obj: Objective) -> str:
     (True, False)
     """
     digest = hashlib.sha256()
-    for path, content in _components((user_object(obj.risk), obj.reg), "", set()):
+    for path, content in _components((obj.risk.source, obj.reg), "", set()):
         digest.update(_saved_path(path, obj.risk).encode())
         digest.update(content)
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Hessian, LinearMap, NDArray, UnsupportedProblem
+from riskmin.core import Array, Hessian, LinearMap, NDArray, UnsupportedProblem, has_method
 from riskmin.core.registry import adapted
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.losses.conjugate import Conjugate, IntervalConjugate
@@ -207,6 +207,11 @@ class Loss(ABC):
         """The loss that the user chose, of which this one may be a form (`by_query`)."""
         return self
 
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The loss, and the losses or the model that it wraps, the innermost last."""
+        return (self,)
+
 
 def as_loss(loss: Any) -> Loss:
     """Return an object with a method `value_grad` as a `Loss`, with the defaults of what it lacks.
@@ -222,7 +227,7 @@ def as_loss(loss: Any) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
-    if not callable(getattr(loss, "value_grad", None)):
+    if not has_method(loss, "value_grad"):
         raise TypeError(f"{loss!r} is not a loss: it has no method value_grad(z, y, c)")
     result: Loss = adapted(loss, Loss, as_loss)
     return result
@@ -277,6 +282,11 @@ class Smoothed(Loss):
         """Return the linear map of the wrapped loss."""
         result: LinearMap | None = self.loss.linear_map(y, n_outputs)
         return result
+
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The smoothed form, and those of the wrapped loss."""
+        return self, *self.loss.components
 
     @property
     def multi_output(self) -> bool:

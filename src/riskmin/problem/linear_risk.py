@@ -11,7 +11,7 @@ from riskmin.arrays.dense import even_ends
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
-from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
+from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
 from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.core.limits import SHARD_ENTRIES
@@ -255,7 +255,7 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     resolved: Loss = get_loss(loss)
-    backend = as_backend(executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial)
+    backend = as_backend(executor or (X.executor if is_partitioned(X) else None) or Serial)
     matrix = _as_rows(X, backend)
     n, p = matrix.shape
     if n == 0 or p == 0:
@@ -297,7 +297,7 @@ def linear_risk(
 
 def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:
     """X as a matrix; a partitioned X is gathered into this process if the backend is local."""
-    if not isinstance(X, PartitionedMatrix):
+    if not is_partitioned(X):
         return as_matrix(X)
     return as_matrix(X.whole()) if backend.is_local else X
 

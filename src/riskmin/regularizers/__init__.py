@@ -59,17 +59,7 @@ def get_regularizer(reg: Any) -> Any:
     >>> get_regularizer(L1())
     L1()
     """
-    if isinstance(reg, str):
-        reg = REGULARIZERS.lookup(reg)
-    if isinstance(reg, type):
-        raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
-    try:
-        return as_regularizer(reg)
-    except TypeError:
-        raise ValueError(
-            f"{reg!r} is not a regularizer: pass an object such as L1(), "
-            f"or one of the names {', '.join(REGULARIZERS)}"
-        ) from None
+    return REGULARIZERS.resolve(reg, as_regularizer, "such as L1()")
 
 
 def register_regularizer(name: str, reg: Any) -> None:

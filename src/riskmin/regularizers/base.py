@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
-from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem, has_method
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
@@ -174,7 +174,7 @@ def as_regularizer(reg: Any) -> Regularizer:
     """
     if isinstance(reg, Regularizer):
         return reg
-    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not hasattr(reg, m)]
+    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not has_method(reg, m)]
     if missing:
         raise TypeError(f"{reg!r} is not a regularizer: it has no method {', '.join(missing)}")
     result: Regularizer = adapted(reg, Regularizer, as_regularizer)
@@ -220,8 +220,6 @@ def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
 
 def as_setting(value: Any) -> Any:
     """Return a number as a float, and a sequence as a read-only array of floats."""
-    if isinstance(value, (int, float, np.generic)):
-        return float(value)
     a = np.array(value, dtype=np.float64)
     a.flags.writeable = False
     return float(a) if a.ndim == 0 else a
@@ -236,12 +234,12 @@ def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
             f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one per entry"
         )
     # torch needs writable memory
-    return setting if isinstance(w, np.ndarray) else as_array_like(setting.copy(), w)
+    return setting if namespace(w) is np else as_array_like(setting.copy(), w)
 
 
 def check_setting(reg: object, name: str, valid: Callable[[Any], Any], needs: str) -> None:
     """Convert a setting to a float or an array of floats; raise a ValueError unless all entries are valid."""
-    value = as_setting(getattr(reg, name))
+    value = as_setting(vars(reg)[name])
     object.__setattr__(reg, name, value)
     if not np.all(valid(np.asarray(value))):
-        raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {getattr(reg, name)!r}")
+        raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {value!r}")

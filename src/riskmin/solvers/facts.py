@@ -10,7 +10,6 @@ import numpy as np
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
 from riskmin.losses.base import Loss
-from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L1, Elastic
@@ -45,7 +44,7 @@ class Facts:
     @property
     def loss_name(self) -> str:
         """The class of the loss, or of the risk if it has none."""
-        return type(user_object(self.risk) if self.loss is None else self.loss).__name__
+        return type(self.risk.source if self.loss is None else self.loss).__name__
 
     @property
     def reg_name(self) -> str:

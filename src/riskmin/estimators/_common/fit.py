@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from riskmin.arrays.partitioned import PartitionedMatrix
+from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import Iterate, NDArray, Result
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
@@ -148,7 +148,7 @@ def fit_linear(
         weighted=rows.weight is not None,
         scaling=scaling,
     )
-    return w, b, PlacedRows(risk.executor) if isinstance(X, PartitionedMatrix) else X
+    return w, b, PlacedRows(risk.executor) if is_partitioned(X) else X
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:

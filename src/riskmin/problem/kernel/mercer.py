@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, Matrix, NDArray
+from riskmin.core import Array, Matrix, NDArray, has_method
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_matmul
 from riskmin.core.limits import KERNEL_CHUNK_BYTES
 
@@ -52,7 +52,7 @@ def squared_norms(A: Any) -> NDArray:
 
 
 def _check_positive(kernel: object, name: str) -> None:
-    value = getattr(kernel, name)
+    value = vars(kernel)[name]
     if not 0 < value < math.inf:
         raise ValueError(f"{type(kernel).__name__} needs {name} to be a finite number > 0, not {value!r}")
 
@@ -156,9 +156,9 @@ class Polynomial:
         return powers
 
 
-def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
+def kernel_diagonal(kernel: Any, X: Any) -> NDArray:
     """The k(x_i, x_i), by the kernel's method `diagonal` if it has one."""
-    if hasattr(kernel, "diagonal"):
+    if has_method(kernel, "diagonal"):
         return np.asarray(kernel.diagonal(X), dtype=np.float64)
     # by small diagonal blocks of K: 32 evaluations per entry, but vectorized
     starts = range(0, X.shape[0], 32)

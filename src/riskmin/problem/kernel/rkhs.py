@@ -205,7 +205,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
         if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):
             check_finite(as_matrix(X))
             X = X.astype(np.float64, copy=False)
-    if isinstance(kernel, str) and kernel in _NAMED:
+    if kernel in (*_NAMED,):
         kernel = _NAMED[kernel]()
     if not (callable(kernel) or kernel == "precomputed"):
         raise ValueError(f"kernel={kernel!r}: give a callable k(A, B), {', '.join(_NAMED)} or precomputed")

@@ -21,12 +21,13 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
+from riskmin.core.registry import repr_of_changes
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import Equality
-from riskmin.solvers.base import local_rows_reason, repr_of_changes
+from riskmin.solvers.base import local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     LINEAR,
