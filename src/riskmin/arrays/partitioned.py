@@ -290,10 +290,9 @@ class LazyShard:
         X = X.with_transpose() if self.wide else X
         return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, ShardCache())
 
-
-def materialize(shard: Shard | LazyShard) -> Shard:
-    """Return the shard itself, or the result of reading it."""
-    return shard.load() if isinstance(shard, LazyShard) else shard
+    def without_cache(self) -> LazyShard:
+        """Return the shard itself: it has no cache."""
+        return self
 
 
 @dataclass(frozen=True)

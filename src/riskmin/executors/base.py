@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition, materialize
+from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
 from riskmin.core import Shard, has_method
 from riskmin.core.deadline import check, check_each
 from riskmin.executors.coordination import Coordination
@@ -101,7 +101,7 @@ class SerialExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, blas_threads: int | None = 1) -> None:
-        self.shards = [materialize(shard) for shard in shards]
+        self.shards = [shard.load() for shard in shards]
         self.blas_threads = blas_threads
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:

@@ -43,6 +43,8 @@ class Loss(ABC):
     """Whether the loss fixes the number of predicted positives: it has no best intercept."""
     multi_output_targets: bool = False
     """Whether labels have one column per output."""
+    probabilistic: bool = False
+    """Whether the loss is minus the log-likelihood of a model of class probabilities."""
     log_link: bool = False
     """Whether the prediction of a score z is exp(z)."""
     min_rows: int = 0

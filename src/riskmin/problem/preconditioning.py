@@ -30,7 +30,7 @@ from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import Rescaled, absorb_sizes, with_scaled_variables
+from riskmin.regularizers import with_scaled_variables
 
 SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
 """Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
@@ -136,9 +136,9 @@ class Preconditioner:
         """The same problem in v; None if it has no such form."""
         # the entries of w that belong to a column, one per output, are contiguous
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
-        reg = absorb_sizes(with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs)))
+        reg = with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs))
         risk = self.risk(obj.risk)
-        return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
+        return None if reg is None or risk is None else Objective(risk, reg.without_sizes, obj.lam, obj.count)
 
     def risk(self, risk: Any) -> Any:
         """The risk as a function of v; None if it is not the risk of a linear model."""
@@ -323,19 +323,19 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
 
     None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
     """
-    reg = obj.reg.penalized_part
-    if not isinstance(reg, Rescaled) or (shift is None and risk.row_metadata is None):
+    reg: Any = obj.reg.penalized_part
+    if not reg.is_rescaled or (shift is None and risk.row_metadata is None):
         return None
     shift = np.zeros(risk.row_metadata.shape[1]) if shift is None else shift  # type: ignore[union-attr]
     tree = risk.linear_map.node_tree
     candidate = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], tree)
-    return candidate if candidate.can_store(risk) or absorb_sizes(reg) is reg else None
+    return candidate if candidate.can_store(risk) or reg.without_sizes is reg else None
 
 
 def _opened(obj: Objective) -> Objective:
     """The problem with a rescaled regularizer replaced by the form that solvers accept."""
     reg = obj.reg.penalized_part
-    return replace(obj, reg=absorb_sizes(reg)) if isinstance(reg, Rescaled) else obj
+    return replace(obj, reg=reg.without_sizes) if reg.is_rescaled else obj
 
 
 def sampled_moments(risk: Any) -> SampleMoments | None:
@@ -346,7 +346,7 @@ def sampled_moments(risk: Any) -> SampleMoments | None:
 
 def _linear(risk: Any) -> Risk | None:
     """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return risk if isinstance(risk, Risk) and risk.loss.task != "tagging" else None
+    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
 
 
 def _shift_invariant(risk: Any) -> bool:

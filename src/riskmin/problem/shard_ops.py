@@ -259,7 +259,7 @@ def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> 
         return
     z = state["z"]
     # a CPU is fastest on blocks that stay in cache; a GPU on all rows at once
-    step = LINE_BLOCK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
+    step = LINE_BLOCK_ROWS if namespace(z) is np else max(len(z), 1)
     yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
 
 

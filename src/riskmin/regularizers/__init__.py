@@ -16,7 +16,6 @@ from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
-from riskmin.regularizers.rescaled import absorb_sizes as absorb_sizes
 from riskmin.regularizers.rescaled import rescaled as rescaled
 from riskmin.regularizers.separable import L1 as L1
 from riskmin.regularizers.separable import L2 as L2

@@ -39,6 +39,12 @@ class Regularizer(ABC):
     """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
     diagonal: bool = False
     """Whether Omega is sum_j m_j w_j^2 / 2, with the weights m_j = `terms(w).square`."""
+    sum_of_absolutes: bool = False
+    """Whether Omega is sum_j l_j |w_j| + m_j w_j^2 / 2 of all w, with the coefficients `terms(w)`."""
+    can_be_bounded: bool = False
+    """Whether `Box` knows the function with bounds."""
+    is_rescaled: bool = False
+    """Whether Omega is a function of rescaled weights, with their `sizes`; see `Rescaled`."""
     formula: str = ""
     """The formula in one line of plain text."""
     halves: bool = False
@@ -140,6 +146,21 @@ class Regularizer(ABC):
         """Return the same function of v = w / s, for s > 0; None if riskmin has no such class."""
         return None
 
+    @property
+    def without_sizes(self) -> Regularizer:
+        """The same function as one of its original class with other weights, if it is rescaled."""
+        return self
+
+    @property
+    def free_directions(self) -> NDArray | None:
+        """The linearly independent rows C along which Omega is constant, if there are such directions."""
+        return None
+
+    def strong_convexity(self, w: Array) -> float:
+        """Return a modulus m >= 0 for which Omega - m |w|^2 / 2 is convex, as large as is cheaply known."""
+        xp = namespace(w)
+        return float(xp.min(self.terms(w).square + xp.zeros_like(w))) if self.separable else 0.0
+
     def recompute(self, w: Array, slope: bool = False) -> Array:
         """Return a point, or a slope, whose halves are consistent again, if it has `halves`."""
         return w
@@ -225,9 +246,9 @@ def as_setting(value: Any) -> Any:
     return float(a) if a.ndim == 0 else a
 
 
-def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
+def by_feature(setting: Any, w: Array, name: str) -> Any:
     """Return a setting for use with w: a float unchanged, an array (one entry per feature) in w's library."""
-    if isinstance(setting, float):
+    if type(setting) is float:
         return setting
     if setting.shape != (len(w),):
         raise ValueError(

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
 from riskmin.losses.base import Loss
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
@@ -118,7 +118,7 @@ class Facts:
     @property
     def l1(self) -> bool:
         """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
-        return isinstance(self.reg.penalized_part, (L1, Elastic))
+        return self.reg.penalized_part.sum_of_absolutes
 
     @property
     def quadratic(self) -> bool:
@@ -191,7 +191,7 @@ class Facts:
     def remote(self) -> RowMetadata | None:
         """The metadata of remote rows with one score each and a separable loss; None for other rows."""
         risk, rows = self.risk, self.risk.row_metadata
-        if risk.rows is not None or rows is None or not isinstance(rows.y, np.ndarray):
+        if risk.rows is not None or rows is None or namespace(rows.y) is not np:
             return None
         return rows if risk.loss.separable and not self.multi_output else None
 

@@ -78,7 +78,7 @@ class Switching(Solver):
 
     def __post_init__(self) -> None:
         for name in ("fast", "accurate"):
-            object.__setattr__(self, name, as_solver(getattr(self, name)))
+            object.__setattr__(self, name, as_solver(vars(self)[name]))
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if self.passes_per_digit is not None and not self.passes_per_digit > 0:

@@ -168,8 +168,8 @@ class NewtonSystem(LinearSystem):
         if not len(active):
             return -1.0 * weight * g
         part: Any = self.design.gather(active).astype(np.float64, copy=False)
-        scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
-        dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
+        dense, H = not sp.issparse(part), restrict_hessian(hessian, active)
+        scaled = part * weight if dense else part @ sp.diags_array(weight)
         gram = interruptible_matmul(scaled, part.T) if dense else (scaled @ part.T).toarray()
         # I + H G is not symmetric, hence LU instead of Cholesky; it takes 2/3 m^3 operations
         M, work = np.eye(len(active)) + hessian_product(H, gram), 2 / 3 * len(active) ** 3
