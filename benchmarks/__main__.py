@@ -20,8 +20,10 @@ CLOCK = click.option(
 def main():
     """Compare solvers: time to the same objective, and time to a proof of it.
 
-    All solvers minimize J(w) = mean loss + lam Omega(w) without an intercept, and one function evaluates J
-    for all of them. riskmin runs once to a certified gap of 1e-6; its time to a level is the time at which
+    All solvers minimize J(w, b) = mean loss + lam Omega(w), with b = 0 or an unpenalized intercept, and one
+    function evaluates J for all of them; with an intercept, at the best b for the peer's w.
+
+    riskmin runs once to a certified gap of 1e-6; its time to a level is the time at which
     that gap was PROVED, including the construction of the risk from arrays. A peer is fitted from a cold
     start with a ladder of tolerances and iteration limits; its time to a level is that of its fastest setting
     whose J is within the level of the best known J, although its user could not know which setting that is.
@@ -61,11 +63,29 @@ def main():
     show_default=True,
     help="rounds of fast solvers; slow ones have two or one",
 )
+@click.option(
+    "--intercept",
+    type=click.Choice(["no", "yes", "both"]),
+    default="no",
+    show_default=True,
+    help="unpenalized",
+)
+@click.option(
+    "--unseen",
+    "half",
+    is_flag=False,
+    flag_value="both",
+    type=click.Choice(["choose", "report", "both"]),
+    help="the sets of other packages, written by `prepare`: the half on which settings are chosen, "
+    "the half that is reported, or both",
+)
+@click.option("--jobs", type=int, default=1, show_default=True, help="cells at a time, a process each")
 @click.option("--threads", type=int, default=1, show_default=True, help="of each solver")
 @click.option(
     "--memory", is_flag=True, help="also measure the peak memory of each solver, in a separate process"
 )
 @click.option("--json", "file", type=FILE, help="write all results as JSON")
+@click.option("--lines", type=FILE, help="append a line of JSON per cell, without the curves")
 @click.option("--plot", type=FILE, help="write curves as an image")
 @CLOCK
 def run(threads, file, plot, clock, memory, **choice):
@@ -87,9 +107,20 @@ def run(threads, file, plot, clock, memory, **choice):
 @CLOCK
 def table(files, clock):
     """Print a compact table of results: riskmin's proved times, the best peer, and the ratio of times."""
-    from benchmarks.harness.report import compact
+    from benchmarks.harness.report import compact, summary
 
-    click.echo(compact([cell for file in files for cell in json.loads(file.read_text())["cells"]], clock))
+    cells = [cell for file in files for cell in json.loads(file.read_text())["cells"]]
+    click.echo(compact(cells, clock) + "\n\n" + summary(cells, clock))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--set", "names", multiple=True, help="names  [default: all]")
+def prepare(folder, names):
+    """Download the packages of the unseen sets, and write these into FOLDER (15 MB)."""
+    from benchmarks.unseen.prepare import prepare as write
+
+    write(folder, names)
 
 
 @main.command(name="list")

@@ -1,4 +1,7 @@
-"""Write docs/support.md, from trying every solver, and the rules of `Auto`: `python -m docs.support`."""
+"""Write docs/support.md, from trying every solver, the rules of `Auto`, and rows of new classes in tables.
+
+`python -m docs.support`
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import riskmin
+from docs import tables
 from riskmin import LOSSES, SOLVERS, Auto, Lbfgs, Objective, linear_risk
 from riskmin.solvers.auto import GROUPS
 
@@ -31,6 +35,10 @@ REGULARIZERS: dict[str, Any] = {
     "`Entropy`, not normalized": riskmin.Entropy(normalized=False),
     "`Entropy`, balanced": riskmin.Entropy(balanced=True),
     "`Entropy`, balanced, not normalized": riskmin.Entropy(normalized=False, balanced=True),
+}
+_CLASSES = {type(reg) for reg in REGULARIZERS.values()}
+REGULARIZERS |= {
+    f"`{type(reg).__name__}`": reg for reg in riskmin.REGULARIZERS.values() if type(reg) not in _CLASSES
 }
 
 HEAD = """# What goes with what
@@ -186,3 +194,5 @@ def solvers_page() -> str:
 if __name__ == "__main__":
     SOLVERS_PAGE.write_text(solvers_page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
+    tables.README.write_text(tables.readme(lambda loss: picks(loss, "`L2`")), encoding="utf-8")
+    tables.REGULARIZERS_PAGE.write_text(tables.regularizers_page(), encoding="utf-8")

@@ -89,6 +89,8 @@ def cell(name, X, y, task, lam, plan):
     return {
         "data": name,
         "task": task.name,
+        "intercept": task.intercept,
+        "seconds": plan.seconds,
         "lam": lam,
         "strength": strength,
         "rows": X.shape[0],

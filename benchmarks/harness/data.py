@@ -14,6 +14,8 @@ import scipy.sparse as sp
 
 from benchmarks import sets
 from benchmarks.sets import column_max_scale
+from benchmarks.unseen.prepare import read as read_prepared
+from benchmarks.unseen.tables import UNSEEN
 from riskmin.data import DataError, load, load_svmlight
 
 
@@ -147,6 +149,29 @@ def classes(name, scale=1.0):
     return read
 
 
+# ---------------------------------------------------------------- sets of other packages
+def unseen(name):
+    """Dense columns with mean 0 and variance 1, sparse ones with entries of at most 1; labels of variance 1.
+
+    Counts stay as they are.
+    """
+
+    def read(folder):
+        X, y = read_prepared(folder / f"{name}.npz")
+        X = scaled(X)
+        return X, (y - y.mean()) / y.std() if UNSEEN[name].labels == "numbers" else y
+
+    return read
+
+
+def scaled(X):
+    """Rows of words have norm one, and stay as they are."""
+    if not sp.issparse(X):
+        return (X - X.mean(0)) / np.where(X.std(0), X.std(0), 1.0)
+    most = np.abs(X).max(axis=0).toarray().ravel()
+    return sp.csr_array(X @ sp.diags_array(1 / np.maximum(most, 1.0)))
+
+
 SETS = {
     "a9a": Set(binary("a9a.train"), "signs"),
     "w8a": Set(binary("w8a.train"), "signs"),
@@ -171,12 +196,13 @@ SETS = {
     "letter": Set(classes("letter", 15.0), "classes"),
     "usps": Set(classes("usps.train"), "classes"),
 }
+UNSEEN_SETS = {name: Set(unseen(name), one.labels) for name, one in UNSEEN.items()}
 
 
 def read(name, folder: Path | None):
     """X and y as float64, or a message that explains why the set is skipped."""
     try:
-        X, y = SETS[name].read(folder)
+        X, y = (SETS | UNSEEN_SETS)[name].read(folder)
     except (DataError, FileNotFoundError) as error:
         return f"{name} is left out: {error}"
     except TypeError:

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import riskmin as rm
 from riskmin.core import UnsupportedProblem
 
@@ -34,6 +36,8 @@ class Run:
     """A run of riskmin: CPU and wall seconds, J, certified gap and calls after each step."""
 
     result: Any
+    point: tuple[Any, Any]
+    """The weights and the intercepts."""
     points: list[tuple[float, float, float, float, int]] = field(repr=False)
     setup: float
     """Wall seconds of `linear_risk`, which the points include."""
@@ -67,7 +71,7 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     The clock starts before the risk is built from X and y, and a point is recorded after each step.
     """
     start, points = Clock(), []
-    risk = rm.linear_risk(X, y, task.loss, executor=executor(threads))
+    risk = rm.linear_risk(X, y, task.loss, executor=executor(threads), fit_intercept=task.intercept)
     setup = start.read()[1]
 
     def note(it, row):
@@ -83,7 +87,13 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
         return None
     last = Clock()
     obj(result.w)
-    return Run(result, points, setup, last.read())
+    settle = last.read()
+    many = task.columns(y)
+    inside = many if task.intercept and many > 1 else 0  # the intercepts of classes are entries of w
+    w, b = (
+        np.split(result.w, [len(result.w) - inside]) if inside else (result.w, risk.best_intercept(result.w))
+    )
+    return Run(result, (w, b), points, setup, settle)
 
 
 def warm_up(X, y, task, lam, solver, threads=1):
@@ -114,7 +124,7 @@ def reference(X, y, task, lam, seconds, threads=1):
         trial = run(X, y, task, lam, name, 1e-9, seconds, threads)
         if trial is None:
             continue
-        J = task.objective(X, y, lam, trial.result.w)
+        J = task.objective(X, y, lam, *trial.point)
         if best > J:
             best, said = J, trial.result.solver
         lower = max(lower, trial.result.lower)

@@ -32,8 +32,10 @@ class Problem:
     def spent(self, took):
         return ours.budget(took, self.threads)
 
-    def J(self, w):
-        return self.task.objective(self.X, self.y, self.lam, w)
+    def J(self, point):
+        """J at weights, or at weights and an intercept."""
+        w, b = point if isinstance(point, tuple) else (point, 0.0)
+        return self.task.objective(self.X, self.y, self.lam, w, b)
 
 
 def key(level):
@@ -81,8 +83,8 @@ class Mine:
             "reached": reached,
             "status": last.result.status,
             "said": last.result.solver,
-            "J": problem.J(last.result.w),
-            "suboptimality": problem.J(last.result.w) / best - 1,
+            "J": problem.J(last.point),
+            "suboptimality": problem.J(last.point) / best - 1,
             "gap": last.result.gap / last.result.value,
             "calls": points[-1][4],
             "steps": last.result.n_iter,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from benchmarks.harness.racers import LEVELS, key
 
 SHOWN = ("1e-03", "1e-06")
@@ -23,6 +25,10 @@ def small(value):
     return f"{max(value, 0.0):.0e}"
 
 
+def task_name(cell):
+    return cell["task"] + ", b" * cell.get("intercept", False)
+
+
 # ---------------------------------------------------------------- one cell in full
 def head():
     levels = " | ".join(key(level) for level in LEVELS)
@@ -31,7 +37,7 @@ def head():
 
 def lines(cell, clock):
     """One line per solver with the times to all levels; two for riskmin: proved, and reached by J."""
-    where = f"| {cell['data']} | {cell['task']} | {cell['lam']:g} |"
+    where = f"| {cell['data']} | {task_name(cell)} | {cell['lam']:g} |"
     for name, result in cell["solvers"].items():
         if result["kind"] == "ours":
             times, gap = _times(result["certified"], clock), small(result["gap"])
@@ -85,7 +91,7 @@ def best_peer(cell, level, clock):
 def compact_line(cell, clock):
     """Certified times of riskmin, the best peer per level, and the ratio of times."""
     name = our_run(cell)
-    parts = [cell["data"] + ("\\*" if cell["known"] > UNKNOWN else ""), cell["task"], f"{cell['lam']:g}"]
+    parts = [cell["data"] + ("\\*" if cell["known"] > UNKNOWN else ""), task_name(cell), f"{cell['lam']:g}"]
     certified = cell["solvers"][name]["certified"] if name else dict.fromkeys(SHOWN)
     times_of_ours = {level: at(certified[level], clock) for level in SHOWN}
     parts.append(" / ".join(seconds(times_of_ours[level]) for level in SHOWN))
@@ -127,6 +133,53 @@ def compact(cells, clock="cpu"):
             *notes(cells),
         ]
     )
+
+
+# ---------------------------------------------------------------- one line per task
+def ratio(cell, level, clock):
+    """Time of the best peer / time of ours; None if nobody arrives, or no peer has the task.
+
+    Who does not arrive within the limit counts with the limit, peers with their longest fit if it is longer.
+    """
+    name = our_run(cell)
+    peers = [result for result in cell["solvers"].values() if result["kind"] == "peer"]
+    if name is None or not peers:
+        return None
+    mine, theirs = at(cell["solvers"][name]["certified"][level], clock), best_peer(cell, level, clock)[1]
+    if mine is None and theirs is None:
+        return None
+    longest = max([cell["seconds"], *(result["longest"][clock] for result in peers)])
+    return (longest if theirs is None else theirs) / (cell["seconds"] if mine is None else mine)
+
+
+def summary_line(title, cells, clock):
+    """Median, smallest ratio, and the cells that ours did not certify, for each level."""
+    parts = [title, str(len(cells))]
+    for level in SHOWN:
+        ratios = [found for found in (ratio(cell, level, clock) for cell in cells) if found is not None]
+        failed = [cell for cell in cells if not cell["solvers"][our_run(cell)]["certified"][level]]
+        parts.append(f"{median(ratios):.2g} ({min(ratios):.2g})" if ratios else "-")
+        parts.append(str(sum(found < 0.7 for found in ratios)))
+        parts.append(str(len(failed)))
+    return "| " + " | ".join(parts) + " |"
+
+
+def summary(cells, clock="cpu"):
+    """Ratios by task, with and without intercept, and by half of the unseen sets."""
+    columns = "median (worst) to {0} | below 0.7 | not certified"
+    head = " | ".join(columns.format(level) for level in ("1e-3", "1e-6"))
+    out = [f"| task | cells | {head} |", "|---" * 8 + "|"]
+    cells = [cell for cell in cells if our_run(cell)]
+    keys = dict.fromkeys((cell.get("half", ""), cell["task"], cell.get("intercept", False)) for cell in cells)
+    for half, task, intercept in sorted(keys):
+        chosen = [
+            cell
+            for cell in cells
+            if (cell.get("half", ""), cell["task"], cell.get("intercept", False)) == (half, task, intercept)
+        ]
+        title = task + ", intercept" * intercept + (f" ({half})" if half else "")
+        out.append(summary_line(title, chosen, clock))
+    return "\n".join(out)
 
 
 def memory_lines(cell):

@@ -12,6 +12,8 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
+from riskmin.estimators import MODULE_OF as _ESTIMATORS
+
 if _typing.TYPE_CHECKING:
     from riskmin.arrays.matrix import as_matrix as as_matrix
     from riskmin.arrays.namespace import namespace as namespace
@@ -30,25 +32,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.driver.path import lam_grid as lam_grid
     from riskmin.driver.path import lam_max as lam_max
     from riskmin.driver.path import path as path
-    from riskmin.estimators import CertificationResult as CertificationResult
-    from riskmin.estimators import ChainTagger as ChainTagger
-    from riskmin.estimators import HierarchicalClassifier as HierarchicalClassifier
-    from riskmin.estimators import IncompleteCholesky as IncompleteCholesky
-    from riskmin.estimators import KernelClassifier as KernelClassifier
-    from riskmin.estimators import KernelRegressor as KernelRegressor
-    from riskmin.estimators import LinearClassifier as LinearClassifier
-    from riskmin.estimators import LinearClassifierCV as LinearClassifierCV
-    from riskmin.estimators import LinearRanker as LinearRanker
-    from riskmin.estimators import LinearRegressor as LinearRegressor
-    from riskmin.estimators import LinearRegressorCV as LinearRegressorCV
-    from riskmin.estimators import NoveltyDetector as NoveltyDetector
-    from riskmin.estimators import OnlineClassifier as OnlineClassifier
-    from riskmin.estimators import OrdinalClassifier as OrdinalClassifier
-    from riskmin.estimators import TrivialModelWarning as TrivialModelWarning
-    from riskmin.estimators import certify as certify
-    from riskmin.estimators import get_scorer as get_scorer
-    from riskmin.estimators import load_model as load_model
-    from riskmin.estimators import save_model as save_model
+    from riskmin.estimators import *  # noqa: F403
     from riskmin.executors import Backend as Backend
     from riskmin.executors import Executor as Executor
     from riskmin.executors import Processes as Processes
@@ -59,40 +43,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.linear_maps.linear import MultiOutput as MultiOutput
     from riskmin.linear_maps.linear import SingleOutput as SingleOutput
     from riskmin.linear_maps.tree import Tree as Tree
-    from riskmin.losses import LOSSES as LOSSES
-    from riskmin.losses import Absolute as Absolute
-    from riskmin.losses import ChainCrf as ChainCrf
-    from riskmin.losses import ChainMaxMargin as ChainMaxMargin
-    from riskmin.losses import EpsilonInsensitive as EpsilonInsensitive
-    from riskmin.losses import ExpectedRankUtility as ExpectedRankUtility
-    from riskmin.losses import Exponential as Exponential
-    from riskmin.losses import FBeta as FBeta
-    from riskmin.losses import Hinge as Hinge
-    from riskmin.losses import Huber as Huber
-    from riskmin.losses import Logistic as Logistic
-    from riskmin.losses import Mrr as Mrr
-    from riskmin.losses import MulticlassHinge as MulticlassHinge
-    from riskmin.losses import MulticlassSquaredHinge as MulticlassSquaredHinge
-    from riskmin.losses import MultivariateSquared as MultivariateSquared
-    from riskmin.losses import Ndcg as Ndcg
-    from riskmin.losses import Novelty as Novelty
-    from riskmin.losses import Nu as Nu
-    from riskmin.losses import Ordinal as Ordinal
-    from riskmin.losses import PairwiseHinge as PairwiseHinge
-    from riskmin.losses import Poisson as Poisson
-    from riskmin.losses import PowerHinge as PowerHinge
-    from riskmin.losses import Prbep as Prbep
-    from riskmin.losses import PrecisionAtK as PrecisionAtK
-    from riskmin.losses import Quantile as Quantile
-    from riskmin.losses import RecallAtK as RecallAtK
-    from riskmin.losses import RocArea as RocArea
-    from riskmin.losses import Smoothed as Smoothed
-    from riskmin.losses import SmoothedHinge as SmoothedHinge
-    from riskmin.losses import Softmax as Softmax
-    from riskmin.losses import Squared as Squared
-    from riskmin.losses import SquaredHinge as SquaredHinge
-    from riskmin.losses import get_loss as get_loss
-    from riskmin.losses import register_loss as register_loss
+    from riskmin.losses import *  # noqa: F403
     from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
     from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
     from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
@@ -106,41 +57,9 @@ if _typing.TYPE_CHECKING:
     from riskmin.problem.oracle import Oracle as Oracle
     from riskmin.problem.risk import Risk as Risk
     from riskmin.problem.structured import Structured as Structured
-    from riskmin.regularizers import L1 as L1
-    from riskmin.regularizers import L2 as L2
-    from riskmin.regularizers import REGULARIZERS as REGULARIZERS
-    from riskmin.regularizers import Box as Box
-    from riskmin.regularizers import Elastic as Elastic
-    from riskmin.regularizers import Entropy as Entropy
-    from riskmin.regularizers import Equality as Equality
-    from riskmin.regularizers import QNorm as QNorm
-    from riskmin.regularizers import Quadratic as Quadratic
-    from riskmin.regularizers import get_regularizer as get_regularizer
-    from riskmin.regularizers import register_regularizer as register_regularizer
+    from riskmin.regularizers import *  # noqa: F403
     from riskmin.report.progress import Progress as Progress
-    from riskmin.solvers import SOLVERS as SOLVERS
-    from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
-    from riskmin.solvers import AugmentedLagrangian as AugmentedLagrangian
-    from riskmin.solvers import Auto as Auto
-    from riskmin.solvers import Bmrm as Bmrm
-    from riskmin.solvers import Bundle as Bundle
-    from riskmin.solvers import ChainAscent as ChainAscent
-    from riskmin.solvers import CoordinateDescent as CoordinateDescent
-    from riskmin.solvers import DualAccelerated as DualAccelerated
-    from riskmin.solvers import DualCoordinateAscent as DualCoordinateAscent
-    from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
-    from riskmin.solvers import Fallback as Fallback
-    from riskmin.solvers import KernelDual as KernelDual
-    from riskmin.solvers import Lbfgs as Lbfgs
-    from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
-    from riskmin.solvers import Newton as Newton
-    from riskmin.solvers import OwlQn as OwlQn
-    from riskmin.solvers import ProximalGradient as ProximalGradient
-    from riskmin.solvers import Smoothing as Smoothing
-    from riskmin.solvers import Switching as Switching
-    from riskmin.solvers import WorkingSet as WorkingSet
-    from riskmin.solvers import get_solver as get_solver
-    from riskmin.solvers import register_solver as register_solver
+    from riskmin.solvers import *  # noqa: F403
     from riskmin.solvers.reference.online import online as online
     from riskmin.testing import check_executor as check_executor
     from riskmin.testing import check_loss as check_loss
@@ -159,23 +78,13 @@ _NAMES_OF_MODULE = {
     "riskmin.driver.checkpoint": "Checkpoint",
     "riskmin.driver.loop": "minimize",
     "riskmin.driver.path": "lam_grid lam_max path",
-    "riskmin.estimators": (
-        "CertificationResult ChainTagger HierarchicalClassifier IncompleteCholesky KernelClassifier "
-        "KernelRegressor LinearClassifier LinearClassifierCV LinearRanker LinearRegressor "
-        "LinearRegressorCV NoveltyDetector OnlineClassifier OrdinalClassifier TrivialModelWarning "
-        "certify get_scorer load_model save_model"
-    ),
+    "riskmin.estimators": " ".join(_ESTIMATORS),
     "riskmin.executors": "Backend Executor Processes Serial Threads",
     "riskmin.executors.dask.executor": "DaskExecutor",
     "riskmin.executors.mpi.executor": "Spmd",
     "riskmin.linear_maps.linear": "MultiOutput SingleOutput",
     "riskmin.linear_maps.tree": "Tree",
-    "riskmin.losses": (
-        "Absolute ChainCrf ChainMaxMargin EpsilonInsensitive ExpectedRankUtility Exponential FBeta "
-        "Hinge Huber LOSSES Logistic Mrr MulticlassHinge MulticlassSquaredHinge MultivariateSquared "
-        "Ndcg Novelty Nu Ordinal PairwiseHinge Poisson PowerHinge Prbep PrecisionAtK Quantile RecallAtK "
-        "RocArea Smoothed SmoothedHinge Softmax Squared SquaredHinge get_loss register_loss"
-    ),
+    "riskmin.losses": "LOSSES get_loss register_loss",
     "riskmin.losses.hierarchy": "HierarchicalHinge HierarchicalSoftmax",
     "riskmin.problem.intercept.strategies": "NoIntercept ProfiledIntercept",
     "riskmin.problem.kernel.mercer": "DotProduct Polynomial Rbf",
@@ -185,16 +94,9 @@ _NAMES_OF_MODULE = {
     "riskmin.problem.oracle": "Oracle",
     "riskmin.problem.risk": "Risk",
     "riskmin.problem.structured": "Structured",
-    "riskmin.regularizers": (
-        "Box Elastic Entropy Equality L1 L2 QNorm Quadratic REGULARIZERS get_regularizer register_regularizer"
-    ),
+    "riskmin.regularizers": "Equality Quadratic REGULARIZERS get_regularizer register_regularizer",
     "riskmin.report.progress": "Progress",
-    "riskmin.solvers": (
-        "AcceleratedGradient AugmentedLagrangian Auto Bmrm Bundle ChainAscent CoordinateDescent "
-        "DualAccelerated DualCoordinateAscent DualGaussSeidel Fallback KernelDual Lbfgs LineSearchBmrm "
-        "Newton OwlQn ProximalGradient SOLVERS Smoothing Switching WorkingSet get_solver "
-        "register_solver"
-    ),
+    "riskmin.solvers": "Fallback SOLVERS Switching WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",
     "riskmin.testing": "check_executor check_loss check_regularizer check_solver",
 }
@@ -203,21 +105,38 @@ take half a second, and a command or a worker needs few."""
 
 _LAZY = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}
 """The module of each public name."""
+_REGISTRIES = {
+    "riskmin.losses": "LOSSES",
+    "riskmin.regularizers": "REGULARIZERS",
+    "riskmin.solvers": "SOLVERS",
+}
+"""The registries whose classes are public, too."""
 _ROOMS = frozenset(module.split(".")[1] for module in _NAMES_OF_MODULE)
 """The subpackages, which are attributes without an import of their own, too."""
 
-__all__ = sorted(_LAZY)
+
+def _registered() -> _typing.Iterator[dict[str, type]]:
+    """Import the rooms with a registry one by one, and yield the classes of each."""
+    for module, registry in _REGISTRIES.items():
+        yield getattr(_import_module(module), registry).own_classes
 
 
 def __getattr__(name: str) -> _typing.Any:
     """Import a public name, or a subpackage, on first access."""
     if name in _ROOMS:
         return _import_module(f"riskmin.{name}")
-    if name not in _LAZY:
-        raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(_LAZY[name]), name)
+    if name == "__all__":
+        return sorted({*_LAZY, *(kind for classes in _registered() for kind in classes)})
+    if name in _LAZY:
+        value = getattr(_import_module(_LAZY[name]), name)
+    else:
+        found = () if name.startswith("_") else (own[name] for own in _registered() if name in own)
+        value = next(iter(found), None)
+        if value is None:
+            raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_LAZY, *_ROOMS]
+    return sorted({*globals(), *__getattr__("__all__"), *_ROOMS})

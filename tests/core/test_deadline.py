@@ -240,7 +240,7 @@ def test_chunks_do_not_change_the_bits_of_a_kernel_machine(loss, intercept, monk
 def test_an_interruptible_linear_program_has_the_same_solution(monkeypatch):
     obj = Objective(linear_risk(D, SIGN, Hinge()), L1(), 1e-3)
     expected = minimize(obj, Bundle(), tol=1e-6)
-    monkeypatch.setattr("riskmin.solvers.bundle.linear_program.INTERRUPTIBLE_ABOVE_SIZE", 0)
+    monkeypatch.setattr("riskmin.solvers.bundle.linear_program.LinearProgram.INTERRUPTIBLE_ABOVE_SIZE", 0)
     interruptible = minimize(obj, Bundle(), tol=1e-6)
     assert np.array_equal(expected.w, interruptible.w)
     assert expected.n_iter == interruptible.n_iter

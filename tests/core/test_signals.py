@@ -81,7 +81,7 @@ def test_writing_at_the_end_is_not_interrupted(monkeypatch):
         with signals.ignore_interrupts():
             for number in (signal.SIGINT, *signals.TERMINATION_SIGNALS):
                 signal.raise_signal(number)
-        monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
+        monkeypatch.setattr(signals._InterruptHandler, "REPEAT_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt), signals.ignore_interrupts():
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):

@@ -197,8 +197,9 @@ def signature(public_object):
 
 
 def test_public_names_and_signatures_are_unchanged():
-    then = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))
-    assert names() == then
+    """There may be new names, which the next rewrite of the file includes."""
+    then, now = json.loads((FOLDER / "names.json").read_text(encoding="utf-8")), names()
+    assert {name: now.get(name) for name in then} == then
 
 
 if __name__ == "__main__":

@@ -508,9 +508,9 @@ def test_a_checkpoint_is_resumed(cancer, tmp_path):
 
 
 def test_verbose_shows_progress_and_calls_back(cancer, capfd, monkeypatch):
-    monkeypatch.setattr("riskmin.report.progress.LOG_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("riskmin.report.progress.Progress.LOG_LINE_SECONDS", 0.0)
     monkeypatch.setattr(
-        "riskmin.report.progress.LIVE_UPDATE_SECONDS", 0.0
+        "riskmin.report.progress.Progress.LIVE_UPDATE_SECONDS", 0.0
     )  # otherwise a short fit prints nothing
     rows = []
     LinearClassifier(verbose=True, callback=lambda iterate, row: rows.append(row)).fit(*cancer)

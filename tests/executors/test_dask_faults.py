@@ -126,7 +126,7 @@ def test_fits_survive_killed_workers(optimum):
 
 
 def test_shards_move_to_remaining_and_new_workers(forks, optimum, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask.placed_shards.WORKER_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("riskmin.executors.dask.placed_shards.DaskShards.WORKER_CHECK_SECONDS", 0.2)
     with cluster(forks) as (client, _, workers):
         J = problem(DaskExecutor(client))
         executor_with_shards = J.risk.executor

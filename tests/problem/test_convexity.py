@@ -781,7 +781,6 @@ def test_a_saved_bound_is_probed_before_it_is_claimed(tmp_path, monkeypatch):
         if row["iteration"] == 2:
             raise Killed
 
-    monkeypatch.setattr("riskmin.driver.loop.FIRST_CHECKPOINT_SECONDS", 0.0)
     J, file = Objective(Shallow(), L2(), 1.0), riskmin.Checkpoint(tmp_path / "run", every=0.0)
     with pytest.raises(Killed):
         minimize(J, Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)

@@ -3,12 +3,15 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from benchmarks.__main__ import main
 from benchmarks.harness import data, ours, racers, report
 from benchmarks.harness.peers import PEERS, Peer, Rung
 from benchmarks.harness.tasks import TASKS
+from benchmarks.unseen import prepare, tables
+from benchmarks.unseen.tables import UNSEEN
 from click.testing import CliRunner
 
 import riskmin as rm
@@ -50,6 +53,12 @@ def test_reference_objective_agrees_with_riskmin(name):
         obj = rm.Objective(rm.linear_risk(X, y, task.loss), task.reg, 0.3)
         assert task.objective(X, y, 0.3, w) == pytest.approx(obj.value(w), rel=1e-12)
         assert task.objective(X, y, 0.3, w.reshape(X.shape[1], -1)) == task.objective(X, y, 0.3, w)
+        if task.takes_intercept:
+            b = rng.standard_normal(task.columns(y))
+            obj = rm.Objective(rm.linear_risk(X, y, task.loss, fit_intercept=True), task.reg, 0.3)
+            value = task.with_intercept().objective(X, y, 0.3, w, b)  # with one intercept, at the best b
+            at = np.append(w, b) if len(b) > 1 else w
+            assert value == pytest.approx(obj.value(at), rel=1e-8)
 
 
 @pytest.mark.parametrize("name", ["hinge", "roc_area", "lasso", "quantile"])
@@ -64,7 +73,9 @@ def test_reference_objective_agrees_with_its_definition(name):
 def test_l1_strengths_are_fractions_of_lam_max(name):
     task = TASKS[name]
     X, y = problem(task)
-    assert task.strength(X, y, 1.0) == pytest.approx(rm.lam_max(rm.linear_risk(X, y, task.loss), rm.L1()))
+    for one in (task, task.with_intercept()):
+        risk = rm.linear_risk(X, y, task.loss, fit_intercept=one.intercept)
+        assert one.strength(X, y, 1.0) == pytest.approx(rm.lam_max(risk, rm.L1()), rel=1e-6)
 
 
 def test_every_peer_names_tasks_that_exist():
@@ -129,7 +140,7 @@ def test_time_limit_of_a_setting_of_a_peer():
 
 def test_times_of_riskmin_are_those_of_the_proof():
     points = [(0.1, 0.2, 2.0, 1.5, 1), (0.2, 0.4, 1.0, 5e-4, 2), (0.3, 0.6, 1.0, 5e-7, 3)]
-    run = ours.Run(None, points, 0.0, (0.01, 0.02))
+    run = ours.Run(None, (None, 0.0), points, 0.0, (0.01, 0.02))
     assert run.certified(1e-3) == pytest.approx((0.21, 0.42))  # includes the final reevaluation of J
     assert run.certified(1e-6) == (0.3, 0.6)
     assert run.certified(1e-8) is None
@@ -146,7 +157,7 @@ def test_compact_table(tmp_path):
         "A": slow | {"rungs": [1]},
         "B": quick | {"rungs": [1], "longest": {"cpu": 1.0}},
     }
-    cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers}
+    cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers, "seconds": 5.0}
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"cells": [cell]}))
     invoked = CliRunner().invoke(main, ["table", str(file)])
@@ -156,6 +167,44 @@ def test_compact_table(tmp_path):
         == "| a9a | hinge | 0.0001 | 0.1 / 0.2 | B 0.05 | 0.5 | A - (2e-05) | > 20 |"
     )
     assert "known to 1e-02" in report.compact([cell | {"known": 0.01}])
+    assert invoked.output.splitlines()[-1] == "| hinge | 1 | 0.5 (0.5) | 1 | 0 | 25 (25) | 0 | 0 |"
+    our_result["certified"] = dict.fromkeys(both)  # counts with the limit of 5 s
+    assert report.summary([cell]).splitlines()[-1] == "| hinge | 1 | 0.01 (0.01) | 1 | 1 | - | 0 | 1 |"
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_prepared_sets_are_read_as_written_and_scaled(tmp_path, monkeypatch, sparse):
+    X, y = problem(TASKS["squared"], sparse=sparse)
+    X = X * 8.0
+    prepare.write(tmp_path / "some.npz", X, y)
+    read_X, read_y = prepare.read(tmp_path / "some.npz")
+    monkeypatch.setitem(data.UNSEEN, "some", UNSEEN["ames"])
+    scaled_X, scaled_y = data.unseen("some")(tmp_path)
+    if sparse:
+        X, read_X, scaled_X = X.toarray(), read_X.toarray(), scaled_X.toarray()
+        assert np.abs(scaled_X).max() == pytest.approx(1.0)
+        assert (scaled_X != 0).sum() == (X != 0).sum()
+    else:
+        np.testing.assert_allclose([scaled_X.mean(0), scaled_X.std(0)], [[0] * 4, [1] * 4], atol=1e-6)
+    np.testing.assert_allclose(read_X, X, rtol=1e-6)
+    np.testing.assert_array_equal(read_y, y)
+    assert scaled_y.std() == pytest.approx(1.0)
+
+
+def test_tables_become_numbers_without_their_label():
+    frame = pd.DataFrame(
+        {"rownames": [1, 2, 3], "kind": ["a", "b", None], "size": [1.0, np.nan, 5.0], "out": [0, 2, 7]}
+    )
+    X, y = tables.numbers("out")(frame)
+    np.testing.assert_array_equal(X, [[1, 0, 0, 1], [0, 1, 0, 3], [0, 0, 1, 5]])  # the median is 3
+    np.testing.assert_array_equal(y, [0, 2, 7])
+
+
+def test_halves_of_the_unseen_sets_have_every_kind_of_labels_and_at_least_ten_sets():
+    for half in ("choose", "report"):
+        chosen = [one for one in UNSEEN.values() if one.half == half]
+        assert {one.labels for one in chosen} == {task.labels for task in TASKS.values()}
+        assert len(chosen) >= 10
 
 
 def test_names_are_listed_and_wrong_names_refused():
@@ -172,10 +221,13 @@ SLOW_TO_COMPILE = ("skglm", "celer")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("name", TASKS)
-def test_all_solvers_minimize_the_same_objective(name):
+def test_all_solvers_minimize_the_same_objective(name, intercept):
     """The tightest setting of each installed peer approaches the proved minimum: its scaling is correct."""
-    task = TASKS[name]
+    task = TASKS[name].with_intercept() if intercept else TASKS[name]
+    if intercept and not task.takes_intercept:
+        pytest.skip("an intercept makes no difference")
     X, y = problem(task, n=150, sparse=name in ("logistic", "lasso"))
     lam = task.strength(X, y, 0.1)
     least = ours.reference(X, y, task, lam, 5.0)

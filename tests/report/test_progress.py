@@ -37,8 +37,8 @@ def run(progress, rows):
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(module, "LIVE_UPDATE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "LOG_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(module.Progress, "LIVE_UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr(module.Progress, "LOG_LINE_SECONDS", 0.0)
 
 
 def test_json_has_one_line_per_iteration():

@@ -291,8 +291,8 @@ def test_many_rows_start_from_a_sample(monkeypatch):
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 24_000).astype(float)
     steps = {}
-    for min_ratio in (subproblem.SAMPLE_MIN_ROW_RATIO, 10**9):
-        monkeypatch.setattr(subproblem, "SAMPLE_MIN_ROW_RATIO", min_ratio)
+    for min_ratio in (subproblem.CoordinateProblem.SAMPLE_MIN_ROW_RATIO, 10**9):
+        monkeypatch.setattr(subproblem.CoordinateProblem, "SAMPLE_MIN_ROW_RATIO", min_ratio)
         for form in (np.asarray, sp.csr_array):
             for intercept in (False, True):
                 risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=intercept)

@@ -27,7 +27,7 @@ def ladder(tols, steps=(0,)):
 
 TOLS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)
 FIT = Callable[[Any, Any, Any, float, Rung], Any]
-"""fit(data, y, task, lam, rung) -> w, where lam weighs the regularizer against the mean loss."""
+"""fit(data, y, task, lam, rung) -> w, or w and b, where lam weighs the regularizer against the mean loss."""
 
 
 # ---------------------------------------------------------------- the peer's preferred format of X
@@ -75,9 +75,14 @@ class Peer:
     """Converts X and y to the preferred format, before the clock starts."""
     shrinks: bool = False
     """Whether the tolerance also controls shrinking, so that a smaller one takes another path."""
+    intercept: bool = False
+    """Whether it also has an intercept, penalized slightly or not at all."""
+    without: bool = True
+    """Whether it takes part where there is no intercept."""
     most_numbers: float = np.inf
     """Largest number of entries of X (rows times columns): beyond it, time or memory is prohibitive."""
     most_columns: float = np.inf
+    most_rows: float = np.inf
     most_lam: float = np.inf
     """Largest lam: 1e-8 for peers without a penalty, for which the difference of J is negligible."""
 
@@ -87,11 +92,20 @@ class Peer:
     def takes(self, task, X, lam):
         """Whether the peer applies to this problem."""
         n, p = X.shape
-        fits = n * p <= self.most_numbers and p <= self.most_columns
+        fits = n * p <= self.most_numbers and p <= self.most_columns and n <= self.most_rows
+        fits = fits and (self.intercept if task.intercept else self.without)
         return task.name in self.tasks and fits and lam <= self.most_lam
 
 
 def weights(model, task=None):
-    """Weights of a fitted scikit-learn-like model; for classes, one column per class."""
+    """Weights of a fitted scikit-learn-like model, with its intercepts if the task has them.
+
+    For classes, one column per class.
+    """
+    if sp.issparse(model.coef_):
+        model.coef_ = model.coef_.toarray()
     coef = np.asarray(model.coef_, dtype=float)
-    return coef.T if task is not None and task.labels == "classes" else coef.ravel()
+    coef = coef.T if task is not None and task.labels == "classes" else coef.ravel()
+    if task is None or not task.intercept:
+        return coef
+    return coef, np.asarray(model.intercept_, dtype=float).ravel()

@@ -24,11 +24,11 @@ def glum(X, y, task, lam, rung):
         alpha=lam,
         l1_ratio=0 if task.slope is None else 1,
         family=FAMILIES.get(task.name, "normal"),
-        fit_intercept=False,
+        fit_intercept=task.intercept,
         gradient_tol=rung.tol,
         max_iter=rung.steps,
     )
-    return weights(model.fit(X, y))
+    return weights(model.fit(X, y), task)
 
 
 def snapml_svm(X, y, task, lam, rung):
@@ -55,7 +55,9 @@ def quantreg(X, y, task, lam, rung):
     from statsmodels.regression.quantile_regression import QuantReg
 
     level = QUANTILE if task.name == "quantile" else 0.5
-    return np.asarray(QuantReg(y, X).fit(q=level, p_tol=rung.tol, max_iter=rung.steps).params)
+    X = np.column_stack([X, np.ones(len(y))]) if task.intercept else X
+    found = np.asarray(QuantReg(y, X).fit(q=level, p_tol=rung.tol, max_iter=rung.steps).params)
+    return (found[:-1], found[-1]) if task.intercept else found
 
 
 PEERS = (
@@ -67,6 +69,7 @@ PEERS = (
         STEPS,
         zeros_and_ones,
         most_columns=5_000,
+        intercept=True,
     ),
     Peer("snapml SVM", "snapml", ("hinge",), snapml_svm, SILENT),
     Peer("snapml dual", "snapml", ("logistic", "squared"), snapml(True), SILENT),
@@ -80,5 +83,6 @@ PEERS = (
         all_numbers,
         most_numbers=1e7,
         most_lam=1e-8,
+        intercept=True,
     ),
 )

@@ -18,40 +18,57 @@ def cost(task, lam, n):
     return (0.5 if task.name in HALVES else 1.0) / (lam * n)
 
 
-def linear_svc(dual):
+def limits(task, rung):
+    """The settings that nearly all estimators share."""
+    return {"fit_intercept": task.intercept, "tol": rung.tol, "max_iter": rung.steps}
+
+
+def linear_svc(dual, scaling=1.0):
+    """LIBLINEAR penalizes the weight of a column of constants: the larger these are, the less it matters."""
+
     def fit(X, y, task, lam, rung):
         from sklearn.svm import LinearSVC
 
         loss = "hinge" if task.name == "hinge" else "squared_hinge"
         many = "crammer_singer" if task.labels == "classes" else "ovr"
-        model = LinearSVC(
-            C=cost(task, lam, len(y)),
-            loss=loss,
-            dual=dual,
-            multi_class=many,
-            fit_intercept=False,
-            tol=rung.tol,
-            max_iter=rung.steps,
-        )
+        shape = {"loss": loss, "dual": dual, "multi_class": many, "intercept_scaling": scaling}
+        model = LinearSVC(C=cost(task, lam, len(y)), **shape, **limits(task, rung))
         return weights(model.fit(X, y), task)
 
     return fit
 
 
-def linear_svr(X, y, task, lam, rung):
-    from sklearn.svm import LinearSVR
+def linear_svr(scaling=1.0):
+    def fit(X, y, task, lam, rung):
+        from sklearn.svm import LinearSVR
 
-    epsilon = EPSILON if task.name == "epsilon_insensitive" else 0.0
-    settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
-    return weights(LinearSVR(epsilon=epsilon, C=cost(task, lam, len(y)), **settings).fit(X, y))
+        shape = {
+            "epsilon": EPSILON if task.name == "epsilon_insensitive" else 0.0,
+            "intercept_scaling": scaling,
+        }
+        return weights(LinearSVR(C=cost(task, lam, len(y)), **shape, **limits(task, rung)).fit(X, y), task)
+
+    return fit
 
 
-def logistic(solver, l1_ratio=0.0):
+def libsvm(X, y, task, lam, rung):
+    """The kernel machine with the linear kernel, whose intercept is unpenalized."""
+    from sklearn.svm import SVC, SVR
+
+    settings = {"C": cost(task, lam, len(y)), "kernel": "linear", "tol": rung.tol, "max_iter": rung.steps}
+    if task.labels == "signs":
+        return weights(SVC(**settings).fit(X, y), task)
+    return weights(
+        SVR(epsilon=EPSILON if task.name == "epsilon_insensitive" else 0.0, **settings).fit(X, y), task
+    )
+
+
+def logistic(solver, l1_ratio=0.0, scaling=1.0):
     def fit(X, y, task, lam, rung):
         from sklearn.linear_model import LogisticRegression
 
-        settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
-        model = LogisticRegression(C=cost(task, lam, len(y)), solver=solver, l1_ratio=l1_ratio, **settings)
+        shape = {"solver": solver, "l1_ratio": l1_ratio, "intercept_scaling": scaling}
+        model = LogisticRegression(C=cost(task, lam, len(y)), **shape, **limits(task, rung))
         return weights(model.fit(X, y), task)
 
     return fit
@@ -61,9 +78,9 @@ def ridge(solver):
     def fit(X, y, task, lam, rung):
         from sklearn.linear_model import Ridge
 
-        model = Ridge(alpha=lam * len(y), solver=solver, fit_intercept=False, tol=rung.tol)
+        model = Ridge(alpha=lam * len(y), solver=solver, fit_intercept=task.intercept, tol=rung.tol)
         model.max_iter = rung.steps or None
-        return weights(model.fit(X, y))
+        return weights(model.fit(X, y), task)
 
     return fit
 
@@ -72,8 +89,7 @@ def poisson(solver):
     def fit(X, y, task, lam, rung):
         from sklearn.linear_model import PoissonRegressor
 
-        settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
-        return weights(PoissonRegressor(alpha=lam, solver=solver, **settings).fit(X, y))
+        return weights(PoissonRegressor(alpha=lam, solver=solver, **limits(task, rung)).fit(X, y), task)
 
     return fit
 
@@ -83,32 +99,38 @@ def quantile(X, y, task, lam, rung):
     from sklearn.linear_model import QuantileRegressor
 
     level = QUANTILE if task.name == "quantile" else 0.5
-    model = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=False, solver="highs")
-    return weights(model.fit(X, y))
+    model = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=task.intercept, solver="highs")
+    return weights(model.fit(X, y), task)
 
 
 def lasso(X, y, task, lam, rung):
     from sklearn.linear_model import Lasso
 
-    settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
-    return weights(Lasso(alpha=lam, **settings).fit(X, y))
+    return weights(Lasso(alpha=lam, **limits(task, rung)).fit(X, y), task)
 
 
 SQUARE = 5_000
 """Largest number of columns p for solvers with p x p matrices."""
+GRAM_ROWS = 5_000
+"""Largest number of rows for kernel machines."""
+SVC = ("hinge", "squared_hinge", "multiclass_hinge")
+SVR = ("epsilon_insensitive", "absolute")
+BOTH = {"intercept": True}
+ONLY = {"intercept": True, "without": False}
 
 PEERS = (
-    Peer(
-        "LinearSVC",
-        "sklearn",
-        ("hinge", "squared_hinge", "multiclass_hinge"),
-        linear_svc(True),
-        DUAL,
-        shrinks=True,
-    ),
+    Peer("LinearSVC", "sklearn", SVC, linear_svc(True), DUAL, shrinks=True),
+    Peer("LinearSVC, ones x 10", "sklearn", SVC, linear_svc(True, 10.0), DUAL, shrinks=True, **ONLY),
+    Peer("LinearSVC, ones x 100", "sklearn", SVC, linear_svc(True, 100.0), DUAL, shrinks=True, **ONLY),
     Peer("LinearSVC primal", "sklearn", ("squared_hinge",), linear_svc(False), DUAL),
-    Peer("LinearSVR", "sklearn", ("epsilon_insensitive", "absolute"), linear_svr, DUAL, shrinks=True),
-    Peer("LogisticRegression lbfgs", "sklearn", ("logistic", "softmax"), logistic("lbfgs"), STEPS),
+    Peer(
+        "LinearSVC primal, ones x 100", "sklearn", ("squared_hinge",), linear_svc(False, 100.0), DUAL, **ONLY
+    ),
+    Peer("LinearSVR", "sklearn", SVR, linear_svr(), DUAL, shrinks=True),
+    Peer("LinearSVR, ones x 10", "sklearn", SVR, linear_svr(10.0), DUAL, shrinks=True, **ONLY),
+    Peer("LinearSVR, ones x 100", "sklearn", SVR, linear_svr(100.0), DUAL, shrinks=True, **ONLY),
+    Peer("SVC, SVR", "sklearn", ("hinge", *SVR), libsvm, DUAL, most_rows=GRAM_ROWS, **ONLY),
+    Peer("LogisticRegression lbfgs", "sklearn", ("logistic", "softmax"), logistic("lbfgs"), STEPS, **BOTH),
     Peer(
         "LogisticRegression newton-cholesky",
         "sklearn",
@@ -116,13 +138,38 @@ PEERS = (
         logistic("newton-cholesky"),
         NEWTON,
         most_columns=2_500,
+        **BOTH,
     ),
-    Peer("LogisticRegression newton-cg", "sklearn", ("logistic", "softmax"), logistic("newton-cg"), NEWTON),
+    Peer(
+        "LogisticRegression newton-cg",
+        "sklearn",
+        ("logistic", "softmax"),
+        logistic("newton-cg"),
+        NEWTON,
+        **BOTH,
+    ),
     Peer("LogisticRegression liblinear", "sklearn", ("l1_logistic",), logistic("liblinear", 1.0), STEPS),
-    Peer("Ridge cholesky", "sklearn", ("squared",), ridge("cholesky"), (Rung(0.0),), most_columns=SQUARE),
-    Peer("Ridge sparse_cg", "sklearn", ("squared",), ridge("sparse_cg"), STEPS),
-    Peer("Ridge lsqr", "sklearn", ("squared",), ridge("lsqr"), STEPS),
-    Peer("PoissonRegressor lbfgs", "sklearn", ("poisson",), poisson("lbfgs"), STEPS),
+    Peer(
+        "LogisticRegression liblinear, ones x 100",
+        "sklearn",
+        ("l1_logistic",),
+        logistic("liblinear", 1.0, 100.0),
+        STEPS,
+        **ONLY,
+    ),
+    Peer("LogisticRegression saga", "sklearn", ("l1_logistic",), logistic("saga", 1.0), STEPS, **ONLY),
+    Peer(
+        "Ridge cholesky",
+        "sklearn",
+        ("squared",),
+        ridge("cholesky"),
+        (Rung(0.0),),
+        most_columns=SQUARE,
+        **BOTH,
+    ),
+    Peer("Ridge sparse_cg", "sklearn", ("squared",), ridge("sparse_cg"), STEPS, **BOTH),
+    Peer("Ridge lsqr", "sklearn", ("squared",), ridge("lsqr"), STEPS, **BOTH),
+    Peer("PoissonRegressor lbfgs", "sklearn", ("poisson",), poisson("lbfgs"), STEPS, **BOTH),
     Peer(
         "PoissonRegressor newton-cholesky",
         "sklearn",
@@ -130,6 +177,7 @@ PEERS = (
         poisson("newton-cholesky"),
         NEWTON,
         most_columns=2_500,
+        **BOTH,
     ),
     Peer(
         "QuantileRegressor",
@@ -139,6 +187,7 @@ PEERS = (
         (Rung(0.0),),
         most_numbers=4e5,
         most_lam=1e-8,
+        **BOTH,
     ),
-    Peer("Lasso", "sklearn", ("lasso",), lasso, STEPS, columns),
+    Peer("Lasso", "sklearn", ("lasso",), lasso, STEPS, columns, **BOTH),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from benchmarks.harness.peers.base import Peer, columns, ladder, rows, weights
 from benchmarks.harness.tasks import DELTA
 
@@ -13,18 +11,18 @@ STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (3, 20, 100, 1000))
 def celer(X, y, task, lam, rung):
     from celer import Lasso, LogisticRegression
 
-    settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
+    settings = {"fit_intercept": task.intercept, "tol": rung.tol, "max_iter": rung.steps}
     if task.name == "lasso":
-        return weights(Lasso(alpha=lam, **settings).fit(X, y))
-    return weights(LogisticRegression(C=1 / (lam * len(y)), **settings).fit(X, y))
+        return weights(Lasso(alpha=lam, **settings).fit(X, y), task)
+    return weights(LogisticRegression(C=1 / (lam * len(y)), **settings).fit(X, y), task)
 
 
 def skglm(X, y, task, lam, rung):
     from skglm import Lasso, SparseLogisticRegression
 
-    settings = {"fit_intercept": False, "tol": rung.tol, "max_iter": rung.steps}
+    settings = {"fit_intercept": task.intercept, "tol": rung.tol, "max_iter": rung.steps}
     model = Lasso if task.name == "lasso" else SparseLogisticRegression
-    return weights(model(alpha=lam, **settings).fit(X, y))
+    return weights(model(alpha=lam, **settings).fit(X, y), task)
 
 
 def skglm_svc(X, y, task, lam, rung):
@@ -51,15 +49,17 @@ def skglm_huber(X, y, task, lam, rung):
     from skglm.penalties import L1_plus_L2
     from skglm.solvers import AndersonCD
 
-    solver = AndersonCD(max_iter=rung.steps, tol=rung.tol, fit_intercept=False, ws_strategy="fixpoint")
+    settings = {"fit_intercept": task.intercept, "tol": rung.tol, "max_iter": rung.steps}
+    solver = AndersonCD(ws_strategy="fixpoint", **settings)
     model = GeneralizedLinearEstimator(Huber(DELTA), L1_plus_L2(lam, 0.0), solver)
-    return np.asarray(weights(model.fit(X, y)))
+    return weights(model.fit(X, y), task)
 
 
 PEERS = (
-    Peer("celer", "celer", ("lasso", "l1_logistic"), celer, STEPS, columns),
-    Peer("skglm", "skglm", ("lasso", "l1_logistic"), skglm, STEPS, columns),
+    Peer("celer", "celer", ("lasso",), celer, STEPS, columns, intercept=True),
+    Peer("celer logistic", "celer", ("l1_logistic",), celer, STEPS, columns),
+    Peer("skglm", "skglm", ("lasso", "l1_logistic"), skglm, STEPS, columns, intercept=True),
     Peer("skglm LinearSVC", "skglm", ("hinge",), skglm_svc, STEPS, rows),
     Peer("skglm LBFGS", "skglm", ("logistic",), skglm_smooth, STEPS, columns),
-    Peer("skglm Huber", "skglm", ("huber",), skglm_huber, STEPS, columns),
+    Peer("skglm Huber", "skglm", ("huber",), skglm_huber, STEPS, columns, intercept=True),
 )

@@ -68,3 +68,65 @@ def log_one_plus(e: float) -> float:
     for coefficient in ARTANH_COEFFICIENTS:
         p = p * q + coefficient
     return (LOG_REDUCTION_LOG if e > 0.25 else 0.0) + 2.0 * s * p
+
+
+# ---------------------------------------------------------------- all of double precision
+MIN_EXPONENT, MAX_EXPONENT = -746.0, 710.0
+"""e^x is zero below and infinite above."""
+SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+"""The bits of sqrt(1/2)."""
+MANTISSA_BITS = (1 << 52) - 1
+SMALLEST_NORMAL = 2.0**-1022
+
+
+@njit(inline="always")
+def _power_of_two(shifted: float) -> float:
+    """Return 2^q, for q + `ROUNDING_SHIFT` with |q| <= 1022."""
+    return np.int64((np.float64(shifted).view(np.int64) << 52) + BITS_OF_ONE).view(np.float64)
+
+
+@njit(fastmath={"contract"})
+def exp(x: float) -> float:
+    """Return e^x for any x, as `exponential`; 2^q in two factors, since q may exceed the exponent's range."""
+    v = MIN_EXPONENT if x < MIN_EXPONENT else (MAX_EXPONENT if x > MAX_EXPONENT else x)  # NaN stays NaN
+    q = (v * PER_LOG2 + ROUNDING_SHIFT) - ROUNDING_SHIFT
+    r = (v - q * LOG2_HIGH) - q * LOG2_LOW
+    p = EXP_HIGHEST
+    for coefficient in EXP_COEFFICIENTS:
+        p = p * r + coefficient
+    half = 0.5 * q + ROUNDING_SHIFT
+    rest = (q - (half - ROUNDING_SHIFT)) + ROUNDING_SHIFT
+    return p * _power_of_two(half) * _power_of_two(rest)
+
+
+@njit(fastmath={"contract"})
+def log(x: float) -> float:
+    """Return log x for any x.
+
+    x = 2^k f with sqrt(1/2) <= f < sqrt(2), and log f = 2 artanh((f - 1) / (f + 1)).
+    """
+    subnormal = x < SMALLEST_NORMAL
+    bits = np.float64(x * 2.0**54 if subnormal else x).view(np.int64)
+    # the exponent of x relative to sqrt(1/2), so that f lies around 1
+    offset = np.int64(bits - SQRT_HALF_BITS)
+    k = np.float64(offset >> 52) - (54.0 if subnormal else 0.0)
+    f = np.int64((offset & MANTISSA_BITS) + SQRT_HALF_BITS).view(np.float64)
+    s = (f - 1.0) / (f + 1.0)
+    q = s * s
+    p = ARTANH_HIGHEST
+    for coefficient in ARTANH_COEFFICIENTS:
+        p = p * q + coefficient
+    y: float = k * LOG2_HIGH + (2.0 * s * p + k * LOG2_LOW)
+    # zero, negative numbers and NaN, infinity
+    y = -math.inf if x == 0.0 else y
+    y = math.nan if not x >= 0.0 else y
+    return x if x == math.inf else y
+
+
+@njit()
+def log1p(x: float) -> float:
+    """Return log(1 + x) for any x, with the part of x that 1 + x rounds off."""
+    u = 1.0 + x
+    y = log(u)
+    correction = (x - (u - 1.0)) / u
+    return y + correction if abs(correction) < 1.0 else y

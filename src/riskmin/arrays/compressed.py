@@ -33,6 +33,7 @@ class Csr(Matrix):
 
     sparse: ClassVar[Literal[True]] = True
     is_stored = True
+    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:

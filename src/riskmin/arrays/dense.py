@@ -14,9 +14,6 @@ from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
 from riskmin.core.limits import BLOCK_BYTES
 
-MAX_BLOCK_ROWS = 8192
-"""Largest number of rows per block."""
-
 
 @cache
 def product_kernels() -> Any:
@@ -28,7 +25,8 @@ def product_kernels() -> Any:
 
 def rows_per_block(n_rows: int, n_bytes: int) -> int:
     """Return the number of rows per block, for about `BLOCK_BYTES` per block."""
-    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
+    # between 16 and 8192 rows
+    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, 8192))
 
 
 def even_ends(n: int, n_shards: int) -> NDArray:
@@ -51,6 +49,7 @@ class Dense(Matrix):
 
     sparse: ClassVar[Literal[False]] = False
     is_stored = True
+    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -130,6 +129,7 @@ class DenseFortran(Matrix):
     sparse: ClassVar[Literal[False]] = False
     by_columns = True
     is_stored = True
+    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,7 +170,7 @@ class DenseFortran(Matrix):
     def first_not_finite(self) -> tuple[int, ...] | None:
         return first_not_finite(self.T.T)
 
-    def _flat(self) -> tuple[NDArray, int]:
+    def flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
         (p, n), (step, size) = self.T.shape, self.T.strides
         # column j of X is row j of T, which begins at j * stride
@@ -185,14 +185,14 @@ class DenseFortran(Matrix):
         if w.ndim == 2:
             return interruptible_matmul(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
-        fill_in_chunks(product_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
+        fill_in_chunks(product_kernels().columns_scores, self.flat(), w, start, stop, z, len(z) * len(w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
             out += interruptible_matmul(self.T[:, start:stop], dz)
             return
-        T, step = self._flat()
+        T, step = self.flat()
         # pieces of columns, not of rows: partial sums over rows would be rounded differently
         for i, j in chunk_ranges(0, len(out), len(dz) * len(out), multiple=4):
             product_kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])

@@ -22,12 +22,6 @@ import numpy as np
 
 from riskmin.core import NDArray
 
-MEMORY_LIMIT_DIVISOR = 4
-"""Mapped pages may occupy one part in this many of the memory limit."""
-BLOCKS_PER_RESIDENT_CHECK = 8
-"""Blocks of rows between two checks by a loop over blocks."""
-ROWS_PER_RESIDENT_CHECK = 512
-"""Scattered rows gathered between two checks: each may make 16 pages resident."""
 MAPPED_MB_VARIABLE = "RISKMIN_MAPPED_MB"
 """Environment variable that sets the budget of resident mapped pages, in megabytes (2^20 bytes)."""
 
@@ -70,10 +64,10 @@ def _group_limits() -> list[int]:
 
 
 def resident_budget() -> int:
-    """Return how many bytes of maps may be resident."""
+    """Return how many bytes of maps may be resident: a quarter of the memory limit, unless it is given."""
     given = os.environ.get(MAPPED_MB_VARIABLE, "")
     try:
-        return int(float(given) * 2**20) if given else memory_limit_bytes() // MEMORY_LIMIT_DIVISOR
+        return int(float(given) * 2**20) if given else memory_limit_bytes() // 4
     except (ValueError, OverflowError):
         raise RuntimeError(
             f"{MAPPED_MB_VARIABLE}={given!r} is not a number of megabytes: set it to one, or unset it"
@@ -168,14 +162,15 @@ def exceeds_memory(a: NDArray | None) -> bool:
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 
-def release_between(blocks: Iterable[_T], every: int = BLOCKS_PER_RESIDENT_CHECK) -> Iterable[_T]:
-    """Return the blocks, with a check of the resident size every few blocks if maps exceed their budget."""
+def release_between(blocks: Iterable[_T], every: int = 8) -> Iterable[_T]:
+    """Return the blocks, with a check of the resident size after every few if maps exceed their budget."""
     return _check_between(blocks, every) if _limiter.limited else blocks
 
 
 def row_batches(rows: NDArray) -> Iterable[NDArray]:
     """Yield the row indices in batches, small ones if maps exceed their budget."""
-    step = ROWS_PER_RESIDENT_CHECK if _limiter.limited else max(len(rows), 1)
+    # each scattered row may make 16 pages resident
+    step = 512 if _limiter.limited else max(len(rows), 1)
     return release_between((rows[i : i + step] for i in range(0, max(len(rows), 1), step)), every=1)
 
 

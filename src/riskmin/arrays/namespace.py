@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.symbols import Symbol
 from riskmin.core import Array, NDArray
 
 
@@ -24,6 +25,8 @@ def namespace(*arrays: Array) -> Any:
     """
     if all(isinstance(a, np.ndarray) for a in arrays):
         return np
+    if isinstance(arrays[0], Symbol):  # a loss is traced
+        return arrays[0].__array_namespace__()
     from array_api_compat import array_namespace  # imported only for torch, CuPy and other libraries
 
     return array_namespace(*arrays)

@@ -29,9 +29,6 @@ STANDARDIZED_NOTE = (
 )
 """The note in the summary of a fit to standardized columns."""
 
-ANNOUNCE_READ_ABOVE_BYTES = 50_000_000
-"""Files larger than this (in bytes) take seconds to read: announce them on stderr before reading."""
-
 
 def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
     """Return a column's index if the text is an integer, else its name."""
@@ -174,7 +171,8 @@ def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: 
                 f"{option} names a column of a table, but {path} is {kind}, whose format defines where "
                 f"{content} are: leave it out"
             )
-    if not quiet and path.is_file() and path.stat().st_size > ANNOUNCE_READ_ABOVE_BYTES:
+    # files larger than this take seconds to read
+    if not quiet and path.is_file() and path.stat().st_size > 50_000_000:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
 
 

@@ -18,9 +18,6 @@ from riskmin.cli.commands import COMMANDS
 from riskmin.core import signals
 from riskmin.core.messages import one_line
 
-# 70 is EX_SOFTWARE of sysexits.h; shells report death by a signal as 128 + its number
-_EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
-
 _EPILOG = """\b
 Examples:
   riskmin demo
@@ -126,19 +123,18 @@ def _main(args: Sequence[str] | None) -> int:
     except MemoryError:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
-        # a shell sees 128 + the number of the signal
         number = signals.last_signal()
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         _fail(f"{cause} before there was anything to save")
-        return _EXIT_SIGNAL_BASE + number
+        return 128 + number  # as shells report death by a signal
     # anything else is unexpected: the traceback is part of the report
     except Exception:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")
-        return _EXIT_BUG
+        return 70  # EX_SOFTWARE of sysexits.h
 
 
 def _fail(message: str) -> int:
     """Print an error as one line on stderr; return the exit code for bad input."""
     print("riskmin:", one_line(message), file=sys.stderr)
-    return _EXIT_BAD_INPUT
+    return 2

@@ -36,6 +36,8 @@ class Matrix(ABC):
     """Whether only nonzeros are stored."""
     by_columns: ClassVar[bool] = False
     """Whether columns are contiguous, and rows are not."""
+    has_row_ranges: ClassVar[bool] = False
+    """Whether any range of rows can be read from NumPy arrays: dense in either order, or CSR."""
     one_block: bool = False
     """Whether products read all rows at once, whatever their range."""
     is_stored: bool = False
@@ -135,6 +137,8 @@ class LinearMap(ABC):
     """The number of rows of scores that belong to all examples, such as those of label transitions."""
     n_intercepts: int = 0
     """The number of intercepts at the end of w."""
+    is_identity: bool = False
+    """Whether scores are X w."""
     can_be_standardized: bool = False
     """Whether `Standardized` knows the map."""
     centered: bool = False

@@ -14,8 +14,6 @@ TERMINATION_SIGNALS: tuple[int, ...] = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """Signals other than SIGINT that ask a program to end."""
-REPEAT_SECONDS = 1.0
-"""Time within which a repeated signal is ignored: `timeout` sends each to the process and to its group."""
 _last = 0
 """The last signal of `TERMINATION_SIGNALS` that interrupted; 0 if SIGINT came last."""
 
@@ -34,12 +32,15 @@ def record_signal(number: int) -> None:
 class _InterruptHandler:
     """Signal handler that raises KeyboardInterrupt, once per `REPEAT_SECONDS`."""
 
+    REPEAT_SECONDS = 1.0
+    """Repeated signals are ignored for this time: `timeout` sends each to the process and to its group."""
+
     def __init__(self) -> None:
         self.raised_at, self.number = float("-inf"), 0
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self.raised_at < REPEAT_SECONDS:
+        if now - self.raised_at < self.REPEAT_SECONDS:
             return
         self.raised_at, self.number = now, number
         record_signal(number)
@@ -127,7 +128,7 @@ def ignore_interrupts() -> Iterator[None]:
     def defer(number: int, frame: Any) -> None:
         received.append(time.monotonic())
         # an interrupt a second later goes to the handler from before the block
-        if received[-1] - received[0] >= REPEAT_SECONDS:
+        if received[-1] - received[0] >= _InterruptHandler.REPEAT_SECONDS:
             previous[number](number, frame)
 
     try:

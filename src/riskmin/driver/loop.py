@@ -29,9 +29,6 @@ from riskmin.problem.preconditioning import PreconditionedProblem, preconditione
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
 
-FIRST_CHECKPOINT_SECONDS = 1.0
-"""Time in seconds after which the first checkpoint is written."""
-
 
 def minimize(
     objective: Objective,
@@ -167,10 +164,10 @@ def minimize_preconditioned(
 def _checkpoint_interval(checkpoint: Checkpoint, state: RunState, took: float) -> float:
     """Seconds until the next checkpoint; `took` is the time that the last one took to write.
 
-    The interval grows with the run, and is at least ten times `took`, so that checkpoints cost at most about
-    a tenth of the time; it is at most the interval of the `Checkpoint`.
+    It grows with the run, from one second, and is at least ten times `took`, so that checkpoints cost at most
+    about a tenth of the time; it is at most the interval of the `Checkpoint`.
     """
-    return min(checkpoint.every, max(FIRST_CHECKPOINT_SECONDS + 0.1 * state.seconds, 10 * took))
+    return min(checkpoint.every, max(1.0 + 0.1 * state.seconds, 10 * took))
 
 
 def _drive(

@@ -21,10 +21,7 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
-from riskmin.problem.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
-
-DEFAULT_ATOL_RATIO = 1e-6
-"""The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
+from riskmin.problem.rounding import rounding_allowance
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -33,6 +30,8 @@ Callback = Callable[[Iterate, dict[str, float]], Any]
 class Limits:
     """Limits of a run; checks that they are valid."""
 
+    DEFAULT_ATOL_RATIO = 1e-6
+    """The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
     tol: float
     max_iter: int
     max_seconds: float
@@ -43,7 +42,7 @@ class Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
             raise ValueError(
-                f"atol must be >= 0, or None for {DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, "
+                f"atol must be >= 0, or None for {self.DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, "
                 f"not {self.atol}"
             )
         if self.max_iter < 1:
@@ -129,13 +128,13 @@ class RunState:
     def atol(self) -> float:
         """The absolute tolerance; 0 as long as the default one is too small to matter.
 
-        The default is atol = tol * `DEFAULT_ATOL_RATIO` * R(0), at least the rounding error of R(0).
+        The default is atol = tol * `Limits.DEFAULT_ATOL_RATIO` * R(0), at least the rounding error of R(0).
         """
         if self.limits.atol is not None:
             return self.limits.atol
         # computing R(0) costs an evaluation of the risk: skip it while the gap is far above any such atol
         first = self.trace[0]["value"] if self.trace else 0.0
-        relative = self.limits.tol * DEFAULT_ATOL_RATIO
+        relative = self.limits.tol * Limits.DEFAULT_ATOL_RATIO
         if (
             len(self.trace) < self.ATOL_AFTER_ITERATIONS
             and self.value - self.lower > self.RISK_AT_ZERO_MAX_RATIO * relative * first
@@ -325,7 +324,7 @@ class RunState:
             assert self.cut is not None
             # no time to measure the rounding errors: a generous multiple of the magnitudes instead
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
-            self.slack = max(self.slack, ROUGH_RELATIVE_ERROR * magnitude)
+            self.slack = max(self.slack, 1e-12 * magnitude)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False

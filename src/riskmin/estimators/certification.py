@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, NDArray, Result, Shard, ShardCache
-from riskmin.driver.run import DEFAULT_ATOL_RATIO
+from riskmin.driver.run import Limits
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
@@ -281,7 +281,7 @@ def _claimed_atol(case: _Case) -> float:
         return 0.0
     if model.atol is not None:
         return float(model.atol)
-    return DEFAULT_ATOL_RATIO * float(model.tol) * case.risk(0.0 * case.at.scores)
+    return Limits.DEFAULT_ATOL_RATIO * float(model.tol) * case.risk(0.0 * case.at.scores)
 
 
 # ---------------------------------------------------------------- checks of the claim itself

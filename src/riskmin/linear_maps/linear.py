@@ -28,6 +28,7 @@ class SingleOutput(LinearMap):
     """
 
     columns = 1
+    is_identity = True
     can_be_standardized = True
 
     def dim(self, n_features: int) -> int:
@@ -216,11 +217,11 @@ class Standardized(LinearMap):
     def dim(self, n_features: int) -> int:
         return self.inner.dim(n_features)
 
-    def _scaled(self, w: Array) -> Array:
+    def scaled(self, w: Array) -> Array:
         """Return the weights s * w of the columns of X itself."""
         return (as_array_like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
 
-    def _offset(self, w: Array) -> Array:
+    def offset(self, w: Array) -> Array:
         """Return m' W, which the shift subtracts from the scores: a number, or one per output."""
         # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
         offset = as_array_like(self.shift, w) @ w.reshape(len(self.shift), -1)
@@ -230,9 +231,9 @@ class Standardized(LinearMap):
         return offset if self.columns > 1 else offset[0]
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        w = self._scaled(w)
+        w = self.scaled(w)
         z = self.inner.scores(X, w, start, stop)
-        offset = self._offset(w)
+        offset = self.offset(w)
         return z - (as_array_like(offset, z) if self.columns > 1 else float(offset))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -244,7 +245,7 @@ class Standardized(LinearMap):
         if self.node_tree is not None:
             total = self.node_tree.from_labels(total[None, :])[0]
         shift = (as_array_like(self.shift, out)[:, None] * total).reshape(-1)
-        out += self._scaled(unscaled - shift)
+        out += self.scaled(unscaled - shift)
 
     def grad_from_outputs(self, D: Array) -> Array:
         """Return the gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""

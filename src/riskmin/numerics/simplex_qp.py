@@ -7,11 +7,6 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 
-MAX_ABS_WEIGHT = 1e100
-"""Bound on the weights of a singular system: beyond it only their direction matters."""
-RELATIVE_RIDGE = 1e-14
-"""Ridge relative to the entries of G, at the level of their rounding errors."""
-
 
 def _maximize_on_support(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
     """Return the maximizer over x supported on `rows` under sum(x) = 1 alone, as its entries there.
@@ -23,14 +18,16 @@ def _maximize_on_support(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDA
     others = rows[rows != r]
     H, to_ref, ref_ref = G[others[:, None], others], G[others, r], G[r, r]
     # One ridge per row: entries of G differ by many orders of magnitude between steep and flat cuts.
-    ridge = RELATIVE_RIDGE * (H.diagonal() + ref_ref) + 1e-300
+    # relative to the entries of G, at the level of their rounding errors
+    ridge = 1e-14 * (H.diagonal() + ref_ref) + 1e-300
     # with x_ref = 1 - sum of the others: H_ij = G_ij - G_i,ref - G_ref,j + G_ref,ref
     H -= to_ref
     H -= (to_ref - ref_ref)[:, None]
     H.flat[:: len(others) + 1] += ridge
     weights = np.linalg.solve(H, b[others] - b[r] - to_ref + ref_ref)
     # Where G is zero the weights are infinite: only their direction matters.
-    weights = np.clip(weights, -MAX_ABS_WEIGHT, MAX_ABS_WEIGHT)
+    largest = 1e100
+    weights = np.clip(weights, -largest, largest)
     return np.insert(weights, ref, 1 - weights.sum())
 
 

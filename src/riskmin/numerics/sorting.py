@@ -8,8 +8,6 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array
 from riskmin.core.deadline import check, chunk_ranges
 
-OPERATIONS_PER_RADIX_KEY = 16
-"""Elementary operations per number and radix pass: each write goes to a random place in memory."""
 RADIX_SORT_FROM = 4096
 """From this many numbers on, radix sort is faster than comparison sort."""
 
@@ -35,13 +33,14 @@ def stable_argsort(z: Array) -> Array:
     n, keys = len(z), (z.astype(np.float64) + 0.0).view(np.uint64)
     count, index = np.zeros((radix_sort.RADIX_PASSES, radix_sort.RADIX_BUCKETS), np.int64), np.arange(n)
     next_keys, next_index = np.empty_like(keys), np.empty_like(index)
-    for piece in chunk_ranges(0, n, OPERATIONS_PER_RADIX_KEY * n):
+    work = 16 * n  # elementary operations of a pass: each write goes to a random place in memory
+    for piece in chunk_ranges(0, n, work):
         radix_sort.floats_to_keys(keys, count, *piece)
     # stable passes from the least significant digit to the most significant one
     for q in range(radix_sort.RADIX_PASSES):
         # a pass in which all keys have the same digit would change nothing
         if not radix_sort.counts_to_starts(count[q], n):
-            for piece in chunk_ranges(0, n, OPERATIONS_PER_RADIX_KEY * n):
+            for piece in chunk_ranges(0, n, work):
                 radix_sort.scatter_by_digit(keys, index, count[q], q, *piece, next_keys, next_index)
             keys, next_keys, index, next_index = next_keys, keys, next_index, index
     return index

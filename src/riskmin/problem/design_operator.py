@@ -20,6 +20,7 @@ from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batch
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
 from riskmin.core.limits import GATHERED_BLOCK_ENTRIES
+from riskmin.linear_maps.linear import SingleOutput
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
 
@@ -62,17 +63,19 @@ class DesignOperator:
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
-    def gram(self, h: NDArray) -> NDArray:
-        """X' diag(h) X; only the upper triangle is meaningful."""
+    def gram(self, h: NDArray, vectors: tuple[NDArray, ...] = ()) -> tuple[NDArray, list[NDArray]]:
+        """X' diag(h) X, of which only the upper triangle is meaningful, and X' s for the vectors s."""
         if self.rows is not None and not self._grams_fit:
-            return shard_gram(self.rows, h)[0]
-        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
-        G = np.asarray(total)
+            G, *products = shard_gram(self.rows, (h, *vectors))
+            return G, products
+        each = [tuple(v[part] for v in (h, *vectors)) for part in self.shard_slices]
+        G, *products = (np.asarray(total) for total in self.risk.executor.sum(shard_gram, each=each))
         if self.standardization is not None:
             # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m', for s = X' h
             m, s, d = self.standardization.shift, self._stored_adjoint(h), self.standardization.scale
             G = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
-        return G
+            products = [(q - float(v.sum()) * m) * d for q, v in zip(products, vectors, strict=True)]
+        return G, products
 
     def gram_diagonal(self, h: NDArray) -> NDArray:
         """The diagonal of X' diag(h) X."""
@@ -197,7 +200,7 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
 def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
     X: Any = shard.X.without_transpose
-    return X if X.array is not None or not X.by_columns else row_major_matrix(shard)
+    return X if X.has_row_ranges else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
@@ -219,9 +222,9 @@ def _has_no_duplicates(X: Any) -> bool:
     return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
 
 
-def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
-    """The upper triangle of X' diag(h) X, of one shard."""
-    X, p = row_matrix(shard), shard.X.shape[1]
+def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+    """The upper triangle of X' diag(h) X, and X' s, of one shard; the vectors are h and any number of s."""
+    X, p, (h, *others) = row_matrix(shard), shard.X.shape[1], vectors
     out = np.zeros((p, p))
     if X.sparse:
         from riskmin._numba.gram import csr_gram
@@ -231,14 +234,17 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         # rows with unsorted columns have some of their products below the diagonal
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
-        return (out,)
-    # rows with h_i = 0 are skipped
-    index = np.flatnonzero(h)
+        return out, *(shard_ops.scatter(shard, SingleOutput(), np.zeros(p), s)[0] for s in others)
+    # rows without any nonzero entry are skipped
+    index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
     for rows in row_blocks(index, p):
+        block = X.take(rows)
+        for q, s in zip(products, others, strict=True):
+            q += s[rows] @ block
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
-        scaled = X.take(rows) * np.sqrt(h[rows])[:, None]
+        scaled = block * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
-    return (out,)
+    return out, *products
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:

@@ -26,9 +26,6 @@ from riskmin.problem.intercept.explicit import center_rows
 from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
 
-MAX_SHARDS = 64
-"""Upper limit of the default number of shards."""
-
 
 def check_weights(sample_weight: Any, n: int) -> NDArray:
     """The normalized weights c_i: nonnegative, with sum one."""
@@ -99,7 +96,7 @@ def _with_queries(labels: NDArray, qid: Any, name: str, is_ranking: bool) -> NDA
 
 
 def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
-    """The default number of shards; it depends on the data alone, so results do not depend on the executor.
+    """The default number of shards, up to 64; it depends on the data alone: so executors give equal results.
 
     A shard takes about 2^20 multiplications per pass, and has enough stored entries per column to outweigh
     the summation of its gradient. Multi-output risks need more entries per column, because their gradient
@@ -113,7 +110,7 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
     entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
-    return int(np.clip(min(columns * size // SHARD_ENTRIES, size // entries_per_shard), 1, MAX_SHARDS))
+    return int(np.clip(min(columns * size // SHARD_ENTRIES, size // entries_per_shard), 1, 64))
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:

@@ -32,19 +32,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import with_scaled_variables
 
-SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
-"""Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
-COLUMN_MIN_ENTRIES = 5
-"""The size of a sparse column with fewer entries in the sample counts as unknown."""
-MAX_SCALE_EXPONENT = 400
-"""Scales are powers of two with exponents of at most this absolute value: their squares do not overflow."""
-SHIFT_MIN_RATIO, SHIFT_MIN_RATIO_LARGE = 1.0, 8.0
-"""Center if a |mean| / standard deviation is above the first; above the second, if copying X is not cheap."""
-SCALE_MIN_RATIO, SCALE_MIN_RATIO_LARGE = 8.0, 100.0
-"""Scale if the ratio of column sizes is above the first; above the second, if copying X is not cheap."""
-SAME_UNIT_COLUMNS = 2**15
-"""More sparse columns than this are taken for words or similar features, which all have the same unit."""
-
 
 class SampleMoments(NamedTuple):
     """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
@@ -280,10 +267,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     risk = _linear(obj.risk)
     if risk is None:
         return None
+    # more sparse columns than this are taken for words or similar features
     same_unit = (
-        risk.row_metadata is not None
-        and risk.row_metadata.sparse
-        and risk.row_metadata.shape[1] > SAME_UNIT_COLUMNS
+        risk.row_metadata is not None and risk.row_metadata.sparse and risk.row_metadata.shape[1] > 2**15
     )
     moments = None if same_unit else _moments(risk)
     if moments is None:
@@ -291,13 +277,14 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     entries = risk.row_metadata.nnz if risk.row_metadata is not None else CHEAP_COPY_ENTRIES + 1
     sparse = risk.row_metadata is not None and risk.row_metadata.sparse
     cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
-    # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation
+    # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation,
+    # or very far where copying X is not cheap
     constant = moments.minimum == moments.maximum
     deviation = np.sqrt(moments.variance)
     shift = np.zeros_like(moments.mean)
     if _shift_invariant(obj.risk):
         # dense columns are all centered if one of them needs it, sparse ones only where it is needed
-        off_center = np.abs(moments.mean) > (SHIFT_MIN_RATIO if cheap else SHIFT_MIN_RATIO_LARGE) * deviation
+        off_center = np.abs(moments.mean) > (1.0 if cheap else 8.0) * deviation
         if np.any(off_center & ~constant):
             shift = np.where(constant, moments.minimum, moments.mean)
             shift = np.where(off_center, shift, 0.0) if sparse else shift
@@ -311,7 +298,8 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     known = size > 0  # columns of unknown size get the median scale
     scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
-    min_ratio = SCALE_MIN_RATIO if cheap else SCALE_MIN_RATIO_LARGE
+    # only a larger ratio of column sizes is worth a copy of X
+    min_ratio = 8.0 if cheap else 100.0
     if ratio <= min_ratio or with_scaled_variables(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     tree = risk.linear_map.node_tree
@@ -368,7 +356,8 @@ def _scales(obj: Objective, size: NDArray) -> NDArray:
     column_size = np.hypot(size, np.sqrt(floor))
     column_size = np.where(column_size > 0, column_size, 1.0)
     # squares of the scales must not overflow either
-    return np.exp2(-np.clip(np.round(np.log2(column_size)), -MAX_SCALE_EXPONENT, MAX_SCALE_EXPONENT))
+    largest = 400
+    return np.exp2(-np.clip(np.round(np.log2(column_size)), -largest, largest))
 
 
 def _moments(risk: Risk) -> SampleMoments | None:
@@ -381,7 +370,8 @@ def _moments(risk: Risk) -> SampleMoments | None:
             if risk.row_metadata is None or not risk.row_metadata.sparse
             else max(risk.row_metadata.nnz // (4 * n), 1)
         )
-        sample_rows = max(SAMPLE_ENTRIES // row_entries, SAMPLE_MIN_ROWS)
+        # about this many entries, and at least this many rows, suffice to estimate means and sizes
+        sample_rows = max(2**13 // row_entries, 64)
         parts = risk.executor.map(_sampled_moments, sample_rows / max(n, 1))
     except TypeError:  # the shards hold objects without rows
         return None
@@ -422,7 +412,7 @@ def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
-    """The moments of sparse rows with weights c; zero for columns with few entries, whose size is unknown."""
+    """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
     if rows.format == "csr":
@@ -432,7 +422,7 @@ def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
     values = rows.data.astype(np.float64)
     # sums over the stored entries: all other entries are zeros
     mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
-    unknown = np.bincount(column, minlength=p) < min(COLUMN_MIN_ENTRIES, rows.shape[0])
+    unknown = np.bincount(column, minlength=p) < min(5, rows.shape[0])
     mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
     variance = np.maximum(square - mean**2, 0.0)
     # a difference this small is rounding error: a constant column has variance zero

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -34,6 +34,8 @@ from riskmin.executors import Executor
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
+from riskmin.problem.compiled.row_loops import agrees_with_array_code
+from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
@@ -114,6 +116,10 @@ class Risk(Oracle):
     intercept: Intercept = NO_INTERCEPT
     last_evaluation: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
     """The last evaluated w, with its profiled b and value: they are needed again at the end of a run."""
+    compiled_losses: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
+    """Which traced losses agree with their array code."""
+    COMPILE_FROM_ENTRIES: ClassVar[int] = 2**22
+    """Losses of risks with at least this many stored entries are compiled; a pass over fewer takes 5 ms."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", as_loss(self.loss))
@@ -154,13 +160,46 @@ class Risk(Oracle):
         """R(w), a subgradient and a cut."""
         if self._single_pass:
             check_point(self.dim, w)
-            value, grad = self.executor.sum(shard_ops.value_grad, self.loss, self.linear_map, w)
+            value, grad = self.executor.sum(
+                shard_ops.value_grad, self.compiled(self.loss), self.linear_map, w
+            )
             return tangent(w, value, grad, 0.0, self.dot)
         cursor = self.cursor(w)
         evaluation = cursor.evaluate()
         if cursor.profile is not None:
             self.last_evaluation.update(w=1.0 * w, b=cursor.profile.b, value=evaluation.value)
         return evaluation
+
+    def compiled(self, loss: Loss) -> Loss | TracedLoss:
+        """A loss in the form that the shards evaluate: traced and compiled for large problems, if it can be.
+
+        This depends on the data and the loss alone, so that all executors give the same bits.
+        """
+        if not self._large_single_output:
+            return loss
+        traced = try_trace(loss)
+        if traced is None:
+            return loss
+        # equal losses have the same trace: it is compared with the array code once
+        known: dict[TracedLoss, bool] = self.compiled_losses.setdefault("agree", {})
+        if traced not in known:
+            known[traced] = agrees_with_array_code(traced, *self.labels)
+        return traced if known[traced] else loss
+
+    @cached_property
+    def _large_single_output(self) -> bool:
+        """Whether compiling a loss pays: many local or remote rows in NumPy's arrays, one score per row."""
+        data = self.row_metadata
+        if (
+            data is None
+            or data.nnz < self.COMPILE_FROM_ENTRIES
+            or self.multi_output
+            or not self.loss.separable
+        ):
+            return False
+        y: Any = data.y
+        one_score = self.linear_map.columns == 1 and not getattr(self.linear_map, "shared", 0)
+        return one_score and isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
 
     # ------------------------------------------------------------ intercepts
     def cached_minimum(self, w: Array) -> tuple[float, float] | None:
@@ -302,7 +341,7 @@ class ScoreCursor(Cursor):
     def evaluate_at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its derivatives in t and b."""
         value, slope_t, slope_b = self.reduce_shards(
-            shard_ops.value_slopes, self.loss, self.risk.linear_map, t, b
+            shard_ops.value_slopes, self.risk.compiled(self.loss), self.risk.linear_map, t, b
         )
         return value, slope_t, slope_b
 
@@ -313,7 +352,7 @@ class ScoreCursor(Cursor):
         rounding, less the minorant offset: the cut of a smoothed loss may lie above the tangent.
         """
         value, grad, rounding, offset = self.reduce_shards(
-            shard_ops.pull_back, self.loss, self.risk.linear_map, self.w, t, mix
+            shard_ops.pull_back, self.risk.compiled(self.loss), self.risk.linear_map, self.w, t, mix
         )
         if self.shift_invariant:  # sums over queries: a shift common to all scores cancels
             rounding += SUM_ROUNDING * self.max_score

@@ -26,12 +26,8 @@ from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, scores
 from riskmin.regularizers.base import Regularizer
 
-ULPS_PER_ROOT_LENGTH = 0.25
-"""Further error of a sum of n terms, in units in the last place times sqrt(n), since most errors cancel."""
 SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
-ROUGH_RELATIVE_ERROR = 1e-12
-"""Relative error assumed of a cut and of J if there is no time for an estimate."""
 
 
 def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
@@ -58,7 +54,8 @@ def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
         size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
     # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
     size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
-    allowed = EPSILON * (ULPS_PER_TERM + ULPS_PER_ROOT_LENGTH * math.sqrt(sizes.length)) * size
+    # most errors of a sum of n terms cancel: what is left of them grows with sqrt(n)
+    allowed = EPSILON * (ULPS_PER_TERM + 0.25 * math.sqrt(sizes.length)) * size
     return allowed if math.isfinite(allowed) else 0.0
 
 

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.compiled import row_loops
+from riskmin.problem.compiled.tracing import TracedLoss
 
 BLOCK_MAX_SCORES = 2**17
 """At most this many scores per block of rows, so that they stay in cache, too."""
@@ -42,8 +44,25 @@ def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     return release_between((i, min(i + step, n)) for i in range(0, n, step))
 
 
-def value_grad(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
+def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
+    """Ranges of rows for a single product: all rows, if this changes no bit and no memory is to be released.
+
+    Rows are added to the gradient one after the other in C order and in CSR, whatever the blocks.
+    """
+    if (
+        linear_map.is_identity
+        and shard.X.has_row_ranges
+        and not shard.X.by_columns
+        and not maps_exceed_budget()
+    ):
+        return ((0, shard.X.shape[0]),)
+    return blocks(shard, linear_map)
+
+
+def value_grad(shard: Shard, loss: Loss | TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w."""
+    if isinstance(loss, TracedLoss):
+        return row_loops.value_grad(shard, loss, linear_map, w)
     value, grad = 0.0, namespace(w).zeros_like(w)
     for i, j in blocks(shard, linear_map):
         v, dz = loss.value_grad(linear_map.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
@@ -54,7 +73,7 @@ def value_grad(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tup
 
 def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     """The scores of all rows of the shard, followed by the rows of scores that all examples share, if any."""
-    parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
+    parts = [linear_map.scores(shard.X, w, i, j) for i, j in _product_blocks(shard, linear_map)]
     if shared := _shared(linear_map):
         # each block repeats the shared rows of scores: keep those of the last block only
         parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
@@ -69,7 +88,7 @@ def labels(shard: Shard) -> tuple[Array, Array]:
 def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[Array]:
     """The gradient in w, given the gradient dz in the scores."""
     grad = namespace(w).zeros_like(w)
-    for i, j in blocks(shard, linear_map):
+    for i, j in _product_blocks(shard, linear_map):
         linear_map.pullback(shard.X, dz[i:j], i, j, grad)
     return (grad,)
 
@@ -123,10 +142,13 @@ def advance(shard: Shard, key: int, t: float) -> float:
 
 
 def value_slopes(
-    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, t: float, b: float
+    shard: Shard, key: int, loss: Loss | TracedLoss, linear_map: LinearMap, t: float, b: float
 ) -> tuple[float, float, float]:
     """The loss at scores z + t dz + b, with its derivatives in t and in b."""
     state = _cursor_state(shard, key)
+    if isinstance(loss, TracedLoss):
+        sums = row_loops.line_sums(shard, loss, state["z"], state.get("dz"), t, b)
+        return float(sums[0]), float(sums[1]), float(sums[2])
     value = slope_t = slope_b = 0.0
     tangents: list[tuple[Any, Array, Any]] = []
     cacheable = _has_score_matrix(linear_map) and "z" in state and not b
@@ -146,6 +168,28 @@ def value_slopes(
     if cacheable:
         state["evaluation"] = LineEvaluation(t, loss, tangents)
     return value, slope_t, slope_b
+
+
+def second_derivatives(
+    shard: Shard, key: int, loss: Loss | TracedLoss, t: float, b: float
+) -> tuple[float, float, float, float, float, float, float]:
+    """The loss at scores z + t dz + b, its derivatives in t, b, t t, t b and b b, and the sum of |slopes|.
+
+    For one score per row; the second derivatives of a loss that is not smooth count as 0.
+    """
+    state = _cursor_state(shard, key)
+    z: Array = state["z"]
+    dz: Array = state.get("dz")
+    if isinstance(loss, TracedLoss):
+        sums = row_loops.line_sums(shard, loss, z, dz, t, b, second=True).tolist()
+        return sums[0], sums[1], sums[2], *sums[5:], sums[4]
+    shifted = z + t * dz if t else z
+    shifted = shifted + b if b else shifted
+    value, g, _ = loss.offset_tangent(shifted, shard.y, shard.c)
+    hessian = loss.hessian(shifted, shard.y, shard.c) if loss.smooth else None
+    h, d = 0.0 * z if hessian is None else hessian.diagonal, 0.0 * z if dz is None else dz
+    first = float(value), inner(g, d), float(g.sum())
+    return *first, inner(h * d, d), inner(h, d), float(h.sum()), float(abs(g).sum())
 
 
 def value_grad_of_shift(
@@ -190,7 +234,7 @@ class LineEvaluation(NamedTuple):
 def pull_back(
     shard: Shard,
     key: int,
-    loss: Loss,
+    loss: Loss | TracedLoss,
     linear_map: LinearMap,
     w: Array,
     t: float,
@@ -202,6 +246,11 @@ def pull_back(
     sum_i |dz_i| (|z_i| + |b|), and the minorant offset.
     """
     state = _cursor_state(shard, key)
+    if isinstance(loss, TracedLoss):
+        slopes, sums = row_loops.mixed_tangent(shard, loss, state["z"], state.get("dz"), t, mix)
+        value, offset, size, cancellation = sums.tolist()
+        rounding = CUT_ROUNDING * (size + (cancellation if t else 0.0))
+        return value, scatter(shard, linear_map, w, slopes)[0], rounding, offset
     # reuse the last evaluation if it was at the same t, under the same loss and without shifts
     evaluation = state.get("evaluation")
     if evaluation is not None and (evaluation.t != t or evaluation.loss != loss or mix != [(0.0, 1.0)]):

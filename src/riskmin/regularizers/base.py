@@ -17,13 +17,6 @@ from riskmin.core.registry import ArrayDataclass as ArrayDataclass
 from riskmin.core.registry import adapted
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
-DOMAIN_TOLERANCE = 1e-12
-"""Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
-
-
-MAX_USED_CONJUGATE = 1e100
-"""Scales at which the conjugate exceeds this value are not searched: their lower bounds are useless."""
-
 
 class Regularizer(ABC):
     """A convex function Omega(w) with its conjugate. The regularization strength lam is not part of it.
@@ -32,6 +25,8 @@ class Regularizer(ABC):
     regularizer of a user may be any object with the four methods: `as_regularizer` supplies the defaults.
     """
 
+    DOMAIN_TOLERANCE = 1e-12
+    """Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
     DIFFERENCE_STEP = 1e-7
     """The step of the differences that replace a missing derivative along a line."""
 
@@ -218,9 +213,10 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
     # the negative bound is convex: a nonnegative slope at 0 makes 0 its minimizer
     if lo.slope >= 0 or s_max <= 0:
         return 0.0
-    # the conjugate may overflow for large s (exponentials): bisect until it is finite
+    # the conjugate may overflow for large s (exponentials): bisect until it is not too
+    # large for a useful bound
     for _ in check_each(range(2000)):
-        if not hi.value < MAX_USED_CONJUGATE:
+        if not hi.value < 1e100:
             s_overflow = hi.x
         elif hi.slope > 0 or s_overflow == s_max:
             break

@@ -13,7 +13,6 @@ from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
-    DOMAIN_TOLERANCE,
     ArrayDataclass,
     Regularizer,
     by_feature,
@@ -92,7 +91,7 @@ class Entropy(ArrayDataclass, Regularizer):
             # of all pairs w+ - w- = w, that with w+ w- = (tau mu)^2 has the least entropy for its sum
             tau = _pair_factor(w, mu, total) if self.normalized else 1.0
             return math.inf if tau is None else _pair_value(w, mu, tau)
-        if bool(xp.any(w < -DOMAIN_TOLERANCE * mu)):
+        if bool(xp.any(w < -self.DOMAIN_TOLERANCE * mu)):
             return math.inf
         if self.normalized and abs(float(xp.sum(w)) - total) > 1e-9 * total:
             return math.inf
@@ -238,8 +237,6 @@ def _max_step_in_l1_ball(w: Array, d: Array, total: float) -> float:
 
 
 # ---------------------------------------------------------------- proximal points
-MIN_LOG_TAU = -340.0
-"""The smallest log(tau): tau^2 does not underflow."""
 
 
 def _unsigned_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArray:
@@ -274,7 +271,8 @@ def _prox_with_total(reg: Entropy, v: NDArray, mu: NDArray, step: float) -> NDAr
     total = reg._total(mu)
     if not reg.balanced:
         return _unsigned_prox_with_sum(v, mu, total, step)
-    lo, hi = MIN_LOG_TAU, 0.0
+    # the smallest log(tau): tau^2 does not underflow
+    lo, hi = -340.0, 0.0
 
     def excess(log_tau: float) -> float:
         w = _pair_prox(v, mu, step, log_tau)

@@ -18,7 +18,6 @@ import numpy as np
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
 from riskmin.regularizers.base import (
-    DOMAIN_TOLERANCE,
     ArrayDataclass,
     Regularizer,
     best_scale,
@@ -51,7 +50,7 @@ class Separable(ArrayDataclass, Regularizer):
         """Return Omega(w); infinite outside the box."""
         xp, t = namespace(w), self.terms(w)
         # points outside by rounding errors count as inside
-        slack = DOMAIN_TOLERANCE * (1 + xp.abs(w))
+        slack = self.DOMAIN_TOLERANCE * (1 + xp.abs(w))
         if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
             return math.inf
         return float(xp.sum(t.absolute * xp.abs(w) + 0.5 * t.square * w * w))

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
 from riskmin.core import Result
 from riskmin.report.progress import relative_gap
 
-PLOT_WIDTH, PLOT_HEIGHT = 390, 210
-"""Size of the plotting area in SVG units, without the labels around it."""
-MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 54, 20, 46, 44
-"""Margins around the plotting area, in SVG units, for the title, the legend and tick labels."""
-MAX_CHART_POINTS = 400
-"""Maximum number of rows of a trace that a chart shows."""
+
+@dataclass(frozen=True)
+class ChartLayout:
+    """Lengths of a chart in SVG units: the plotting area, and margins for title, legend and tick labels."""
+
+    width: int = 390
+    height: int = 210
+    left: int = 54
+    right: int = 20
+    top: int = 46
+    bottom: int = 44
+
+
+LAYOUT = ChartLayout()
 
 
 class ChartAxis(NamedTuple):
@@ -103,7 +112,7 @@ def draw_chart(
     # from the unit interval to SVG coordinates, whose y axis points down
     curves = [
         [
-            (x.to_unit_interval(u) * PLOT_WIDTH, (1 - y.to_unit_interval(v)) * PLOT_HEIGHT)
+            (x.to_unit_interval(u) * LAYOUT.width, (1 - y.to_unit_interval(v)) * LAYOUT.height)
             for u, v in line.points
         ]
         for line in lines
@@ -120,18 +129,18 @@ def draw_chart(
             ]
     names = [(line.css_class, line.name) for line in lines if line.name]
     if rule > 0:
-        level = (1 - y.to_unit_interval(rule)) * PLOT_HEIGHT
-        shapes.append(f'<path class="tol" d="M0 {level:.1f}H{PLOT_WIDTH}"/>')
+        level = (1 - y.to_unit_interval(rule)) * LAYOUT.height
+        shapes.append(f'<path class="tol" d="M0 {level:.1f}H{LAYOUT.width}"/>')
         names.append(("tol", f"tol = {rule:g}"))
-    width = MARGIN_LEFT + PLOT_WIDTH + MARGIN_RIGHT
-    height = MARGIN_TOP + PLOT_HEIGHT + MARGIN_BOTTOM
+    width = LAYOUT.left + LAYOUT.width + LAYOUT.right
+    height = LAYOUT.top + LAYOUT.height + LAYOUT.bottom
     plot = (
-        f'<svg x="{MARGIN_LEFT}" y="{MARGIN_TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}">'
+        f'<svg x="{LAYOUT.left}" y="{LAYOUT.top}" width="{LAYOUT.width}" height="{LAYOUT.height}">'
         f"{''.join(shapes)}</svg>"
     )
     return (
         f'<svg class="chart" role="img" aria-label="{escape(title)}" viewBox="0 0 {width} {height}">'
-        f'<text class="title" x="{MARGIN_LEFT}" y="14">{escape(title)}</text>'
+        f'<text class="title" x="{LAYOUT.left}" y="14">{escape(title)}</text>'
         f"{_legend(names)}{_frame(x, y, label)}{plot}</svg>"
     )
 
@@ -142,7 +151,7 @@ def _svg_path(points: Sequence[tuple[float, float]]) -> str:
 
 def _legend(names: Sequence[tuple[str, str]]) -> str:
     # x advances by about 7 SVG units per character of a name
-    marks, x = [], MARGIN_LEFT
+    marks, x = [], LAYOUT.left
     for kind, name in names:
         marks.append(f'<path class="{kind}" d="M{x} 30h18"/><text x="{x + 24}" y="34">{escape(name)}</text>')
         x += 44 + 7 * len(name)
@@ -152,17 +161,17 @@ def _legend(names: Sequence[tuple[str, str]]) -> str:
 def _frame(x: ChartAxis, y: ChartAxis, label: str) -> str:
     """The grid, the ticks and their labels."""
     # coordinates of the whole chart, with its margins; y points down
-    bottom = MARGIN_TOP + PLOT_HEIGHT
-    marks = [f'<path class="axis" d="M{MARGIN_LEFT} {bottom}h{PLOT_WIDTH}"/>']
+    bottom = LAYOUT.top + LAYOUT.height
+    marks = [f'<path class="axis" d="M{LAYOUT.left} {bottom}h{LAYOUT.width}"/>']
     for value, tick in y.ticks:
-        height = bottom - y.to_unit_interval(value) * PLOT_HEIGHT
-        marks.append(f'<path class="grid" d="M{MARGIN_LEFT} {height:.1f}h{PLOT_WIDTH}"/>')
-        marks.append(f'<text x="{MARGIN_LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{tick}</text>')
+        height = bottom - y.to_unit_interval(value) * LAYOUT.height
+        marks.append(f'<path class="grid" d="M{LAYOUT.left} {height:.1f}h{LAYOUT.width}"/>')
+        marks.append(f'<text x="{LAYOUT.left - 8}" y="{height + 4:.1f}" text-anchor="end">{tick}</text>')
     for value, tick in x.ticks:
-        left = MARGIN_LEFT + x.to_unit_interval(value) * PLOT_WIDTH
+        left = LAYOUT.left + x.to_unit_interval(value) * LAYOUT.width
         marks.append(f'<path class="axis" d="M{left:.1f} {bottom}v4"/>')
         marks.append(f'<text x="{left:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
-    center = MARGIN_LEFT + PLOT_WIDTH / 2
+    center = LAYOUT.left + LAYOUT.width / 2
     marks.append(f'<text x="{center}" y="{bottom + 37}" text-anchor="middle">{escape(label)}</text>')
     # the axis last, so that it is drawn on top of the grid
     return "".join(marks[1:] + marks[:1])
@@ -208,7 +217,8 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
 
 
 def _subsample(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """At most MAX_CHART_POINTS rows, evenly spaced, including the first and the last."""
-    if len(rows) <= MAX_CHART_POINTS:
+    """At most 400 rows, evenly spaced, including the first and the last."""
+    most = 400
+    if len(rows) <= most:
         return list(rows)
-    return [rows[round(k * (len(rows) - 1) / (MAX_CHART_POINTS - 1))] for k in range(MAX_CHART_POINTS)]
+    return [rows[round(k * (len(rows) - 1) / (most - 1))] for k in range(most)]

@@ -13,9 +13,6 @@ from riskmin.report.chart import ChartLine, draw_chart, linear_axis, log_axis
 from riskmin.report.page import html_facts, html_table, status_badge, write_page
 from riskmin.report.progress import duration, relative_gap
 
-MAX_PLOTTED_WEIGHTS = 30
-"""Maximum number of weights whose paths are drawn: those of largest absolute value."""
-
 _PATH_INTRODUCTION = (
     "One fit for each regularization strength lam, each with its own proof: the minimal objective for that "
     "lam lies in the shaded band between the two curves."
@@ -61,7 +58,8 @@ def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequ
     """Chart of the largest weights along lam; the three largest have names in the legend."""
     # one row per lam, one column per weight; ranked by the largest absolute value along the path
     W: NDArray = np.array([np.asarray(r.w) for r in results])
-    largest = np.argsort(-np.abs(W).max(axis=0), kind="stable")[:MAX_PLOTTED_WEIGHTS]
+    most = 30
+    largest = np.argsort(-np.abs(W).max(axis=0), kind="stable")[:most]
     kinds = ("value", "lower", "gap")
     lines = []
     for rank, j in enumerate(largest.tolist()):
@@ -72,7 +70,7 @@ def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequ
     # draw the named lines last, on top of the others
     lines = lines[3:] + lines[:3]
     lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
-    title = "Weights" if W.shape[1] <= MAX_PLOTTED_WEIGHTS else f"The {MAX_PLOTTED_WEIGHTS} largest weights"
+    title = "Weights" if W.shape[1] <= most else f"The {most} largest weights"
     return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
 
 

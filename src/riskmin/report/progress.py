@@ -12,11 +12,6 @@ from typing import Any, TextIO
 
 from riskmin.core import Iterate
 
-LIVE_UPDATE_SECONDS = 0.1
-"""Seconds between two updates of the live line."""
-LOG_LINE_SECONDS = 5.0
-"""Seconds between two lines of a log."""
-
 
 def relative_gap(row: dict[str, float]) -> float:
     """The certified gap divided by the objective, which is compared with `tol`; 0 if the objective is 0."""
@@ -106,6 +101,11 @@ class Progress:
     ...     result = minimize(J, tol=1e-3, callback=progress)
     """
 
+    LOG_LINE_SECONDS = 5.0
+    """Seconds between two lines of a log."""
+    LIVE_UPDATE_SECONDS = 0.1
+    """Seconds between two updates of the live line."""
+
     def __init__(
         self, tol: float = 1e-3, json: bool = False, file: TextIO | None = None, quiet: bool = False
     ) -> None:
@@ -113,13 +113,15 @@ class Progress:
         self.file = sys.stderr if file is None else file
         self.live: Any = None
         self.samples: deque[tuple[float, float]] = deque(maxlen=512)
-        self.report_interval = LIVE_UPDATE_SECONDS if self.file.isatty() else LOG_LINE_SECONDS
+        self.report_interval = self.LIVE_UPDATE_SECONDS if self.file.isatty() else self.LOG_LINE_SECONDS
         self.__enter__()
 
     def __enter__(self) -> Progress:
         self.next_sample_time = time.perf_counter()
         # the first report is delayed, so that a short fit ends before it and pays nothing for progress
-        self.next_report_time = self.next_sample_time + max(self.report_interval, 2 * LIVE_UPDATE_SECONDS)
+        self.next_report_time = self.next_sample_time + max(
+            self.report_interval, 2 * self.LIVE_UPDATE_SECONDS
+        )
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -139,7 +141,7 @@ class Progress:
         # samples at intervals, so that a fast solver does not fill the deque with the last moments
         if now >= self.next_sample_time:
             self.samples.append((row["seconds"], relative_gap(row)))
-            self.next_sample_time = now + LIVE_UPDATE_SECONDS
+            self.next_sample_time = now + self.LIVE_UPDATE_SECONDS
         if now >= self.next_report_time:
             self.next_report_time = now + self.report_interval
             left = time_left([t for t, _ in self.samples], [g for _, g in self.samples], self.tol)

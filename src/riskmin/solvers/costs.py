@@ -1,4 +1,4 @@
-"""The cost model of `Auto`: up to which sizes, and from which ratios, one method is faster than another.
+"""Cost models: up to which sizes, and from which ratios, one method is faster than another.
 
 `python -m benchmarks.auto` runs all solvers on problems on both sides of these limits and prints by how much
 `Auto` is slower than the fastest of them.
@@ -45,4 +45,21 @@ class CostModel:
     """The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
 
 
+@dataclass(frozen=True)
+class ProductCosts:
+    """Costs relative to one operation of a large dense matrix product."""
+
+    thin_product: float = 10.0
+    """One operation of a product of thin matrices."""
+    elementwise: float = 110.0
+    """One operation of elementwise work."""
+    sparse_entry: float = 40.0
+    """One operation of a sparse product."""
+    triangular_entry: float = 50.0
+    """One entry of a triangular solve."""
+    numpy_call: float = 1e6
+    """One call of NumPy."""
+
+
 COSTS = CostModel()
+PRODUCT_COSTS = ProductCosts()

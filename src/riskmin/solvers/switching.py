@@ -13,11 +13,6 @@ from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
-MIN_PASSES_PER_DIGIT, MAX_PASSES_PER_DIGIT = 8.0, 1000.0
-"""Bounds of the passes in which Newton's method is expected to gain a decimal digit of the gap."""
-OPERATIONS_PER_ENTRY = 6.0
-"""Operations of a p^3 factorization that take as long as one stored entry of X in a pass."""
-
 
 @dataclass(frozen=True)
 class Switching(Solver):
@@ -179,11 +174,12 @@ class Switching(Solver):
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
     nnz: int = 0 if obj.risk.rows is None else obj.risk.rows.X.nnz
+    most = 1000.0
     if not nnz:
-        return MAX_PASSES_PER_DIGIT
-    # a factorization takes p^3 / OPERATIONS_PER_ENTRY entries' time; a pass takes that of nnz entries
-    passes = MIN_PASSES_PER_DIGIT + obj.risk.dim**3 / (OPERATIONS_PER_ENTRY * nnz)
-    return min(MAX_PASSES_PER_DIGIT, passes)
+        return most
+    # a factorization takes p^3 / 6 entries' time; a pass takes that of nnz entries
+    passes = 8.0 + obj.risk.dim**3 / (6.0 * nnz)
+    return min(most, passes)
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:

@@ -105,7 +105,9 @@ def test_cuts_are_below_the_risk_everywhere(loss, intercept, direct):
     points = [scale * rng.standard_normal(4) for scale in (0, 0.1, 1, 3) for _ in range(8)]
     risks = [obj.risk(v)[0] for v in points]
     for it in islice(Newton(direct).iterates(obj, rng.standard_normal(4)), 20):
-        assert abs(it.value - obj.value(it.w)) <= 1e-12 * (1 + it.value)
+        # an inexact intercept may raise J by a tenth of the gap
+        excess = 0.1 * (it.value - obj.lower(it.cut)) if intercept else 0.0
+        assert -1e-12 * (1 + it.value) <= it.value - obj.value(it.w) <= 1e-12 * (1 + it.value) + excess
         for v, risk in zip(points, risks, strict=True):
             assert it.cut.a @ v + it.cut.b <= risk + 1e-11 * (1 + abs(risk))
 

@@ -242,7 +242,7 @@ def test_rows_with_negligible_curvature_are_dropped_and_taken_back(monkeypatch):
     total = all_rows.hessian.diagonal.sum()
     assert kept_rows.hessian.diagonal.sum() >= 0.99 * total
     monkeypatch.setattr(
-        newton_system, "DROPPED_HESSIAN_SHARE", 0.9
+        newton_system.MultiOutputNewtonSystem, "DROPPED_HESSIAN_SHARE", 0.9
     )  # far too many dropped rows, which is detected and reduced
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)

@@ -162,7 +162,7 @@ def test_products_equal_those_of_dense_matrices(k):
         hessian_product(Hessian(0 * h, (), (pair_block,)), X), -(W + W.T) @ X, atol=1e-12
     )
     rows = design_operator(layouts(X)[k])
-    result = subtract_low_rank_and_pairs(rows.gram(hessian.diagonal), rows, hessian)
+    result = subtract_low_rank_and_pairs(*rows.gram(hessian.diagonal, hessian.low_rank), rows, hessian)
     tol = 1e-5 if k == 2 else 1e-12
     np.testing.assert_allclose(np.triu(result), np.triu(expected), atol=tol)
 
@@ -247,8 +247,10 @@ def test_compiled_and_array_evaluations_agree(loss, intercept):
             assert abs(compiled.dz.sum()) <= 1e-13
         start = float(expected.dz @ dz)
         d = -np.sign(start) * dz
-        t, _ = kernels.line_search(z, d, mu, center, compiled.b, lambda t: (0.01 * t, 0.01), -abs(start))
-        slope = arrays.evaluate(z + t * d, mu, center, 0.0).dz @ d + 0.01 * t
+        t, b, _ = kernels.line_search(z, d, mu, center, compiled.b, lambda t: (0.01 * t, 0.01), -abs(start))
+        at_end = arrays.evaluate(z + t * d, mu, center, 0.0)
+        assert b == pytest.approx(at_end.b, abs=0.05 * intercept)
+        slope = at_end.dz @ d + 0.01 * t
         assert abs(slope) <= 0.06 * abs(start)
 
 

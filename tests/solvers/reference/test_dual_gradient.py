@@ -27,7 +27,6 @@ from riskmin import (
     minimize,
 )
 from riskmin.regularizers import L1, L2, Box, Elastic, Entropy, Equality, QNorm, Quadratic
-from riskmin.solvers.reference import transfer
 from riskmin.testing import check_regularizer, check_solver
 
 P = 4
@@ -113,17 +112,6 @@ def test_the_dual_never_decreases(reg):
         obj = objective(loss, reg, lam=0.05)
         values = [dual(obj, it.cut) for it in first(obj, DualGaussSeidel(), 12)]
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in pairwise(values)), loss
-
-
-def test_the_codes_equal_those_of_the_kernels():
-    from riskmin._numba.dual import conjugate_loops, gradient_sweep
-
-    for module, names in (
-        (conjugate_loops, ("POWER", "EXPONENTIAL", "LOGISTIC")),
-        (gradient_sweep, ("LINEAR", "CLIPPED", "EXPS", "SOFTMAX", "NORM")),
-    ):
-        for name in names:
-            assert getattr(module, name) == getattr(transfer, name)
 
 
 def test_regularizers_without_a_transfer_function_are_refused():

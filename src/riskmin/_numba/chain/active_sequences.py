@@ -9,8 +9,6 @@ import numpy as np
 from riskmin._numba.chain.viterbi import add_count_difference, score_difference
 from riskmin._numba.compile_cache import njit
 
-MAX_PAIR_STEPS = 20
-"""Maximal number of pair steps per call of `optimize_weights`."""
 ATOM_WEIGHT_FLOOR = 1e-15
 """Atom weights at most this large are set to zero."""
 
@@ -90,11 +88,11 @@ def optimize_weights(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_
 
     Each step moves weight d from the atom of least value v with alpha > 0 to the one of largest value: d =
     lam (v_high - v_low) / |a_high - a_low|^2, at most alpha_low. It stops when the restricted duality gap
-    max_q v_q - sum_q alpha_q v_q is 1 % of the one at entry. Slot `y_slot` is that of the true labels y,
-    whose value and inner products are zero.
+    max_q v_q - sum_q alpha_q v_q is 1 % of the one at entry, after 20 steps at most. Slot `y_slot` is that of
+    the true labels y, whose value and inner products are zero.
     """
     initial_gap = np.inf
-    for turn in range(MAX_PAIR_STEPS):
+    for turn in range(20):
         y_weight, mean_value, high, low = 1.0, 0.0, y_slot, -1
         for q in range(n_atoms):
             # weight of y is what the atoms leave; mean value for the gap

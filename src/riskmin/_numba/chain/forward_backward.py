@@ -5,7 +5,7 @@ k rows of transition scores (row a: from label a), then one row of first-label s
 last-label scores. Sequences are stored one after the other; sequence s ends before row ``ends[s]``.
 
 Probabilities are rescaled at every token, which costs one exponential per token and label and none per pair
-of labels. If the transition scores differ by at most `MAX_TRANSITION_RANGE` this is exact for any token
+of labels. If the transition scores differ by at most 300 this is exact for any token
 scores: any label can follow any other with a factor of at least e^-300, so the forward and backward factors
 of a token's labels differ by at most e^300, and terms that underflow, below e^-708, do not change any
 marginal. For a larger range the same sums are taken in logarithms (`log_space`), about five times slower.
@@ -22,9 +22,6 @@ from riskmin._numba.chain.log_space import log_domain_expectations, subtract_lab
 from riskmin._numba.compile_cache import njit
 from riskmin._numba.exponential import exponential
 
-MAX_TRANSITION_RANGE = 300.0
-"""Largest difference between two transition scores for which scaled probabilities are used."""
-
 
 def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
     """Compute value[s] = log Z_s - score(y_s) per sequence and dz = sum_s c_s (marginals - counts of y_s).
@@ -35,8 +32,8 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
     n, k = len(y), z.shape[1]
     low, high = float(z[n : n + k].min()), float(z[n : n + k].max())
     longest = int(np.diff(ends, prepend=0).max())
-    # forbidden transitions (-inf) and a large range need the log-domain sums
-    if -math.inf < low and high - low <= MAX_TRANSITION_RANGE:
+    # forbidden transitions (-inf) and a range too large for scaled probabilities need the log-domain sums
+    if -math.inf < low and high - low <= 300.0:
         factors = np.exp(z[n : n + k] - high)
         # `_product` takes four rows at a time: pad with rows of zeros to a multiple of four
         padded = -(-k // 4) * 4

@@ -14,12 +14,6 @@ import numpy as np
 
 from riskmin._numba.compile_cache import njit
 
-MAX_FULL_TABLE_ENTRIES = 2**22
-"""Largest forward table of `slack_rescaled_path`, in entries, that is stored for all tokens.
-
-A larger one is stored for every ceil(sqrt(m))-th token, and the backward pass recomputes those in between.
-"""
-
 
 def most_violating_paths(
     z: Any, y: Any, ends: Any, c: Any, cost: float, slack: bool, path: Any, dz: Any
@@ -133,7 +127,8 @@ def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> Non
     """
     m, k = z.shape
     if every == 0:
-        every = m if m * (m + 1) * k <= MAX_FULL_TABLE_ENTRIES else int(np.ceil(np.sqrt(m)))
+        # a large forward table is stored for some tokens, and the backward pass recomputes those in between
+        every = m if m * (m + 1) * k <= 2**22 else int(np.ceil(np.sqrt(m)))
     # checkpoints[i]: the table of token i * every; segment[j]: the table of token i * every + j
     checkpoints = np.full((-(-m // every), m + 1, k), -np.inf)
     segment = np.full((min(every, m), m + 1, k), -np.inf)

@@ -95,10 +95,10 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(fastmath={"contract"})
-def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float,
-          square: float, fresh: bool, start_row: int, stop_row: int,
+def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, b: float,
+          epsilon: float, square: float, fresh: bool, start_row: int, stop_row: int,
           z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
-    """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
+    """One pass over X: the scores z = X w + b, the dual variables u, and a = sum_i c_i u_i x_i.
 
     The slots of sums accumulate R(w), the cut's offset -sum_i c_i l*(u_i), and the sum of the absolute values
     of its terms, which bounds the rounding error. If fresh, the dual variables are replaced by the
@@ -109,9 +109,9 @@ def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: An
         for i in range(np.uintp(first), np.uintp(min(first + SUM_BLOCK_ROWS, stop_row))):
             r = i * EIGHT
             start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
-            s = 0.0
+            s = b
             if len(w):
-                s = dot(indices, data, w, start, stop)
+                s += dot(indices, data, w, start, stop)
             shift, weight = floats[r + SHIFT], c[i]
             # v is a subgradient of the loss at s; the next line adds c_i l(s) = c_i (v s - l*(v))
             v = _slope(s - shift, floats[r + LOWER], floats[r + UPPER], epsilon, square)

@@ -31,9 +31,6 @@ to a given sum; NORM: gradient of a power of the p-norm, p dual to q. Columns of
 for CLIPPED, 0 to 3 are absolute, square, lower and upper; for EXPS and SOFTMAX, 0 is mu.
 """
 
-MAX_CURVATURE_INCREASES = 60
-"""Maximal number of increases of the curvature in one visit."""
-
 
 # ---------------------------------------------------------------- transfer function
 @njit()
@@ -249,7 +246,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
     # rounding error of the score, which the test below tolerates
     noise = 4e-15 * (1 + abs(z))
     kappa = weight * (curvature + constraint_curvature)
-    for _ in range(MAX_CURVATURE_INCREASES):
+    for _ in range(60):  # increases of the curvature, at most
         new = proximal_step(u, z, kappa, kind, rows[i], shape)
         move = new - u
         # for a linear transfer function the parabola is exact

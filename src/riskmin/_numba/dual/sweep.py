@@ -182,16 +182,19 @@ def _one_sided_slopes(slope: float, u: float, epsilon: float) -> tuple[float, fl
 @njit(fastmath={"contract"})
 def sweep(
     indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
-    first: int, last: int, damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool,
-    rng: Any, out: Any,
+    intercept: Any, first: int, last: int, damping: float, epsilon: float, square: float, shrink: bool,
+    shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over positions first to last - 1 of order[:active]; return the number of rows kept active.
 
     The calls of a sweep follow each other, the first one with first = 0. floats and ints are views of the
     same records as float64 and int64. For each row the kernel minimizes l*(v) - z v + c |x|^2 (v - u)^2 / (2
-    lam) over v and updates w; rows that stay active are moved to the front of order.
+    lam) over v and updates w; rows that stay active are moved to the front of order. intercept holds b and
+    lam / rho: with a proximal term rho (b - b_0)^2 / 2, b is the weight of one more column, constant
+    sqrt(lam / rho), and |x|^2 includes its square; both are zero without an intercept.
     """
     size, begins = np.uintp(active), first == 0
+    b, b_scale = intercept[0], intercept[1]
     high, low, kept = _load_progress(begins, out)
     # shrinking thresholds from the slopes of the last sweep; infinite if it met none
     above, below = (
@@ -206,7 +209,7 @@ def sweep(
         r = np.uintp(i) * EIGHT
         lower, upper, u = floats[r + LOWER], floats[r + UPPER], floats[r + U]
         start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
-        z = dot(indices, data, w, start, stop)
+        z = dot(indices, data, w, start, stop) + b
         # derivative of the smooth part of the dual: shift - z + square u
         slope = floats[r + SHIFT] - z + square * u
         left, right = _one_sided_slopes(slope, u, epsilon)
@@ -231,8 +234,11 @@ def sweep(
             if new != u:
                 floats[r + U] = new
                 out[N_MOVES] += 1
-                # w = -(1 / lam) sum_i c_i u_i x_i / m follows u
-                _update_w(indices, data, w, scale, start, stop, floats[r + STEP] * (new - u))
+                # w = -(1 / lam) sum_i c_i u_i x_i / m follows u, and b = b_0 - (1 / rho) sum_i c_i u_i
+                t = floats[r + STEP] * (new - u)
+                _update_w(indices, data, w, scale, start, stop, t)
+                b -= t * b_scale
+    intercept[0] = b
     _store_progress(high, low, kept, last == active, active, out)
     return int(kept)
 
@@ -287,12 +293,13 @@ def logistic_step(margin: float, s0: float, curvature: float) -> float:
 @njit(fastmath={"contract"})
 def logistic_sweep(
     indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
-    first: int, last: int, damping: float, shuffle: bool, rng: Any, out: Any,
+    intercept: Any, first: int, last: int, damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active] by exact steps for the logistic loss, positions first to last - 1.
 
     The dual variable is a = -y u in (0, 1), stored by its log-odds s; b = 1 - a. For each row the kernel
     minimizes a ln a + (1 - a) ln(1 - a) + y z a + c |x|^2 (a - a0)^2 / (2 lam) over a and updates w.
+    The intercept is that of `sweep`.
     """
     size, begins = np.uintp(active), first == 0
     high, low, _ = _load_progress(begins, out)
@@ -303,7 +310,7 @@ def logistic_sweep(
         r = np.uintp(order[k]) * EIGHT
         start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
         y, s0 = floats[r + LOWER], floats[r + SHIFT]
-        z = dot(indices, data, w, start, stop)
+        z = dot(indices, data, w, start, stop) + intercept[0]
         # derivative of the dual in a: log-odds + y z
         slope = s0 + y * z
         high, low = max(high, slope), min(low, slope)
@@ -320,6 +327,8 @@ def logistic_sweep(
             floats[r + SHIFT], floats[r + U] = s, -y * a
             out[N_MOVES] += 1
             # u changes by -y (a - a0)
-            _update_w(indices, data, w, scale, start, stop, -y * difference * floats[r + STEP])
+            t = -y * difference * floats[r + STEP]
+            _update_w(indices, data, w, scale, start, stop, t)
+            intercept[0] -= t * intercept[1]
     _store_progress(high, low, size, last == active, active, out)
     return active

@@ -16,6 +16,7 @@ from riskmin._numba.exponential import exponential, log_one_plus
 from riskmin._numba.newton.piecewise_quadratic import (
     CUT_ABS_SUM,
     CUT_ABS_TERMS,
+    CUT_CURVATURE_B,
     CUT_OFFSET,
     CUT_SLOPE_B,
     D_B,
@@ -23,7 +24,11 @@ from riskmin._numba.newton.piecewise_quadratic import (
     D_T,
     D_TB,
     D_TT,
+    FALLING_OFFSET,
+    FALLING_SUM,
     LINE_ABS_SUM,
+    RISING_OFFSET,
+    RISING_SUM,
     VALUE,
 )
 
@@ -67,7 +72,8 @@ def logistic_evaluate_with_cut(
 
     The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
     """
-    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
+    total_value = offset = abs_terms = slope_b = abs_sum = curvature_b = 0.0
+    rising = rising_offset = 0.0
     for i in range(len(z)):
         s = z[i] + b
         e = exponential(-abs(s))
@@ -81,16 +87,24 @@ def logistic_evaluate_with_cut(
         # the tangent at s_i: its offset, and the absolute values of the terms that cancel
         total_value += value
         offset += value - g * s
+        # products with 0 or 1 in place of branches, which would not be vectorized
+        up = 1.0 * (g > 0.0)
+        rising += up * g
+        rising_offset += up * (value - g * s)
+        curvature_b += curvatures[i]
         abs_terms += value + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = (
         total_value,
         offset,
         abs_terms,
         slope_b,
-        abs_sum,
     )
+    out[CUT_ABS_SUM], out[CUT_CURVATURE_B] = abs_sum, curvature_b
+    # all rows have nonzero second derivatives
+    out[RISING_SUM], out[RISING_OFFSET] = rising, rising_offset
+    out[FALLING_SUM], out[FALLING_OFFSET] = abs_sum - rising, offset - rising_offset
 
 
 # ---------------------------------------------------------------- others
@@ -128,7 +142,8 @@ def exponential_evaluate_with_cut(
 
     The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
     """
-    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
+    total_value = offset = abs_terms = slope_b = abs_sum = curvature_b = 0.0
+    rising = rising_offset = 0.0
     for i in range(len(z)):
         s = z[i] + b
         x = sign[i] * s
@@ -141,16 +156,24 @@ def exponential_evaluate_with_cut(
         # the tangent at s_i: its offset, and the absolute values of the terms that cancel
         total_value += value
         offset += value - g * s
+        # products with 0 or 1 in place of branches, which would not be vectorized
+        up = 1.0 * (g > 0.0)
+        rising += up * g
+        rising_offset += up * (value - g * s)
+        curvature_b += curvatures[i]
         abs_terms += abs(value) + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = (
         total_value,
         offset,
         abs_terms,
         slope_b,
-        abs_sum,
     )
+    out[CUT_ABS_SUM], out[CUT_CURVATURE_B] = abs_sum, curvature_b
+    # all rows have nonzero second derivatives
+    out[RISING_SUM], out[RISING_OFFSET] = rising, rising_offset
+    out[FALLING_SUM], out[FALLING_OFFSET] = abs_sum - rising, offset - rising_offset
 
 
 @njit(fastmath={"contract"})

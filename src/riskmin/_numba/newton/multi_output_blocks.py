@@ -9,11 +9,6 @@ import numpy as np
 from riskmin._numba.compile_cache import njit
 from riskmin._numba.simplex_loops import simplex_shift
 
-SLOPE_SUM, CURVATURE_SUM = 0, 1
-"""Slots of `out` of line derivatives: first and second derivative in t."""
-VALUE_SUM, OFFSET_SUM, ABS_TERM_SUM = 0, 1, 2
-"""Slots of `out` at a point: the unsmoothed loss, the cut's offset, and the absolute sum of its terms."""
-
 
 @njit()
 def simplex_line_derivatives(
@@ -48,8 +43,8 @@ def simplex_line_derivatives(
         if count > 1.0:
             # derivative of the projection: weight (I - 1 1' / count) on the classes above the threshold
             curvature += c[i] * weight * (second - first * first / count)
-    out[SLOPE_SUM] += slope
-    out[CURVATURE_SUM] += curvature
+    out[0] += slope
+    out[1] += curvature
 
 
 @njit()
@@ -88,6 +83,6 @@ def simplex_evaluate_with_cut(
         value += c[i] * largest_slack
         offset += c[i] * row_offset
         size += c[i] * (row_size + others * abs(z_y))
-    out[VALUE_SUM] += value
-    out[OFFSET_SUM] += offset
-    out[ABS_TERM_SUM] += size
+    out[0] += value
+    out[1] += offset
+    out[2] += size

@@ -17,12 +17,15 @@ D_T, D_B, D_TT, D_TB, D_BB, LINE_ABS_SUM = range(6)
 
 First derivatives in t and in b, second derivatives in t t, t b and b b, and the sum of the absolute slopes.
 """
-VALUE, CUT_OFFSET, CUT_ABS_TERMS, CUT_SLOPE_B, CUT_ABS_SUM = range(5)
+VALUE, CUT_OFFSET, CUT_ABS_TERMS, CUT_SLOPE_B, CUT_ABS_SUM, CUT_CURVATURE_B = range(6)
 """Slots of `out` at a point.
 
-The unsmoothed loss, the cut's offset, the absolute sum of its terms, the cut's slope in the intercept b, and
-the sum of the absolute slopes.
+The unsmoothed loss, the cut's offset, the absolute sum of its terms, the cut's first and second derivative in
+the intercept b, and the sum of the absolute slopes.
 """
+RISING_SUM, RISING_OFFSET, FALLING_SUM, FALLING_OFFSET = range(6, 10)
+"""More slots at a point: over the rows with nonzero second derivatives and positive (rising) or negative
+(falling) slopes, the sum of the absolute slopes and the part of the cut's offset."""
 
 
 @njit(inline="always")
@@ -80,7 +83,8 @@ def evaluate_with_cut(
 
     The cut's offset is -sum_i c_i l*(u_i); the value is the unsmoothed loss sum_i c_i max_u (u s_i - l*(u)).
     """
-    value = offset = abs_terms = slope_b = abs_sum = 0.0
+    value = offset = abs_terms = slope_b = abs_sum = curvature_b = 0.0
+    rising = rising_offset = falling = falling_offset = 0.0
     for i in range(len(z)):
         s = z[i] + b
         v, h = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
@@ -90,6 +94,13 @@ def evaluate_with_cut(
         conjugate = shift[i] * v + epsilon * abs(v) + 0.5 * square * v * v
         offset -= c[i] * conjugate
         slope_b += c[i] * v
+        curvature_b += h
+        # products with 0 or 1 in place of branches, which would not be vectorized
+        up, down = 1.0 * (h > 0.0) * (v > 0.0), 1.0 * (h > 0.0) * (v < 0.0)
+        rising += up * (c[i] * v)
+        rising_offset -= up * (c[i] * conjugate)
+        falling -= down * (c[i] * v)
+        falling_offset -= down * (c[i] * conjugate)
         abs_sum += c[i] * abs(v)
         # absolute values of the terms that cancel, for the bound on rounding errors
         abs_terms += c[i] * (abs(v) * (abs(s) + abs(shift[i])) + abs(conjugate))
@@ -102,13 +113,10 @@ def evaluate_with_cut(
             value += c[i] * (u * e - 0.5 * square * u * u)
         elif e != 0.0:
             value += c[i] * e * (upper[i] if e > 0.0 else lower[i])
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
-        value,
-        offset,
-        abs_terms,
-        slope_b,
-        abs_sum,
-    )
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = value, offset, abs_terms, slope_b
+    out[CUT_ABS_SUM], out[CUT_CURVATURE_B] = abs_sum, curvature_b
+    out[RISING_SUM], out[RISING_OFFSET] = rising, rising_offset
+    out[FALLING_SUM], out[FALLING_OFFSET] = falling, falling_offset
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})

@@ -13,7 +13,7 @@ from riskmin.cli.inputs import PATH_TYPE, memory_option, qid_option, real_option
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.data import convert as convert_file
 from riskmin.data.store.reader import StoreReader
-from riskmin.report.progress import LIVE_UPDATE_SECONDS, LOG_LINE_SECONDS, duration
+from riskmin.report.progress import Progress, duration
 
 _EPILOG = """\b
 Examples:
@@ -127,7 +127,7 @@ class _ConversionProgress:
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
         # seconds between two reports
-        self.interval = LIVE_UPDATE_SECONDS if self.live else LOG_LINE_SECONDS
+        self.interval = Progress.LIVE_UPDATE_SECONDS if self.live else Progress.LOG_LINE_SECONDS
         self.start = time.perf_counter()
         self.next_report_time = self.start + self.interval
 

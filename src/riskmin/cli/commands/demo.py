@@ -14,7 +14,6 @@ from riskmin.cli.output import pluralize, print_pairs
 from riskmin.report.progress import duration, relative_gap
 
 DEMO_LOSSES = ("hinge", "squared_hinge", "logistic")
-DEMO_LAM = 1e-3
 
 
 def _independent_solver(solver: str) -> str:
@@ -40,16 +39,15 @@ def demo(output: Path) -> int:
 
     X, y = load_breast_cancer(return_X_y=True)
     # standardized columns, so that one lam suits all of them
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X, lam = (X - X.mean(axis=0)) / X.std(axis=0), 1e-3
     y = np.where(y == 1, "benign", "malignant")
     click.echo(
         f"Wisconsin breast cancer: {X.shape[0]} tumours, {X.shape[1]} measurements, benign or malignant."
     )
     click.echo(
-        f"Each fit minimizes J(w) = lam |w|^2 / 2 + mean loss with lam = {DEMO_LAM:g}, "
-        "to a certified gap of 1e-3."
+        f"Each fit minimizes J(w) = lam |w|^2 / 2 + mean loss with lam = {lam:g}, to a certified gap of 1e-3."
     )
-    fits = [_fit(loss, X, y) for loss in DEMO_LOSSES]
+    fits = [_fit(loss, X, y, lam) for loss in DEMO_LOSSES]
     write_report(output, [fit for fit, _ in fits], title="Breast cancer: three losses, three certificates")
     click.echo(
         "\nJ is the objective that the fit reached, and no weights have an objective below the lower bound:\n"
@@ -60,11 +58,11 @@ def demo(output: Path) -> int:
     return max(code for _, code in fits)
 
 
-def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], int]:
+def _fit(loss: str, X: Any, y: Any, lam: float) -> tuple[tuple[str, Any, dict[str, Any]], int]:
     """Fit, certify and print; return the entry for the report and the exit code."""
     from riskmin.estimators import LinearClassifier, certify
 
-    model = LinearClassifier(loss, alpha=DEMO_LAM).fit(X, y)
+    model = LinearClassifier(loss, alpha=lam).fit(X, y)
     result = model.result_
     # the second bound is proved by a solver of another kind
     found = certify(model, X, y, solver=_independent_solver(result.solver))

@@ -15,9 +15,6 @@ from riskmin.losses import LOSSES, formula
 from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
 
-UNBROKEN_FORMULAS_WIDTH = 100
-"""Terminal width in characters from which on every formula fits into one line."""
-
 _NOTES = """\
 z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.
 With several classes, z_j is the score of class j: hinge, squared_hinge and logistic take them, too.
@@ -111,7 +108,8 @@ def losses(as_json: bool) -> None:
     # a file or a pipe has no width: use a fixed one
     if not console.is_terminal:
         console.width = 160
-    console.print(_loss_table(entries, unbroken=console.width >= UNBROKEN_FORMULAS_WIDTH))
+    # from a width of 100 characters on, every formula fits into one line
+    console.print(_loss_table(entries, unbroken=console.width >= 100))
     click.echo(_NOTES)
 
 

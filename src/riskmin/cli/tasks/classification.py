@@ -13,9 +13,6 @@ from riskmin.cli.tasks.measures import loss_scores, mean_loss
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 
-MAX_CLASSES_PRINTED, N_WORST_CLASSES_PRINTED = 30, 10
-"""Up to the first number of classes, all are printed; else only the second number, those of lowest F1."""
-
 _PER_CLASS_METRICS = ("precision", "recall", "F1")
 
 
@@ -62,9 +59,11 @@ def hierarchy_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, A
 def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
     """Print one line per class."""
     shown = list(classes.items())
-    if len(shown) > MAX_CLASSES_PRINTED:
-        shown = sorted(shown, key=lambda item: item[1]["F1"])[:N_WORST_CLASSES_PRINTED]
-        click.echo(f"  of {len(classes):,} classes, the {N_WORST_CLASSES_PRINTED} with the lowest F1:")
+    # of many classes, only the n_worst with the lowest F1 are printed
+    n_worst = 10
+    if len(shown) > 30:
+        shown = sorted(shown, key=lambda item: item[1]["F1"])[:n_worst]
+        click.echo(f"  of {len(classes):,} classes, the {n_worst} with the lowest F1:")
     body = [
         [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
         for name, row in shown

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from riskmin.data.base import DataError, PathLike, open_decompressed, quote
 from riskmin.data.limits import MemoryBudget
 
-_MEMORY_PER_BYTE = 32
-"""Bytes of memory that the parsed tokens take per byte of text."""
 _SPACE = re.compile(r"[ \t]+")  # other white space, such as a no-break space, may be part of a word
 
 
@@ -108,11 +106,12 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     """Return the cells of every line; an empty list for a blank line."""
     # utf-8-sig also skips a byte order mark
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
+    memory_per_byte = 32  # bytes of memory that the parsed tokens take per byte of text
     with open_decompressed(path) as stream:
         # one byte more than the limit allows: a text of that length raises an error
         budget = MemoryBudget(path)
-        raw = stream.read(budget.limit // _MEMORY_PER_BYTE + 1)
-        budget.require(_MEMORY_PER_BYTE * len(raw))
+        raw = stream.read(budget.limit // memory_per_byte + 1)
+        budget.require(memory_per_byte * len(raw))
         try:
             text = raw.decode(name)
         except UnicodeDecodeError as error:

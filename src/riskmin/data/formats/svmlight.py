@@ -17,7 +17,6 @@ from riskmin.data.limits import MemoryBudget
 
 SvmlightSource: TypeAlias = PathLike | IO[bytes]
 CHUNK_BYTES = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
-_SCRATCH_PER_BYTE = 32  # bytes of scratch space per byte of text
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -108,9 +107,9 @@ def text_chunks(file: IO[bytes], size: int, budget: MemoryBudget) -> Iterator[by
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
-        # the memory for parsing a line of this length
+        # the memory for parsing a line of this length, 32 bytes per byte of text
         if step > size:
-            budget.require(_SCRATCH_PER_BYTE * (len(tail) + len(data)))
+            budget.require(32 * (len(tail) + len(data)))
         # the text up to the last newline is complete; the tail is continued by the next read
         cut = data.rfind(b"\n") + 1
         if cut == 0:

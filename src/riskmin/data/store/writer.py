@@ -32,8 +32,6 @@ FILES = {META, *(f"{name}.npy" for name in _ARRAYS)}
 """All files that a folder of stored data may contain."""
 _TEMPORARY_FILES = FILES | {f"{name}-new.npy" for name in _ARRAYS}
 """All files that it may contain while it is written."""
-NPY_HEADER_BYTES = 128
-"""Length of the header of a .npy file, padded to a multiple of 64 as NumPy does."""
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -42,8 +40,8 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
     return (
         b"\x93NUMPY\x01\x00"
-        + struct.pack("<H", NPY_HEADER_BYTES - 10)
-        + text.ljust(NPY_HEADER_BYTES - 11).encode("ascii")
+        + struct.pack("<H", AppendOnlyArray.HEADER_BYTES - 10)
+        + text.ljust(AppendOnlyArray.HEADER_BYTES - 11).encode("ascii")
         + b"\n"
     )
 
@@ -74,11 +72,14 @@ def unexpected_file(folder: Path) -> str | None:
 class AppendOnlyArray:
     """Array in a .npy file to which numbers are appended."""
 
+    HEADER_BYTES = 128
+    """Length of the header of a .npy file, padded to a multiple of 64 as NumPy does."""
+
     def __init__(self, folder: Path, name: str, dtype: Any, like: os.stat_result | None) -> None:
         self.path, self.dtype, self.like = folder / f"{name}.npy", np.dtype(dtype), like
         self.file: IO[bytes] = atomic_files.create(self.path, like)
         # space for the header, which is written last, when the length is known
-        self.file.seek(NPY_HEADER_BYTES)
+        self.file.seek(self.HEADER_BYTES)
         self.size, self.crc = 0, 0
 
     def append(self, a: NDArray[Any]) -> None:
@@ -110,7 +111,7 @@ class AppendOnlyArray:
         self, new: AppendOnlyArray, ends: list[int], f: Callable[[NDArray[Any]], NDArray[Any]]
     ) -> list[int]:
         """Append f of all numbers to `new`; return the checksums of the ranges."""
-        self.file.seek(NPY_HEADER_BYTES)
+        self.file.seek(self.HEADER_BYTES)
         sums, start = [], 0
         for end in [*ends, self.size]:
             while start < end:

@@ -13,13 +13,6 @@ from riskmin.problem.preconditioning import SampleMoments, sampled_moments
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
 
-EXTREME_COLUMN_RATIO = 1e4
-"""Report columns if their standard deviations differ by this factor, or a mean is this many deviations."""
-MAX_COLUMNS_NAMED = 3
-"""Largest number of columns that a message names."""
-ROUNDING_LIMITED_GAP = 1e-8
-"""A run that stalls at a smaller relative gap is limited by rounding in double precision."""
-
 
 class ParameterPhrases(NamedTuple):
     """Names of parameters and remedies as one user interface writes them."""
@@ -91,8 +84,8 @@ def diagnose_run(objective: Objective, result: Result, given: Any) -> Convergenc
 def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
     """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
 
-    A mean is large if it exceeds `EXTREME_COLUMN_RATIO` standard deviations. At most `MAX_COLUMNS_NAMED`
-    columns of each kind are returned, the most extreme first; constant columns are left out.
+    Large and extreme mean a ratio above 10^4. At most three columns of each kind are returned, for a message,
+    the most extreme first; constant columns are left out.
 
     Examples
     --------
@@ -102,26 +95,24 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
     >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
     ([1], [2], 2000000)
     """
+    extreme_ratio = 1e4
     deviation = np.sqrt(moments.variance)
     # constant columns have no scale; overflow makes a deviation infinite
     columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
     def leading(order: Any) -> tuple[FlaggedColumn, ...]:
-        return tuple(
-            FlaggedColumn(int(columns[k]), float(mean[k]), float(deviation[k]))
-            for k in order[:MAX_COLUMNS_NAMED]
-        )
+        return tuple(FlaggedColumn(int(columns[k]), float(mean[k]), float(deviation[k])) for k in order[:3])
 
     # |mean| in units of the standard deviation
     offset = np.abs(mean) / deviation
-    off_center = [k for k in np.argsort(-offset, kind="stable") if offset[k] > EXTREME_COLUMN_RATIO]
+    off_center = [k for k in np.argsort(-offset, kind="stable") if offset[k] > extreme_ratio]
     ratio = float(deviation.max() / deviation.min()) if len(columns) else 1.0
-    if ratio <= EXTREME_COLUMN_RATIO:
+    if ratio <= extreme_ratio:
         return leading(off_center), (), ratio
-    # |log(deviation / median)|: half of log(EXTREME_COLUMN_RATIO) on either side of the median is too much
+    # |log(deviation / median)|: half of log(extreme_ratio) on either side of the median is too much
     log_ratio = np.abs(np.log(deviation / np.median(deviation)))
-    threshold = min(np.log(EXTREME_COLUMN_RATIO) / 2, log_ratio.max())
+    threshold = min(np.log(extreme_ratio) / 2, log_ratio.max())
     badly_scaled = [k for k in np.argsort(-log_ratio, kind="stable") if log_ratio[k] >= threshold]
     return leading(off_center), leading(badly_scaled), ratio
 
@@ -166,8 +157,8 @@ def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
     result = model.result_
     if result.status == "interrupted":
         return phrases.resume
-    # no solver and no limit helps against rounding
-    if result.status == "stalled" and result.gap <= ROUNDING_LIMITED_GAP * abs(result.value):
+    # a smaller relative gap is limited by rounding, against which no solver and no limit helps
+    if result.status == "stalled" and result.gap <= 1e-8 * abs(result.value):
         return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
     limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}
     text = f"raise {limits.get(result.status, '')}{phrases.tol} or {phrases.alpha}"

@@ -23,9 +23,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import rescaled
 
-MIN_STD, MAX_STD = 1e-100, 1e100
-"""Range of standard deviations whose squares neither underflow nor overflow."""
-
 
 @dataclass(frozen=True)
 class ColumnScaling:
@@ -87,8 +84,10 @@ def column_scaling(
     with coordination_of(risk).synchronized():
         statistics = column_moments(risk.executor, weighting)
     scale = statistics.scale
-    if not np.all((scale >= MIN_STD) & (scale <= MAX_STD)):
-        j = int(np.flatnonzero(~((scale >= MIN_STD) & (scale <= MAX_STD)))[0])
+    # squares of the others neither underflow nor overflow
+    extreme = np.flatnonzero(~((scale >= 1e-100) & (scale <= 1e100)))
+    if len(extreme):
+        j = int(extreme[0])
         raise ValueError(
             f"{column_name(model, j)} has a standard deviation of {scale[j]:.2g}, too extreme to divide by: "
             "change its unit, or leave it out"

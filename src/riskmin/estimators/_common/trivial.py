@@ -15,18 +15,8 @@ from riskmin.problem import shard_ops
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 
-NONTRIVIAL_DECREASE = 0.5
-"""A fit that lowered J by more than this fraction of its initial value is not trivial."""
-MIN_TRIVIAL_TOL, MAX_TRIVIAL_TOL = 1e-3, 1e-2
-"""Weights are useless if they lower J by less than 2 tol J, with tol clipped to this range."""
-CONSTANT_SCORE_RATIO = 1e-3
-"""Scores count as constant if their standard deviation is below this fraction of the spread of the labels."""
-RARE_CLASS_WEIGHT = 0.1
-"""A class with a smaller fraction of the total weight is rare."""
-PERMUTATION_TEST_MAX_ROWS, N_PERMUTATIONS = 200, 50
-"""Up to this many rows, a permutation test decides whether features and labels are related."""
-NEGLIGIBLE_CLASS_WEIGHT = 1e-3
-"""A class with mean row weight below this fraction of the overall mean is ignored on purpose: no warning."""
+MIN_TRIVIAL_TOL = 1e-3
+"""Weights are useless if they lower J by less than 2 tol J, with tol between this and 1e-2."""
 
 
 class TrivialModelWarning(UserWarning):
@@ -52,7 +42,8 @@ def describe_trivial_fit(
     # J at the first iterate of the run
     w, first = np.asarray(result.w), result.trace[0]["value"]
     cold = cold and not objective.n_intercepts  # explicit intercepts lower J without any weights
-    decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
+    # a fit that lowered J by more than half is not trivial
+    decreased = cold and first - result.value > 0.5 * first and np.any(w)
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
     # the innermost loss of wrappers such as Nu and Smoothed
@@ -71,7 +62,7 @@ def describe_trivial_fit(
         return symptom
     # J without weights, compared with the bound: an upper bound of what weights can gain
     value = objective.value(_without_weights(objective, w))
-    within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), MAX_TRIVIAL_TOL) * value
+    within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), 1e-2) * value
     if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
         return ""
     return f"{symptom}: {_reason(model, objective, loss, value, within)}"
@@ -95,13 +86,13 @@ def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _has_signal(objective: Objective) -> bool:
-    """Whether some feature correlates with the labels beyond chance; assumed if there are many rows.
+    """Whether some feature correlates with the labels by a permutation test; assumed for many rows.
 
     For few rows without signal, w = 0 is the right answer and needs no warning.
     """
     risk: Any = objective.risk
     y, c = (to_numpy(part) for part in risk.labels)
-    if len(c) > PERMUTATION_TEST_MAX_ROWS or not isinstance(
+    if len(c) > 200 or not isinstance(
         risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
     ):
         return True
@@ -123,7 +114,7 @@ def _has_signal(objective: Objective) -> bool:
         return total
 
     # standard deviation of each covariance if labels are assigned at random
-    chance = np.std([covariances(rng.permutation(len(c))) for _ in range(N_PERMUTATIONS)], axis=0)
+    chance = np.std([covariances(rng.permutation(len(c))) for _ in range(50)], axis=0)
     size = np.abs(covariances(np.arange(len(c))))
     # in standard deviations: the expected maximum of len(size) normal variables, and a margin
     limit = 1.5 + np.sqrt(2 * np.log(2 * len(size)))
@@ -143,7 +134,8 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     if not spread.any():
         constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + np.max(np.abs(y)))
         return f"y is {y[0, 0]:.6g} in every row, and so is every prediction; check y" if constant else ""
-    if np.any(deviation > CONSTANT_SCORE_RATIO * (1.0 if loss.log_link else spread)):
+    # scores that vary by less than this count as constant
+    if np.any(deviation > 1e-3 * (1.0 if loss.log_link else spread)):
         return ""
     return f"the scores vary by {np.max(deviation):.2g} where y varies by {np.max(spread):.2g}"
 
@@ -162,7 +154,8 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
     z, _ = _scores(objective, w)
     predicted = np.argmax(z, axis=1) if z.ndim == 2 else z + b > 0
     by_weight, by_rows = _class_fractions(objective)
-    if np.any(predicted != predicted[0]) or np.min(by_weight / by_rows) < NEGLIGIBLE_CLASS_WEIGHT:
+    # a class whose mean row weight is a smaller share of the overall mean is ignored on purpose
+    if np.any(predicted != predicted[0]) or np.min(by_weight / by_rows) < 1e-3:
         return ""
     return "all rows get the same class, as J is least at w = 0 within tol"
 
@@ -203,7 +196,8 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         "multiclass",
     )
     rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
-    if rarest >= RARE_CLASS_WEIGHT:
+    # a class with a smaller share of the weight is rare
+    if rarest >= 0.1:
         remedy = ("set standardize=True" if model.can_standardize else "standardize X") + ", or use"
         remedy = remedy if units else "use"
         return f"{too_large}, or X carries no information on y; {remedy} a smaller alpha"

@@ -10,9 +10,6 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.estimators.tagger.sequences_input import is_collection
 
-FORBIDDEN_SCORE = -1e30
-"""Added to forbidden scores: exceeds any sum of scores in magnitude. Allowed scores are not changed."""
-
 
 class TransitionRules(NamedTuple):
     """Masks of forbidden labels."""
@@ -39,7 +36,8 @@ class TransitionRules(NamedTuple):
 
     def penalties(self) -> NDArray:
         """Return the penalties of transition, start and end scores, stacked as k + 2 rows."""
-        return FORBIDDEN_SCORE * np.vstack([self.pairs, self.start, self.end])
+        # exceeds any sum of scores in magnitude; allowed scores are not changed
+        return -1e30 * np.vstack([self.pairs, self.start, self.end])
 
 
 def transition_rules(constraints: Any, classes: Sequence[Any]) -> TransitionRules | None:

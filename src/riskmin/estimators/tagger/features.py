@@ -18,8 +18,6 @@ from scipy.sparse import csr_matrix
 from riskmin.core import NDArray
 
 SEPARATOR = ":"
-UNKNOWN = -1
-"""Column index of features unknown to the encoder."""
 
 
 class FeatureEncoder:
@@ -31,6 +29,9 @@ class FeatureEncoder:
         The known features, in the order of their columns. Others are ignored. Without names, every feature
         gets a column at its first occurrence.
     """
+
+    UNKNOWN = -1
+    """Column index of features unknown to the encoder."""
 
     def __init__(self, names: Iterable[str] | None = None) -> None:
         self.index: dict[str, int] = {} if names is None else {name: j for j, name in enumerate(names)}
@@ -52,7 +53,7 @@ class FeatureEncoder:
         indptr = np.concatenate([[0], ends]).astype(np.int64)
         # in prediction, entries of unknown features are dropped
         if not self._grows and len(indices):
-            known = indices != UNKNOWN
+            known = indices != self.UNKNOWN
             # indptr in terms of the entries that remain
             indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
             indices, data = indices[known], data[known]
@@ -95,7 +96,7 @@ class FeatureEncoder:
         """Return the column of a feature, a new one if the encoder was created without names."""
         if self._grows:
             return self.index.setdefault(name, len(self.index))
-        return self.index.get(name, UNKNOWN)
+        return self.index.get(name, self.UNKNOWN)
 
     def _encode(
         self, token: Any, prefix: str, columns: list[int], weighted: list[tuple[int, float, str]], number: int

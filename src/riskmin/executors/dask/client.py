@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from riskmin.executors.dask.cluster import SCHEDULER_TIMEOUT_SECONDS
+from riskmin.executors.dask.cluster import DaskCluster
 
 TLS = "tls://"
 
@@ -54,7 +54,7 @@ def dask_client(
     security = _security(ca, cert, key) if address.startswith(TLS) else None
     try:
         client = make_client(
-            address, security=security, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False
+            address, security=security, timeout=DaskCluster.SCHEDULER_TIMEOUT_SECONDS, set_as_default=False
         )
     except (OSError, ValueError, RuntimeError) as error:
         hint = ", and that the certificates are those of the cluster" if address.startswith(TLS) else ""

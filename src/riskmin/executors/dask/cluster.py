@@ -9,8 +9,6 @@ from typing import Any
 
 from riskmin.executors.dask.worker_tasks import greet, worker_resource
 
-SCHEDULER_TIMEOUT_SECONDS = 10.0
-"""Timeout of requests to the scheduler."""
 RESUME_HINT = "run again on a cluster that is up (with checkpoint=..., nothing but the last seconds is lost)"
 
 
@@ -29,7 +27,7 @@ def connect_client(client: Any) -> Any:
     elif isinstance(client, str):
         try:
             make_client: Any = distributed.Client
-            client = make_client(client, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False)
+            client = make_client(client, timeout=DaskCluster.SCHEDULER_TIMEOUT_SECONDS, set_as_default=False)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 f"no Dask scheduler answers at {client} ({error}): check the address, and for tls:// that "
@@ -68,6 +66,9 @@ class DaskCluster:
         Seconds after which a cluster without workers, or a paused worker, is an error.
     """
 
+    SCHEDULER_TIMEOUT_SECONDS = 10.0
+    """Timeout of requests to the scheduler."""
+
     def __init__(self, client: Any, timeout: float) -> None:
         self.client, self.timeout = client, timeout
         self.address = client.scheduler.address if client.scheduler is not None else "an unknown address"
@@ -102,7 +103,7 @@ class DaskCluster:
         self.check()
         try:
             infos = self.client.sync(
-                self.client.scheduler.identity, callback_timeout=SCHEDULER_TIMEOUT_SECONDS
+                self.client.scheduler.identity, callback_timeout=self.SCHEDULER_TIMEOUT_SECONDS
             )["workers"]
         except Exception:
             raise self.connection_lost() from None

@@ -26,9 +26,6 @@ from riskmin.executors.dask.worker_tasks import (
     unpack,
 )
 
-WORKER_CHECK_SECONDS = 2.0
-"""Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
-
 
 @dataclass(eq=False)
 class ShardPlacement:
@@ -82,6 +79,8 @@ class DaskShards(Executor):
         The client keeps them as well, so that those of a dead worker can be rebuilt on another one.
     """
 
+    WORKER_CHECK_SECONDS = 2.0
+    """Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
     ROUND_POLL_SECONDS = 0.2
     """Interval at which the workers are checked during a round."""
     RESTART_GRACE_SECONDS = 5.0
@@ -246,7 +245,7 @@ class DaskShards(Executor):
     def _check_workers(self, pending: dict[ShardPlacement, PendingRound]) -> None:
         """Place lost shards on workers; at intervals, also use workers that joined the cluster."""
         lost = {placement for placement in self._placements if placement.group is None}
-        if lost or time.monotonic() - self._checked_at > WORKER_CHECK_SECONDS:
+        if lost or time.monotonic() - self._checked_at > self.WORKER_CHECK_SECONDS:
             self._recover(lost, pending, balance=True)
 
     def _recover(

@@ -21,9 +21,6 @@ from riskmin.executors.mpi.collective import Communicator, arguments_checksum
 
 T = TypeVar("T")
 
-RANGE_SUM_MIN_LENGTH = 2**10
-"""Arrays of at least this many entries are reduced by ranges, one range per rank."""
-
 
 class _LongArray(NamedTuple):
     """Placeholder of a long array in a message: long arrays are reduced separately."""
@@ -32,8 +29,8 @@ class _LongArray(NamedTuple):
 
 
 def _is_long(x: Any) -> bool:
-    """Whether x is an array that is reduced by ranges."""
-    return isinstance(x, np.ndarray) and x.size >= RANGE_SUM_MIN_LENGTH and x.dtype == np.float64
+    """Whether x is an array long enough to be reduced by ranges, one range per rank."""
+    return isinstance(x, np.ndarray) and x.size >= 2**10 and x.dtype == np.float64
 
 
 def _name(f: Callable[..., Any]) -> str:

@@ -46,8 +46,6 @@ from riskmin.losses.nondecomposable.by_query import (
 )
 from riskmin.losses.nondecomposable.pairwise import split_into_cells
 
-OPERATIONS_PER_DP_STEP = 8
-"""Elementary operations per step of dynamic programming, for the time limit of a kernel call."""
 DP_ALWAYS_BELOW_STEPS = 2**12
 """A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
 
@@ -300,7 +298,8 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
     by_dp = fast & (table < math.log(DP_MAX_TABLE_ENTRIES))
     places = np.full(len(s), k)
-    for piece in chunk_ranges(0, len(by_dp), OPERATIONS_PER_DP_STEP * float(np.exp(steps[by_dp]).sum())):
+    # 8 elementary operations per step of dynamic programming
+    for piece in chunk_ranges(0, len(by_dp), 8 * float(np.exp(steps[by_dp]).sum())):
         most_violating_places(
             s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places
         )

@@ -18,18 +18,10 @@ from riskmin.core import Array, NDArray
 
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
 """Distances from the middle of a line at which a loss is evaluated; the most informative ones first."""
-JOINT_ROWS, SINGLE_ROWS = 32, 3
-"""The number of rows that are tested together, and the number of rows that are tested one by one."""
-PAIRED_DISTANCES, PAIR_RATIO = (0.01, 1.0, 0.1), 1.001
-"""At these distances t, PAIR_RATIO * t is evaluated, too: close pairs reveal slightly wrong slopes."""
-VALUE_ULPS = 5000.0
-"""Tolerated error of values, in units in the last place of the terms that they are sums of."""
+PAIRED_DISTANCES = (0.01, 1.0, 0.1)
+"""At these distances t, 1.001 t is evaluated, too: close pairs reveal slightly wrong slopes."""
 CHECK_SECONDS = 0.25
 """Time limit for a slow loss; at least three points are evaluated."""
-LINE_MAX_SCORES = 2**23
-"""At most this many scores of a line are stored."""
-PRESELECT_ROWS = 4096
-"""Of more rows than this, a subset is taken before they are sorted by label."""
 
 
 def relative_tolerance(a: Array) -> float:
@@ -120,13 +112,12 @@ def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     if labels.ndim == 1 and labels.dtype.kind in "biuf":
         # the smallest and the largest label are always in the sample
         ends = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])]]
-        rows = np.unique([*rows[:: 1 + len(rows) // PRESELECT_ROWS], *ends])
+        # of more rows than this, a subset is sorted
+        rows = np.unique([*rows[:: 1 + len(rows) // 4096], *ends])
         # sorted by label, so that evenly spaced rows include rare classes
         rows = rows[np.argsort(labels[rows], kind="stable")]
-    single, joint = (
-        rows[np.unique(np.linspace(0, len(rows) - 1, n_max).astype(int))]
-        for n_max in (SINGLE_ROWS, JOINT_ROWS)
-    )
+    # three rows are tested one by one, and 32 rows together
+    single, joint = (rows[np.unique(np.linspace(0, len(rows) - 1, n_max).astype(int))] for n_max in (3, 32))
     for part in (*single[:, None], joint):
         # a sum of 1/2: with a weight of 1, a gradient that ignores the weights would pass
         normalized = weights[part] / (2 * weights[part].sum())
@@ -165,8 +156,9 @@ def _evaluate_line(
     terms, limits = abs(origin) if math.isfinite(origin) else 0.0, _limits(sample)
     for size in LINE_DISTANCES:
         ts = (size, -size) * rng.uniform(0.7, 1.4, 2)
-        for t in (*ts, *(PAIR_RATIO * ts)) if size in PAIRED_DISTANCES else ts:
-            if len(points) > 2 and (time.perf_counter() > end or len(points) * d.size > LINE_MAX_SCORES):
+        for t in (*ts, *(1.001 * ts)) if size in PAIRED_DISTANCES else ts:
+            # this many scores of a line are stored, at most
+            if len(points) > 2 and (time.perf_counter() > end or len(points) * d.size > 2**23):
                 break
             z = as_array_like(z0 + t * d, sample.c)
             scores = to_numpy(z).astype(np.float64)
@@ -186,7 +178,8 @@ def _evaluate_line(
     # in the order of the line, for chords and slopes
     points.sort(key=lambda point: point[0])
     parts = [np.array([point[k] for point in points]) for k in range(4)]
-    slack = VALUE_ULPS * float(limits.eps) * (terms + _total(sample))
+    # the tolerated error of values, in units in the last place of the terms that they are sums of
+    slack = 5000.0 * float(limits.eps) * (terms + _total(sample))
     return _LineEvaluations(parts[0], parts[1], parts[2], parts[3], slack)
 
 

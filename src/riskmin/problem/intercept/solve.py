@@ -24,12 +24,17 @@ Derivatives: TypeAlias = Callable[[float], tuple[float, float, float]]
 
 
 def solve_intercept(
-    f: Callable[[float], Tangent], b: float, derivatives: Derivatives | None = None
+    f: Callable[[float], Tangent],
+    b: float,
+    derivatives: Derivatives | None = None,
+    slack: float = 0.0,
+    curvature: float = 0.0,
 ) -> tuple[Tangent, Tangent]:
     """Two tangents around the minimum of the risk over the intercept; the search starts at b.
 
-    Without derivatives, their intersection proves a relative gap of 1e-12. With them, the tangents are as
-    close to the minimum as rounding allows: their mixture is the gradient there.
+    Without derivatives, their intersection proves a relative gap of 1e-12, or the minimum up to the slack.
+    With them, they are as close to the minimum as rounding allows: their mixture is the gradient there.
+    `curvature` is an estimate that gives the first step its length.
 
     Examples
     --------
@@ -51,7 +56,10 @@ def solve_intercept(
         b, step, _ = newton_in_bracket(derivatives, b, INTERCEPT_SLOPE_ROUNDING, *ends)
         if (bracket := _straddle(f, b, 4 * step)) is not None:
             return bracket
-    return refine_intercept(f, *bracket_intercept(f, f(b), 0.1))
+    start = f(b)
+    # a Newton step, 1.5 times as long so that it mostly ends beyond the minimum
+    step = 1.5 * abs(start.slope) / curvature if curvature > 0 else 0.1
+    return refine_intercept(f, *bracket_intercept(f, start, step), slack)
 
 
 def newton_in_bracket(

@@ -15,11 +15,6 @@ import scipy.linalg
 from riskmin.core import NDArray
 from riskmin.numerics.precision import RESIDUAL_ROUNDING
 
-PIVOT_BLOCK_ROWS, PIVOT_BLOCK_BYTES = 64, 2**23
-"""Candidates per block of pivots, and fewer if their rows of K take more memory than this."""
-PIVOT_MIN_SHARE = 0.5
-"""A pivot's residual is at least this share of the largest one at the beginning of its block."""
-
 
 class Factor(NamedTuple):
     """An incomplete Cholesky factor: its transpose, the pivots in order, and the residual trace share."""
@@ -65,14 +60,16 @@ def incomplete_cholesky(
     T = np.empty((min(rank, 128, n), n), dtype=dtype)
     residual, pivots = np.array(diagonal, dtype=np.float64), np.empty(0, dtype=np.intp)
     floor = RESIDUAL_ROUNDING * max(float(diagonal.max()), 0.0)
-    # 8 bytes per entry, n entries per row of K
-    block = int(np.clip(PIVOT_BLOCK_BYTES // (8 * n), 8, PIVOT_BLOCK_ROWS))
+    # 8 to 64 candidates per block: up to 8 MB of rows of K, n entries of 8 bytes each
+    block = int(np.clip(2**23 // (8 * n), 8, 64))
     while len(pivots) < min(rank, n) and residual.sum() > tol * total and residual.max() > floor:
         r = len(pivots)
-        candidates = _candidates(residual, min(block, rank - r))
+        # a pivot's residual is at least half of the largest one at the beginning of its block
+        large = 0.5 * residual.max()
+        candidates = _candidates(residual, large, min(block, rank - r))
         C = np.asarray(rows(candidates), dtype=np.float64)
         C -= T[:r, candidates].T @ T[:r]  # the rows of the residual K - L L'
-        accepted, factor = _pivoted(C[:, candidates], max(PIVOT_MIN_SHARE * residual.max(), floor))
+        accepted, factor = _pivoted(C[:, candidates], max(large, floor))
         # new columns of L: the residual rows of the pivots, times the inverse of their factor
         columns = scipy.linalg.solve_triangular(
             factor, C[accepted], lower=True, overwrite_b=True, check_finite=False
@@ -91,9 +88,9 @@ def incomplete_cholesky(
     return Factor(T, pivots, float(residual.sum()) / total if total > 0 else 0.0)
 
 
-def _candidates(residual: NDArray, count: int) -> NDArray:
-    """The row of the largest residual, and others of large residuals, evenly spaced over the data."""
-    large = np.flatnonzero(residual >= PIVOT_MIN_SHARE * residual.max())
+def _candidates(residual: NDArray, least: float, count: int) -> NDArray:
+    """The row of the largest residual, and others of residuals >= `least`, evenly spaced over the data."""
+    large = np.flatnonzero(residual >= least)
     candidates = large[np.linspace(0, len(large) - 1, min(count, len(large))).astype(np.intp)]
     candidates[np.argmax(residual[candidates])] = np.argmax(residual)
     return np.unique(candidates)

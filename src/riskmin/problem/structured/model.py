@@ -22,8 +22,6 @@ REQUIRED_METHODS = {
     "log": ("joint_feature", "log_partition"),
 }
 """The methods that a model needs, by the loss."""
-MAX_DEFAULT_SHARDS = 8
-"""Upper limit of the default number of shards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,9 +233,9 @@ class Structured(Loss):
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:
-    """The requested number of shards, or the default."""
+    """The requested number of shards, or the default, at most 8."""
     if n_shards is None:
-        return min(MAX_DEFAULT_SHARDS, n)
+        return min(8, n)
     if not is_whole_number(n_shards, at_least=1) or n_shards > n:
         raise ValueError(
             f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"

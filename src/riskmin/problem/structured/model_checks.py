@@ -15,8 +15,6 @@ from riskmin.core import NDArray, has_method
 from riskmin.problem.structured.log_partition import PartitionExamples
 from riskmin.problem.structured.output_cache import MarginExamples
 
-ENUMERATED_MAX_OUTPUTS = 500
-"""An example with up to this many outputs is checked against all of them."""
 CHECKED_EXAMPLES = 2
 """The number of examples per shard that are checked."""
 
@@ -35,9 +33,10 @@ def all_outputs(model: Any, x: Any) -> list[Any]:
     """All outputs of a small example; none if there are too many, or the model does not list them."""
     if not has_method(model, "outputs"):
         return []
-    # one more than the limit, to detect that there are too many
-    outputs = list(islice(model.outputs(x), ENUMERATED_MAX_OUTPUTS + 1))
-    return outputs if len(outputs) <= ENUMERATED_MAX_OUTPUTS else []
+    # one more than that, to detect that there are too many
+    most = 500
+    outputs = list(islice(model.outputs(x), most + 1))
+    return outputs if len(outputs) <= most else []
 
 
 def probe_margin(examples: MarginExamples) -> None:

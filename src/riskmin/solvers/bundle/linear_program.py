@@ -19,13 +19,12 @@ from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check, interruptible_call
 from riskmin.regularizers.base import Regularizer
 
-INTERRUPTIBLE_ABOVE_SIZE = 2**16
-"""Run HiGHS interruptibly above this number of rows times columns; smaller programs take at most 0.1 s."""
-
 
 class LinearProgram:
     """The linear program of the cuts so far, with its last basis."""
 
+    INTERRUPTIBLE_ABOVE_SIZE = 2**16
+    """Run HiGHS interruptibly above this number of rows times columns; smaller programs take up to 0.1 s."""
     COLUMNS_PER_PRICING = 1000
     """Largest number of columns added per pricing round and sign, most negative reduced cost first."""
     FREE_VARIABLE_RADIUS = 1e3
@@ -130,7 +129,7 @@ class LinearProgram:
     def _run(self) -> None:
         """Solve the program; a large one in a thread that can be canceled at a deadline."""
         size = self.highs.getNumRow() * self.highs.getNumCol()
-        if size < INTERRUPTIBLE_ABOVE_SIZE:
+        if size < self.INTERRUPTIBLE_ABOVE_SIZE:
             check()
             self.highs.run()
             return

@@ -31,9 +31,6 @@ from riskmin.solvers.bundle.cutting_planes import (
 )
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
-EQUAL_ROWS_BELOW_VARIANCE_RATIO = 1e-12
-"""Rows whose variance is a smaller share of their mean square are equal up to rounding."""
-
 
 # ---------------------------------------------------------------- the regularizer of the model
 @dataclass(frozen=True)
@@ -141,7 +138,8 @@ def mean_squared_row_norm(obj: Objective, w: Array) -> float:
     inner = risk.linear_map.inner
     first, second = risk.executor.sum(_score_moments, inner, as_array_like(draw, w))
     variance = float(np.mean(second - first * first))
-    return variance if variance > EQUAL_ROWS_BELOW_VARIANCE_RATIO * float(np.mean(second)) else 1.0
+    # rows whose variance is a smaller share of their mean square are equal up to rounding
+    return variance if variance > 1e-12 * float(np.mean(second)) else 1.0
 
 
 # ---------------------------------------------------------------- the cuts

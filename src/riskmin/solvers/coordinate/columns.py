@@ -26,8 +26,6 @@ from riskmin.solvers.coordinate.quadratic_model import (
 
 GRAM_MAX_COLUMNS = 3000
 """Form a Gram matrix for at most this many columns, which bounds its memory."""
-OPS_PER_SPARSE_ENTRY = 8
-"""Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
 NO_VALUES = np.empty(0)
 
 
@@ -145,6 +143,8 @@ class DenseColumns:
 class ColumnStore:
     """The columns of a sparse X; columns of a CSR matrix are copied on first request."""
 
+    OPS_PER_SPARSE_ENTRY = 8
+    """Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
     COPY_ALL_ABOVE_SHARE = 0.8
     """Copy all columns once the requested ones hold more than this share of X: several partial copies cost
     more."""
@@ -159,7 +159,7 @@ class ColumnStore:
             self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
-            for i, j in chunk_ranges(0, len(X.indices), OPS_PER_SPARSE_ENTRY * len(X.indices)):
+            for i, j in chunk_ranges(0, len(X.indices), self.OPS_PER_SPARSE_ENTRY * len(X.indices)):
                 kernels().count(X.indices[i:j], self.count)
             self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
             # Space for all columns: pages that are never written to take no physical memory.
@@ -181,7 +181,7 @@ class ColumnStore:
         position = np.full(self.X.shape[1], -1, dtype=np.int32)
         position[new] = np.arange(len(new))
         ends, n = begins.copy(), self.n_rows
-        for i, j in chunk_ranges(0, n, OPS_PER_SPARSE_ENTRY * len(self.X.data)):
+        for i, j in chunk_ranges(0, n, self.OPS_PER_SPARSE_ENTRY * len(self.X.data)):
             args = self.X.indptr, self.X.indices, self.X.data, i, j, position, begins, ends
             kernels().copy_csr_columns(*args, self.rows, self.values)
         # Published only after the copy: an interrupt leaves no column marked as copied that is not.
@@ -195,7 +195,7 @@ class ColumnStore:
 
     def ranges(self, columns: NDArray) -> Iterable[slice]:
         """Split the columns into ranges short enough that deadlines are checked between kernel calls."""
-        work = OPS_PER_SPARSE_ENTRY * float(self.count[columns].sum())
+        work = self.OPS_PER_SPARSE_ENTRY * float(self.count[columns].sum())
         return (slice(i, j) for i, j in chunk_ranges(0, len(columns), work))
 
 
@@ -382,7 +382,7 @@ def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
     state = np.zeros(5)
     while True:
         check()
-        if kernel(*args, state, deadline.MAX_KERNEL_OPERATIONS // OPS_PER_SPARSE_ENTRY):
+        if kernel(*args, state, deadline.MAX_KERNEL_OPERATIONS // ColumnStore.OPS_PER_SPARSE_ENTRY):
             return float(state[k.INTERCEPT_SHIFT]), float(state[k.WORST_SLOPE]), int(state[k.EPOCH])
 
 

@@ -85,7 +85,7 @@ class PointEvaluator:
         """Return X' slope and X' guess, in one pass over the rows."""
         X: Any = self.rows.X
         grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        if guess is None or X.by_columns or X.one_block:
+        if guess is None or X.by_columns or not X.has_row_ranges:
             X.pullback(slope, 0, len(slope), grad)
             if guess is not None:
                 X.pullback(guess, 0, len(slope), guess_grad)

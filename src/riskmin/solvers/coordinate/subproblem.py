@@ -18,12 +18,6 @@ from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, colu
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 
-FORCING_MAX = 0.1
-"""Minimize a model until its violations are at most this share of the largest violation of J."""
-START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
-"""Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
-SAMPLE_MIN_ROW_RATIO = 8
-"""Start on a sample if X has at least this many times as many rows as the sample."""
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
@@ -31,6 +25,8 @@ NO_COLUMNS = np.empty(0, dtype=np.int64)
 class InexactSchedule:
     """How exactly to minimize the next model, adapted from the steps so far."""
 
+    FORCING_MAX = 0.1
+    """The tolerance of a model is at most this share of the largest violation of J."""
     FORCING_MIN = 1e-3
     """Smallest value of that share: a more exact minimizer of the model does not pay."""
     REUSED_CURVATURE_MAX_RATE = 0.1
@@ -60,7 +56,7 @@ class InexactSchedule:
         rate = max(remaining, 0.0) / self.last_violation
         # Near the minimum the next model is more accurate by about this rate, so it is minimized further.
         forcing = 0.2 * self.forcing if rate > 0.5 else rate**3
-        forcing = min(max(forcing, self.FORCING_MIN), FORCING_MAX)
+        forcing = min(max(forcing, self.FORCING_MIN), self.FORCING_MAX)
         ineffective = rate > (self.REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
         return replace(self, forcing=forcing, last_violation=largest, ineffective=float(ineffective))
 
@@ -74,6 +70,8 @@ class InexactSchedule:
 class CoordinateProblem:
     """An objective with an evaluator for its points and the columns of its X."""
 
+    SAMPLE_MIN_ROW_RATIO = 8
+    """Start on a sample if X has at least this many times as many rows as the sample."""
     CURVATURE_FLOOR_SHARE = 1e-3
     """Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
     PREFETCH_WORKING_SETS = 16
@@ -102,10 +100,9 @@ class CoordinateProblem:
     def sample(self) -> Objective | None:
         """Return the objective on every n-th row; None if X has too few rows, or for the squared loss."""
         rows, loss = self.points.rows, self.points.loss
-        stride = len(rows.y) // (
-            START_SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], START_SAMPLE_MIN_COLUMNS)
-        )
-        X = every_nth_row(rows.X, stride) if stride >= SAMPLE_MIN_ROW_RATIO else None
+        # 64 rows per column, counting at least 32 columns
+        stride = len(rows.y) // (64 * max(rows.X.shape[1], 32))
+        X = every_nth_row(rows.X, stride) if stride >= self.SAMPLE_MIN_ROW_RATIO else None
         if X is None or not rows.c[::stride].any() or loss.constant_curvature:
             return None
         risk = linear_risk(

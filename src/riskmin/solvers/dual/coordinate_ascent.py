@@ -38,9 +38,12 @@ class DualCoordinateAscent(Solver):
 
     in closed form for every loss with a piecewise quadratic conjugate, and by Newton's method for
     `Logistic`. Rows are visited in random order; those that stay at a bound are skipped until the next
-    check. The lower bound never decreases, unless `damping` is above 1 with `Logistic`; w oscillates, so that
-    the point of a check after many epochs is an average. With one score per row there is no intercept:
-    `DualGaussSeidel` and `AugmentedLagrangian` are the methods for other losses, regularizers and intercepts.
+    check. The lower bound never decreases, unless there is an intercept, or `damping` is above 1 with
+    `Logistic`; w oscillates, so that the point of a check after many epochs is an average. `DualGaussSeidel`
+    is the method for other losses and regularizers.
+
+    An intercept has no penalty: a proximal term :math:`\tfrac\rho2 (b - b_0)^2` takes its place, whose center
+    follows b after each epoch.
 
     A row of `MulticlassHinge` has one multiplier per class, and a step optimizes all of them: the method of
     LIBLINEAR for the Crammer-Singer machine. It needs an `L2` with one weight per feature for all classes;
@@ -96,7 +99,7 @@ class DualCoordinateAscent(Solver):
         check_positive_int(self, "local_epochs")
 
     def supports(self, obj: Objective) -> str | None:
-        """None for `L2` with a loss that has exact steps; with one score per row, without an intercept."""
+        """None for `L2` with a loss that has exact steps; for remote rows, without an intercept."""
         if obj.risk.multi_output:
             return multiclass_reason(obj)
         remote = _has_remote_rows(obj.risk)
@@ -105,9 +108,8 @@ class DualCoordinateAscent(Solver):
         rows = "for remote rows, " if remote else ""
         if reason := exact_steps_reason(rows, obj):
             return reason
-        if obj.risk.intercept.profiled:
-            other = "Bundle" if remote else "AugmentedLagrangian"
-            return f"{rows}DualCoordinateAscent has no intercept with one score per row: use Auto or {other}"
+        if remote and obj.risk.intercept.profiled:
+            return f"{rows}DualCoordinateAscent has no intercept with one score per row: use Auto or Bundle"
         return None
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:

@@ -1,7 +1,12 @@
-"""Dual coordinate ascent by exact steps, for L2.
+r"""Dual coordinate ascent by exact steps, for L2.
 
 A sweep visits the active rows. A check, every few sweeps, is one pass over X, as expensive as an oracle call:
 the scores give J(w), the dual variables the cut, and both together the rows to skip until the next check.
+
+An unpenalized intercept b is found by the proximal point method: with :math:`\tfrac\rho2 (b - b_0)^2` around
+a center :math:`b_0`, it is the weight of one more column, :math:`b = b_0 - \tfrac1\rho \sum_i c_i u_i`. After
+a sweep the center moves to b. A check changes the dual variables so that :math:`\sum_i c_i u_i = 0`, as the
+cut of :math:`\min_b R(w, b)` requires, and takes J at the best b.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
+from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
 from riskmin.problem.objective import Objective
 from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
@@ -41,6 +48,37 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
     )
 
 
+def zero_sum_duals(u: NDArray, c: NDArray, lower: NDArray, upper: NDArray) -> NDArray:
+    """Return dual variables near u, within their bounds, with sum_i c_i u_i = 0 up to rounding.
+
+    Those inside their bounds move, in proportion to the distance to the nearer one: the dual is flat in them
+    at its maximum. What they cannot balance is removed by scaling the variables of the larger sign down,
+    since 0 is in every domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> c, lower, upper = np.full(4, 0.25), np.array([-1.0, -1, 0, 0]), np.array([0.0, 0, 1, 1])
+    >>> zero_sum_duals(np.array([-1.0, -0.5, 1.0, 0.7]), c, lower, upper)
+    array([-1.   , -0.625,  1.   ,  0.625])
+    >>> zero_sum_duals(np.array([-1.0, 0.0, 1.0, 1.0]), c, lower, upper)
+    array([-1. ,  0. ,  0.5,  0.5])
+    """
+    for _ in range(4):
+        excess = float(c @ u)
+        if abs(excess) <= INTERCEPT_SLOPE_ROUNDING * float(c @ abs(u)):
+            return u
+        # At most 1, since domains may be unbounded; at most 90 % of it, so that u stays inside.
+        room = np.minimum(np.minimum(u - lower, upper - u), 1.0)
+        total = float(c @ room)
+        if total > 0:
+            u = u - min(max(excess / total, -0.9), 0.9) * room
+    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
+    if up == down:
+        return u
+    return np.where(u > 0 if up > down else u < 0, min(up, down) / max(up, down) * u, u)
+
+
 @dataclass
 class ExactAscent(RowState):
     """State of a run by exact steps on all rows, with the w of their dual variables."""
@@ -51,6 +89,11 @@ class ExactAscent(RowState):
     MIN_AVERAGED_SWEEPS = 4
     """Average w over the second half of the sweeps before a check if it has at least this many terms. The
     dual variables converge long before w, which oscillates around its optimum."""
+    INTERCEPT_COLUMN_SHARE = 0.05
+    """lam / rho of the proximal term of an intercept, relative to the mean squared norm of the rows: smaller
+    ones need more moves of the center, larger ones slow the steps of the rows down."""
+    INTERCEPT_GAP_SHARE = 0.05
+    """A check minimizes J over b to this fraction of the gap."""
 
     solver: Any
     obj: Objective
@@ -62,14 +105,20 @@ class ExactAscent(RowState):
     def for_shard(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
         """Return the run on the rows of a shard."""
         scale = scale_of(obj.reg, shard.X.shape[1])
-        state = RowState.create(shard, loss, scale, obj.lam, rng_state(solver.seed))
+        share = cls.INTERCEPT_COLUMN_SHARE if obj.risk.intercept.profiled else 0.0
+        state = RowState.create(shard, loss, scale, obj.lam, rng_state(solver.seed), share)
         return cls(**vars(state), solver=solver, obj=obj, w=np.zeros(shard.X.shape[1]))
 
     def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """Start from given dual variables, or from the slopes of the loss at w0, scaled to the best bound."""
-        if u0 is not None:
-            self.set_duals(u0)
-        value, _, u, cut = self._evaluate_cut(np.array(w0, dtype=float), u0 is None)
+        w0 = np.array(w0, dtype=float)
+        start = u0
+        if self.has_intercept:
+            slopes = self._start_intercept(w0)
+            start = slopes if u0 is None else u0
+        if start is not None:
+            self.set_duals(start)
+        value, _, u, cut = self._evaluate_cut(w0, fresh=start is None)
         s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
         if u0 is None:
             # Empty rows have score zero: their slopes are already optimal.
@@ -86,6 +135,7 @@ class ExactAscent(RowState):
         # next: the w of the dual variables (`w` may be an average); out: the largest and least slope.
         shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
         shapes |= {} if self.loss_conjugate is not None else {"shift": "n"}
+        shapes |= {"b": "1"} if self.has_intercept else {}
         check_state(state, shapes, limits, n=n, d=len(self.w))
         check_row_order(state["order"], len(self.order))
         k = sweep_kernels()
@@ -96,6 +146,8 @@ class ExactAscent(RowState):
         self.order[: self.active] = state["order"]
         self.rng, self.w = state["rng"].copy(), state["next"].copy()
         self.sweep_stats[:2] = state["out"]
+        if self.has_intercept:
+            self.intercept[0] = state["b"][0]
         self.visits = float(state["visits"][0])
         return self._loop()
 
@@ -127,9 +179,15 @@ class ExactAscent(RowState):
         # w is averaged over the second half of the visits, where it oscillates around its optimum.
         average_from, entries_since, w_sum, n_terms = 0.5 * budget, 0.0, np.zeros(len(self.w)), 0
         entries_per_row = n_entries / max(1, len(self.records))
+        # b minus the center of its proximal term
+        distance = 0.0
         while self.active:
             before = self.active
+            # The center moves to b. The dual variables stay the same, and with them the distance.
+            self.intercept[0] += distance
+            b = self.intercept[0]
             self.sweep(self.w, self.solver)
+            distance += self.intercept[0] - b
             # Sweeps drop rows from the active ones: count the rows that were visited.
             entries_since += before * entries_per_row
             # Adding w to the average costs O(p): only after at least 4 p entries have been read.
@@ -149,9 +207,54 @@ class ExactAscent(RowState):
     def _evaluate_cut(self, w: NDArray, fresh: bool = False) -> tuple[float, NDArray, NDArray, Cut]:
         """Return R(w), the scores, the dual variables and their cut."""
         self.obj.count.calls += 1
+        if self.has_intercept:
+            self._balance_duals()
         risk, offset, size, z, u, a = self.evaluate(w, fresh)
+        if self.has_intercept:
+            size += abs(self.intercept[0]) * float(self.shard.c @ abs(u))
         # a = sum_i c_i u_i x_i and b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
-        return risk, z, u, Cut(a, offset - CUT_ROUNDING * size)
+        cut = Cut(a, offset - CUT_ROUNDING * size)
+        if self.has_intercept:
+            gap = risk + self.obj.lam * self.obj.reg.value(w) - self.obj.lower(cut)
+            b = float(self.intercept[0])
+            lo, hi = self._bracket_intercept(z - b, b, self.INTERCEPT_GAP_SHARE * gap)
+            risk = min(risk, best_tangent(lo, hi).value)
+        return risk, z, u, cut
+
+    # ------------------------------------------------------------ the intercept
+    @property
+    def has_intercept(self) -> bool:
+        """Whether there is an unpenalized intercept."""
+        return bool(self.intercept[1] > 0)
+
+    def _start_intercept(self, w0: NDArray) -> NDArray:
+        """Start from the best b of w0; return slopes of the loss there whose weighted sum is zero."""
+        n, (y, c) = len(self.records), self.shard[1:3]
+        z = self.X.scores(w0, 0, n) if w0.any() else np.zeros(n)
+        lo, hi = self._bracket_intercept(z, 0.0, 0.0)
+        self.intercept[0] = best_tangent(lo, hi).x
+        weights = zero_slope_weights(lo, hi)
+        # The loss returns c_i l'(z_i): rows without weight have slope 0.
+        dz = sum(m * self.loss.value_grad(z + t.x, y, c)[1] for m, t in zip(weights, (lo, hi), strict=True))
+        return np.where(c > 0, dz / np.where(c > 0, c, 1.0), 0.0)
+
+    def _bracket_intercept(self, z: NDArray, b: float, slack: float) -> tuple[Tangent, Tangent]:
+        """Return two tangents of R in b around its minimum, to the slack; z are the scores without b."""
+        y, c = self.shard[1:3]
+
+        def evaluate(b: float) -> Tangent:
+            value, dz = self.loss.value_grad(z + b, y, c)
+            return Tangent(b, float(value), float(dz.sum()))
+
+        return refine_intercept(evaluate, *bracket_intercept(evaluate, evaluate(b), 0.1), slack)
+
+    def _balance_duals(self) -> None:
+        """Change the dual variables so that sum_i c_i u_i = 0, which keeps the cut valid for every b."""
+        u, c, conjugate = self.records[:, sweep_kernels().U], self.shard.c, self.loss_conjugate
+        domain = self.loss.conjugate(self.shard.y) if conjugate is None else conjugate
+        balanced = zero_sum_duals(u, c, domain.lower, domain.upper)
+        if balanced is not u:
+            self.set_duals(balanced)
 
     def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
         state = {
@@ -165,5 +268,7 @@ class ExactAscent(RowState):
         }
         if self.loss_conjugate is None:
             state["shift"] = self.records[:, sweep_kernels().SHIFT].copy()
+        if self.has_intercept:
+            state["b"] = self.intercept[:1].copy()
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
         return Iterate(w, risk + self.obj.lam * self.obj.reg.value(w), cut, info, lambda: state)

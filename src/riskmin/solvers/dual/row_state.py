@@ -101,16 +101,26 @@ class RowState:
     """Extreme slopes, visits and moves of the last sweep; the slots are named in `_numba.dual.sweep`."""
     active: int
     """Number of active rows."""
+    intercept: NDArray
+    """b, and lam / rho for a proximal term rho (b - b_0)^2 / 2 around a center b_0; zeros without one."""
 
     @classmethod
-    def create(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
-        """Return the rows of a shard with all dual variables zero."""
+    def create(
+        cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray, intercept_share: float = 0.0
+    ) -> Self:
+        """Return the rows of a shard with all dual variables zero.
+
+        A share > 0 adds an intercept: lam / rho is this share of the mean squared norm of the rows.
+        """
         X, k, conjugate = row_major_matrix(shard), sweep_kernels(), loss.interval_conjugate(shard.y)
         n = X.shape[0]
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.row_ends
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
+        # The intercept is the weight of one more column, constant sqrt(lam / rho).
+        intercept = np.array([0.0, intercept_share * (float(shard.c @ q) or 1.0)])
+        q = q + intercept[1]
         # Slots LOWER, UPPER and SHIFT; for the logistic loss, LOWER is y, and `set_duals` overwrites SHIFT.
         bounds = (
             (shard.y, shard.y, shard.y, 0.0)
@@ -122,7 +132,9 @@ class RowState:
             # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
             records[:, k.INVERSE] = shard.c / lam * q
         rows = rows[:n_rows]
-        return cls(shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows)
+        return cls(
+            shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows, intercept
+        )
 
     def set_duals(self, u: NDArray) -> None:
         """Set the dual variables, clipped to their domains."""
@@ -142,7 +154,8 @@ class RowState:
         """Visit the active rows once by exact steps, which update w; rows held at a bound may be skipped."""
         k, active = sweep_kernels(), 0
         scale = self.scale if len(self.scale) else None
-        args = *_indices_and_values(self.X), *_record_views(self.records), self.order, self.active, w, scale
+        rows = self.order, self.active
+        args = *_indices_and_values(self.X), *_record_views(self.records), *rows, w, scale, self.intercept
         tail = settings.shuffle, self.rng, self.sweep_stats
         operations = self.active * (
             self.OPS_PER_VISIT + self.OPS_PER_ENTRY * self.X.nnz / max(1, len(self.records))
@@ -164,10 +177,10 @@ class RowState:
     def evaluate(
         self, w: NDArray, fresh: bool = False
     ) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
-        """Evaluate R(w) and the cut by one pass over X.
+        """Evaluate R(w, b) and the cut by one pass over X.
 
-        Returns R(w), the offset of the cut, the sum of its absolute terms, the scores, the dual variables and
-        the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
+        Returns R(w, b), the offset of the cut, the sum of its absolute terms, the scores, the dual variables
+        and the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
         """
         n, k = len(self.records), check_kernels()
         z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
@@ -179,6 +192,7 @@ class RowState:
             *_record_views(self.records),
             self.shard.c,
             w if w.any() else w[:0],
+            float(self.intercept[0]),
         )
         # R(w), the offset of the cut, and the sum of the absolute terms, in blocks of fixed size, so that
         # the rounding of the sums does not depend on the ranges.
@@ -197,7 +211,7 @@ class RowState:
             u[:] = self.records[:, sweep_kernels().U]
         for i in check_each(range(0, len(u), step)):
             block = slice(i, min(i + step, len(u)))
-            z[block] = self.X.scores(w, block.start, block.stop)
+            z[block] = self.X.scores(w, block.start, block.stop) + self.intercept[0]
             value, dz = self.loss.value_grad(z[block], y[block], c[block])
             risk += float(value)
             # The loss returns c_i l'(z_i): divide by the weight, and leave rows without weight at 0.

@@ -68,22 +68,25 @@ class ExponentialFamily(CompiledScoreProblem):
 
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
-    ) -> tuple[ScoreEvaluation, float, float]:
-        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
-        dz, h, args = np.empty_like(z), np.empty_like(z), self.args + self.point_args
+    ) -> tuple[ScoreEvaluation, NDArray]:
+        """The evaluation at the intercept b, and the sums of the kernel."""
+        k, dz, h, args = _kernels(), np.empty_like(z), np.empty_like(z), self.args + self.point_args
 
         def partial_sums(s: slice) -> NDArray:
-            out = np.empty(5)
+            out = np.empty(10)
             self.point_kernel(z[s], b, *(a[s] for a in args), dz[s], h[s], out)
             return out
 
-        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
-        # in the order of the kernels' slots VALUE to CUT_ABS_SUM
-        value, offset, abs_terms, slope_b, abs_sum = sums
-        return ScoreEvaluation(dz, offset - CUT_ROUNDING * abs_terms, b, value, h), slope_b, abs_sum
+        sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+        offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
+        return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
 
     def minimize_intercept(
-        self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
+        self,
+        derivatives: Callable[[float], NDArray],
+        z: NDArray,
+        b: float,
+        tolerance: Callable[[NDArray], float],
     ) -> tuple[float, NDArray]:
         """The best intercept and the derivatives at it; in closed form except for the logistic loss."""
         if not isinstance(self.loss, Logistic):
@@ -97,4 +100,4 @@ class ExponentialFamily(CompiledScoreProblem):
             rise = fall + 2 * float(sums[k.D_B]) if n_exponentials == 2 else float(sums[k.D_BB])
             if fall > 0 and rise > 0:
                 b += math.log(fall / rise) / n_exponentials
-        return super().minimize_intercept(derivatives, z, b, tol)
+        return super().minimize_intercept(derivatives, z, b, tolerance)

@@ -14,9 +14,6 @@ from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.solvers.newton.linear_system import (
-    DENSE_SPEEDUP,
-    GATHER_BELOW_ONE_ROW_IN,
-    MAX_CG_STEPS,
     LinearSystem,
     NewtonSystem,
     conjugate_gradients,
@@ -164,9 +161,9 @@ class ReusedHessian(LinearSystem):
         # active rows, with (nnz / n)^2 / 2 products each
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
-        forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
+        forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else self.DENSE_SPEEDUP)
         # a step makes two passes over X
-        return float(p**3 / (3 * DENSE_SPEEDUP) + forming) / (2 * nnz)
+        return float(p**3 / (3 * self.DENSE_SPEEDUP) + forming) / (2 * nnz)
 
     # ------------------------------------------------------------ conjugate gradients
     def _iterative(self, h: NDArray, lam: float, g: Array, tol: float) -> Array:
@@ -178,11 +175,13 @@ class ReusedHessian(LinearSystem):
         # the limit is the cost of a factorization by features, where that is possible; a fifth of the maximum
         # if only the system of the rows could be factorized
         if min(self.design.shape) > self.direct:
-            max_steps = MAX_CG_STEPS
+            max_steps = self.MAX_CG_STEPS
         else:
-            max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
+            max_steps = (
+                math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else self.MAX_CG_STEPS // 5
+            )
         # NewtonSystem copies the active rows if they are few, or uses a direct method
-        few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
+        few_curved = self.GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not self.reg.diagonal or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
             d = system.solve(hessian, lam, g, tol)

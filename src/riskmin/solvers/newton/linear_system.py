@@ -26,17 +26,16 @@ from riskmin.problem.design_operator import DesignOperator, row_blocks, row_matr
 from riskmin.regularizers import L2
 from riskmin.solvers.newton.active_rows import ActiveRows
 
-MAX_CG_STEPS = 1500
-"""Steps of conjugate gradients after which a direction is used as it is."""
-GATHER_BELOW_ONE_ROW_IN = 3
-"""Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
-DENSE_SPEEDUP = 8.0
-"""The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
-
 
 class LinearSystem(ABC):
     """The linear system of Newton's steps for one problem, a strategy that may remember earlier steps."""
 
+    DENSE_SPEEDUP = 8.0
+    """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
+    GATHER_BELOW_ONE_ROW_IN = 3
+    """Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
+    MAX_CG_STEPS = 1500
+    """Steps of conjugate gradients after which a direction is used as it is."""
     tries_unit_step = False
     """Whether the step t = 1 is tried before a line search: the Hessian changes slowly."""
     steps: float
@@ -109,7 +108,7 @@ class NewtonSystem(LinearSystem):
             self.steps *= 0.8  # so that conjugate gradients are tried again some time
             return direct_solve(hessian, lam, g)
         # conjugate gradients get no more steps than a direct solve would cost
-        max_steps = int(min(MAX_CG_STEPS, cost))
+        max_steps = int(min(self.MAX_CG_STEPS, cost))
         d, n_steps = self._conjugate_gradients(hessian, lam, g, tol, max_steps)
         # a run that reached its limit counts as four times as long, so that it is not repeated soon
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
@@ -120,7 +119,7 @@ class NewtonSystem(LinearSystem):
     ) -> tuple[Array, int]:
         """Solve by conjugate gradients; on a copy of the active rows if they are few."""
         active = np.flatnonzero(hessian.diagonal)
-        worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
+        worthwhile = self.GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(len(active))
         # ActiveRows needs a diagonal K and H = D^1/2 P D^1/2 with a projection P
         if copied and self.reg.diagonal and not hessian.pair_blocks and _projects(hessian):
@@ -136,9 +135,9 @@ class NewtonSystem(LinearSystem):
         m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.nnz
         nnz_per_row = nnz / n
         # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
-        rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
-        gram = 0.5 * m * nnz_per_row * nnz_per_row / (DENSE_SPEEDUP if nnz_per_row == p else 1.0)
-        features = p**3 / (3 * DENSE_SPEEDUP) + gram
+        rows = m * m * (0.7 * m / self.DENSE_SPEEDUP + nnz_per_row)
+        gram = 0.5 * m * nnz_per_row * nnz_per_row / (self.DENSE_SPEEDUP if nnz_per_row == p else 1.0)
+        features = p**3 / (3 * self.DENSE_SPEEDUP) + gram
         # ties are decided in favor of the rows
         best, method = min(
             (rows if self._can_solve_by_rows(m) else math.inf, 0),
@@ -188,7 +187,9 @@ class NewtonSystem(LinearSystem):
         if self._can_solve_by_features(hessian):
             return self._solve_by_features(hessian, lam, g)
         tol = self.FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
-        return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
+        return conjugate_gradients(
+            lambda d: self._product(hessian, lam, d), -1.0 * g, tol, self.MAX_CG_STEPS
+        )[0]
 
     def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
         """(lam K + X' H X) d."""
@@ -202,10 +203,10 @@ class NewtonSystem(LinearSystem):
 
 def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
     """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
-    G = design.gram(hessian.diagonal)
+    G, products = design.gram(hessian.diagonal, hessian.low_rank)
     p = len(G)
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
-    G = subtract_low_rank_and_pairs(G, design, hessian)
+    G = subtract_low_rank_and_pairs(G, products, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
     if reg.diagonal:
         diagonal += lam * reg.terms(np.ones(p)).square
@@ -253,12 +254,12 @@ def _projects(hessian: Hessian) -> bool:
     return bool(unit and not s[~positive].any())
 
 
-def subtract_low_rank_and_pairs(G: NDArray, design: DesignOperator, hessian: Hessian) -> NDArray:
-    """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
-    # H = diag(h) - sum_s s s' - pair blocks and their transposes
-    for s in hessian.low_rank:
-        # X' s s' X = m m' with m = X' s
-        m = design.adjoint(s)
+def subtract_low_rank_and_pairs(
+    G: NDArray, products: list[NDArray], design: DesignOperator, hessian: Hessian
+) -> NDArray:
+    """X' H X from G = X' diag(h) X and the products X' s with the low-rank vectors s of H."""
+    # H = diag(h) - sum_s s s' - pair blocks and their transposes; X' s s' X = m m' with m = X' s
+    for m in products:
         G -= np.outer(m, m)
     for block in hessian.pair_blocks:
         assert design.rows is not None  # else can_form_gram has refused

@@ -97,6 +97,7 @@ class Newton(Solver):
     EARLY_COMPLEMENTARITY = 0.005
     SLOW_MU_DECREASE = 0.5
     SLOW_AFTER_STEPS = 4
+    INTERCEPT_GAP_SHARE = 1e-5  # the share of the gap by which an inexact intercept may lower a cut
 
     direct: int = 2500
     sampled: bool = True
@@ -205,11 +206,12 @@ class Newton(Solver):
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
             yield Iterate(point.w, value, best, info, NewtonState(point, best, system.to_state()).to_arrays)
             complementarity, moved = point.complementarity(), None
+            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if problem.intercept else 0.0
             # a center must be the multipliers at the end of a stage, but without one a stage may end early
             large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
             early = point.full and not problem.uses_center and large
             if not point.mu or not (early or point.stationary(obj, value, complementarity)):
-                step = obj, problem, system, complementarity
+                step = obj, problem, system, complementarity, slack
                 moved, n_evaluations, decrease = point.newton_step(*step)
                 # a reused or sampled matrix may have given no descent direction: once more with a better one
                 if moved is None and system.discard():
@@ -217,7 +219,7 @@ class Newton(Solver):
             if moved is None:  # the stage ends, or no descent is left in this precision
                 if point.mu <= self.MU_FLOOR * point.initial_mu:
                     return  # the remaining gap is rounding
-                moved, n_evaluations = point.with_mu(self._next_mu(point, problem), problem), 1
+                moved, n_evaluations = point.with_mu(self._next_mu(point, problem), problem, slack), 1
             point = moved
             cut = obj.project_out_intercepts(point.cut)
             # the convex combination of both cuts with the best lower bound, unless rounding makes it worse

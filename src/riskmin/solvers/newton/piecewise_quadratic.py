@@ -79,8 +79,13 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         # smoothing subtracts at most mu max_slope^2 / 2: half of the risk for mu = risk / max_slope^2
         return max(self.unsmoothed_value(z, 0.0)[0] / max_slope**2, penalty, self.min_mu)
 
-    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The unsmoothed loss at its best intercept, and that intercept; the search for it starts at b."""
+    def unsmoothed_value(
+        self, z: NDArray, b: float, slack: float = 0.0, curvature: float = 0.0
+    ) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, up to the slack, and that intercept.
+
+        The search starts at b; `curvature` estimates the second derivative there, if it is positive.
+        """
         k = _kernels()
         rows = self.shift, self.lower, self.upper, self.c
 
@@ -95,7 +100,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         if not self.intercept:
             return tangent_at(0.0).value, 0.0
-        best = best_tangent(*solve_intercept(tangent_at, b))
+        best = best_tangent(*solve_intercept(tangent_at, b, slack=slack, curvature=curvature))
         return best.value, best.x
 
     # ------------------------------------------------------------ evaluations
@@ -133,19 +138,18 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
-    ) -> tuple[ScoreEvaluation, float, float]:
-        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+    ) -> tuple[ScoreEvaluation, NDArray]:
+        """The evaluation at the intercept b, and the sums of the kernel."""
         k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
 
         def partial_sums(s: slice) -> NDArray:
-            out = np.empty(5)
+            out = np.empty(10)
             # dz[s] and h[s] are views, which the kernel fills
             outputs = dz[s], h[s], out
             k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), inverse, self.epsilon, self.square, *outputs)
             return out
 
-        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
-        # in the order of the kernel's slots VALUE to CUT_ABS_SUM
-        value, offset, abs_terms, slope_b, abs_sum = sums
-        return ScoreEvaluation(dz, offset - CUT_ROUNDING * abs_terms, b, value, h), slope_b, abs_sum
+        sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+        offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
+        return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums

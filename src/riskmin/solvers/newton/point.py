@@ -69,27 +69,34 @@ class NewtonPoint:
         # J(w) - (b - lam Omega*(-a / lam)) is the sum of stationarity and complementarity
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def with_mu(self, mu: float, problem: ScoreProblem) -> NewtonPoint:
+    def with_mu(self, mu: float, problem: ScoreProblem, slack: float = 0.0) -> NewtonPoint:
         """The same point with another mu; the center moves to the multipliers of the point."""
         center = self.evaluation.dz if problem.uses_center else None
-        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
+        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem, slack=slack)
 
     def newton_step(
-        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+        self,
+        obj: Objective,
+        problem: ScoreProblem,
+        system: LinearSystem,
+        complementarity: float,
+        slack: float = 0.0,
     ) -> tuple[NewtonPoint | None, int, float]:
         """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
 
         None in place of the point if there is no descent. Conjugate gradients, if used, end once the residual
-        adds little to the gap beside complementarity.
+        adds little to the gap beside complementarity; an inexact intercept may lower the cut by `slack`.
         """
         d, hessian, slope = self._direction(obj, problem, system, complementarity)
         if not -math.inf < slope < 0:
             return None, 0, 0.0
         dz, line, b = problem.design.forward(d), obj.reg.line(self.w, d), self.evaluation.b
+        b_slope = problem.intercept_slope(hessian, dz)
         system.check_direction(hessian, dz)
         evaluation, t, n_evaluations = None, 1.0, 0
         if system.tries_unit_step:
-            evaluation, n_evaluations = problem.evaluate(self.z + dz, self.mu, self.center, b), 1
+            unit = self.z + dz, self.mu, self.center, b + b_slope, slack
+            evaluation, n_evaluations = problem.evaluate(*unit), 1
             # slope of J at the end of the step, and change of J
             end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
             change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
@@ -103,8 +110,8 @@ class NewtonPoint:
             def penalty_derivatives(t: float) -> tuple[float, float]:
                 return obj.lam * line(t)[1], curvature
 
-            search = self.z, dz, self.mu, self.center, b, penalty_derivatives, slope
-            t, searched = problem.line_search(*search)
+            search = self.z, dz, self.mu, self.center, b, penalty_derivatives, slope, b_slope
+            t, b, searched = problem.line_search(*search)
             n_evaluations += searched
         w = self.w + t * d
         # the step is lost in rounding
@@ -114,7 +121,8 @@ class NewtonPoint:
         full = t > self.FULL_STEP_ABOVE
         moved = replace(self, w=w, z=self.z + t * dz, damping=damping, full=full, steps=self.steps + 1)
         # with the current Hessian, J is predicted to fall by -g'd / 2 on the unit step
-        return moved._evaluated(problem, evaluation, system.tries_unit_step), n_evaluations, -0.5 * slope
+        moved = moved._evaluated(problem, evaluation, system.tries_unit_step, b, slack)
+        return moved, n_evaluations, -0.5 * slope
 
     def _direction(
         self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
@@ -155,9 +163,14 @@ class NewtonPoint:
         return self.damping * (t <= self.RELAX_DAMPING_ABOVE)
 
     def _evaluated(
-        self, problem: ScoreProblem, evaluation: ScoreEvaluation | None = None, anew: bool = False
+        self,
+        problem: ScoreProblem,
+        evaluation: ScoreEvaluation | None = None,
+        anew: bool = False,
+        b: float | None = None,
+        slack: float = 0.0,
     ) -> NewtonPoint:
-        """The point with the evaluation at its z, mu and center, which may be known.
+        """The point with the evaluation at its z, mu and center, which may be known, as may an intercept b.
 
         X' dz is updated, so that rows whose dz is unchanged cost nothing; or computed `anew`: dz of a smooth
         loss changes in most rows.
@@ -165,8 +178,8 @@ class NewtonPoint:
         fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
         z = problem.design.forward(self.w) if fresh else self.z
         if fresh or evaluation is None:
-            b = (self.evaluation if evaluation is None else evaluation).b
-            evaluation = problem.evaluate(z, self.mu, self.center, b)
+            b = evaluation.b if evaluation is not None else self.evaluation.b if b is None else b
+            evaluation = problem.evaluate(z, self.mu, self.center, b, slack)
         a = problem.weight_gradient(evaluation, None if fresh or anew else (self.evaluation, self.a))
         return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 

@@ -43,7 +43,7 @@ class ScoreEvaluation(NamedTuple):
     b: float
     """The intercept that minimizes the smoothed loss."""
     risk: float
-    """The unsmoothed loss, at the intercept that minimizes it."""
+    """The unsmoothed loss at an intercept near the best one, at which it may be lower: an upper bound."""
     hessian_diagonal: NDArray | None = None
     """The second derivatives, if they are computed together with the multipliers."""
 
@@ -124,27 +124,40 @@ class ScoreProblem:
         half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
         return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
 
-    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
-        """The multipliers at the scores z, and the loss; the search for the intercept starts at b."""
-        dz, offset, b = self._multipliers(z, mu, center, b)
-        return ScoreEvaluation(dz, offset, b, self.unsmoothed_value(z, b)[0])
+    def evaluate(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
+    ) -> ScoreEvaluation:
+        """The multipliers at the scores z, and the loss.
+
+        The search for the intercept starts at b, and may lower the cut by `slack`.
+        """
+        dz, offset, b = self._multipliers(z, mu, center, b, slack)
+        if mu:
+            risk, _ = self.unsmoothed_value(z, b, slack)
+        else:
+            risk = float(self.loss.value_grad(z + b if b else z, self.y, self.c)[0])
+        return ScoreEvaluation(dz, offset, b, risk)
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
-        line: Callable[[float], tuple[float, float]], start: float,
-    ) -> tuple[float, int]:  # fmt: skip
-        """The step length along dz, and the number of evaluations.
+        line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
+    ) -> tuple[float, float, int]:  # fmt: skip
+        """The step length along dz, the intercept there, and the number of evaluations.
 
         `line` gives the first and second derivative of lam Omega along the line; `start` < 0 is the slope
-        of J at t = 0.
+        of J at t = 0. The intercept is b at t = 0, and predicted to change by `b_slope` times t.
         """
+        last_t = 0.0
 
         # the derivative of J along the line: that of lam Omega, and the gradient in the scores times X d
         def slope(t: float) -> float:
-            gradient, *_ = self._multipliers(z + t * dz, mu, center, b)
+            nonlocal b, last_t
+            gradient, _, b = self._multipliers(z + t * dz, mu, center, b + b_slope * (t - last_t))
+            last_t = t
             return line(t)[0] + float(gradient @ dz)
 
-        return secant_search(slope, start)
+        t, n_evaluations = secant_search(slope, start)
+        return t, b + b_slope * (t - last_t), n_evaluations
 
     def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
         """The gradient in the scores z and the inputs of the Hessian, for multipliers on the center's faces.
@@ -159,7 +172,7 @@ class ScoreProblem:
         return None
 
     def _multipliers(
-        self, z: NDArray, mu: float, center: NDArray | None, b: float
+        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
     ) -> tuple[NDArray, float, float]:
         """The gradient in the scores z, the offset of the cut it belongs to, and the intercept."""
         # the cut is R(v) >= value + offset_gain + dz @ (v - z), for all scores v
@@ -174,7 +187,7 @@ class ScoreProblem:
             evaluated[b] = float(value + offset_gain - dz @ (z + b)), dz
             return Tangent(b, float(value), float(dz.sum()))
 
-        ends = solve_intercept(tangent_at, b)
+        ends = solve_intercept(tangent_at, b, slack=slack)
         offset, mixed = 0.0, np.zeros_like(z)
         # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
         for weight, end in zip(zero_slope_weights(*ends), ends, strict=True):
@@ -189,8 +202,13 @@ class ScoreProblem:
         allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
         return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
 
-    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The unsmoothed loss at its best intercept, and that intercept; the search for it starts at b."""
+    def unsmoothed_value(
+        self, z: NDArray, b: float, slack: float = 0.0, curvature: float = 0.0
+    ) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, up to the slack, and that intercept.
+
+        The search starts at b; `curvature` estimates the second derivative there, if it is positive.
+        """
         if not self.intercept:
             return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
 
@@ -198,7 +216,7 @@ class ScoreProblem:
             value, dz = self.loss.value_grad(z + b, self.y, self.c)
             return Tangent(b, float(value), float(dz.sum()))
 
-        best = best_tangent(*solve_intercept(tangent_at, b))
+        best = best_tangent(*solve_intercept(tangent_at, b, slack=slack, curvature=curvature))
         return best.value, best.x
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
@@ -213,6 +231,14 @@ class ScoreProblem:
         s = hessian_product(H, np.ones_like(z))
         total = float(s.sum())
         return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
+
+    def intercept_slope(self, hessian: Any, dz: NDArray) -> float:
+        """The derivative of the best intercept along dz: -1'H dz / 1'H 1, as the slope in b stays 0."""
+        if not self.intercept or not hessian.low_rank:
+            return 0.0
+        # the last vector is H 1 / (1'H 1)^1/2, with sum (1'H 1)^1/2
+        s = hessian.low_rank[-1]
+        return -float(s @ dz) / float(s.sum())
 
     def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
         """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""

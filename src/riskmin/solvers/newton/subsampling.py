@@ -22,8 +22,6 @@ START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
 """Rows per column that a sample needs, and the iterations on it."""
-SAMPLE_TOL = 1e-2
-"""The relative gap to which samples of nonsmooth losses are solved."""
 
 
 def sampled_objective(
@@ -83,7 +81,8 @@ def sampled_start(
                 if smooth or it.value < best:
                     w, best = it.w, it.value
                 lower = max(lower, 0.0 if smooth else sampled.lower(it.cut))
-                if it.info["decrease"] <= error * it.value if smooth else best - lower <= SAMPLE_TOL * best:
+                # samples of nonsmooth losses are solved to a relative gap of 1e-2
+                if it.info["decrease"] <= error * it.value if smooth else best - lower <= 1e-2 * best:
                     break
             # the mu of the last stage: the run on more rows continues with as little smoothing
             w0, mu = w, it.info["mu"]

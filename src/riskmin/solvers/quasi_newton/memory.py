@@ -10,12 +10,6 @@ import numpy as np
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.core import Array, NDArray
 
-MIN_CURVATURE_RATIO = 1e-14
-"""Skip pairs with s @ y at most this times y @ y: along them rounding dominates the curvature."""
-
-COLUMNS_PER_BLOCK = 4096
-"""Columns per block of the products, so that a block stays in cache."""
-
 
 class LbfgsMemory:
     """The last `memory` pairs (s, y) of steps and gradient changes, the memory of L-BFGS.
@@ -133,11 +127,13 @@ def _products(A: Array, R: Array) -> NDArray:
     if namespace(A) is not np:
         return np.asarray(to_numpy(A @ R.T), dtype=float)
     products = np.zeros((len(A), len(R)))
-    for i in range(0, A.shape[1], COLUMNS_PER_BLOCK):
-        products += A[:, i : i + COLUMNS_PER_BLOCK] @ R[:, i : i + COLUMNS_PER_BLOCK].T
+    width = 4096
+    for i in range(0, A.shape[1], width):
+        products += A[:, i : i + width] @ R[:, i : i + width].T
     return products
 
 
 def _satisfies_curvature(s: Array, y: Array) -> bool:
     """Return whether s @ y is large enough for a positive definite update."""
-    return bool(float(s @ y) > MIN_CURVATURE_RATIO * float(y @ y) > 0)
+    # along other pairs rounding dominates the curvature
+    return bool(float(s @ y) > 1e-14 * float(y @ y) > 0)

@@ -16,9 +16,6 @@ from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.proximal_gradient import risk_uncertainty, smooth_reason
 from riskmin.solvers.state_checks import check_state
 
-MAX_BACKTRACKS = 40
-"""Number of step lengths tried before rounding is assumed to hide all descent."""
-
 
 @dataclass(frozen=True)
 class OwlQn(Solver):
@@ -171,10 +168,11 @@ def _search(
     """Backtrack along d, projected onto the orthant, until J decreases sufficiently.
 
     Returns the new point, its evaluation (None without a decrease), and the number of evaluations. Where the
-    decrease is below the rounding error of J, slopes decide: they are known more accurately.
+    decrease is below the rounding error of J, slopes decide: they are known more accurately. After 40 step
+    lengths, rounding is assumed to hide all descent.
     """
     step, n_evaluations = 1.0, 0
-    for n_evaluations in range(1, MAX_BACKTRACKS + 1):
+    for n_evaluations in range(1, 41):
         new = orthant.projected_step(step, d)
         s = new - orthant.w
         # Directional derivative of J along the projected step.

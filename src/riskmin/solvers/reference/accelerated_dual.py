@@ -23,9 +23,6 @@ from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
 from riskmin.solvers.base import local_rows_reason, mix_two
 from riskmin.solvers.state_checks import check_state
 
-MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
-"""Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
-
 
 @dataclass(frozen=True)
 class DualAccelerated(Solver):
@@ -123,6 +120,8 @@ class ScoredDual(NamedTuple):
 class AcceleratedAscent:
     """State of a run: the points x, v and the mean, the sum of weights A, and the Lipschitz estimate L."""
 
+    MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
+    """Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
     DUAL_LIPSCHITZ_INCREASE = 1.5
     """Factor by which L grows while it is too small."""
     DUAL_LIPSCHITZ_DECREASE = 1.05
@@ -211,7 +210,7 @@ class AcceleratedAscent:
 
     # ------------------------------------------------------------ steps
     def _loop(self) -> Iterator[Iterate]:
-        while self.A * self.L < MAX_WEIGHT_TIMES_LIPSCHITZ:
+        while self.A * self.L < self.MAX_WEIGHT_TIMES_LIPSCHITZ:
             self._restart()
             a, mean, new = self._step()
             # u_{k+1} = (A u_k + a u_new) / (A + a)

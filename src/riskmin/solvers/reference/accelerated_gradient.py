@@ -18,9 +18,6 @@ from riskmin.solvers.proximal_gradient import (
 )
 from riskmin.solvers.state_checks import check_state
 
-MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
-"""Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
-
 
 @dataclass(frozen=True)
 class AcceleratedGradient(Solver):
@@ -68,6 +65,8 @@ class AcceleratedGradient(Solver):
     [1.1667]
     """
 
+    MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
+    """Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
     RESTART_AFTER_STEPS = 30
     """Restart from the best point after this many steps without a lower J: the momentum overshoots."""
 
@@ -143,7 +142,7 @@ class AcceleratedGradient(Solver):
             else:
                 # No L in range satisfies the condition: rounding hides the curvature of the risk.
                 return
-            if not estimate.A + a < MAX_WEIGHT_TIMES_LIPSCHITZ / L:
+            if not estimate.A + a < self.MAX_WEIGHT_TIMES_LIPSCHITZ / L:
                 return
             # The mixture of all cuts has the proved rate; the model may bound better.
             estimate, at_w, L = estimate.with_point(new, a, at_new), at_new, L / self.gamma_d

@@ -30,7 +30,6 @@ from riskmin.problem.risk import local_rows_of
 from riskmin.solvers.base import local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
-    LINEAR,
     RowConjugate,
     conjugate_for,
     conjugate_reason,
@@ -154,7 +153,9 @@ class GradientAscent:
         else:
             reg, state = self._kernel_state(v)
             args = self.X, self.conjugate.kernel, reg, state, constraints
-            ops_per_entry = self.LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else self.NONLINEAR_OPS_PER_ENTRY
+            ops_per_entry = (
+                self.LINEAR_OPS_PER_ENTRY if reg[0] == _kernels().LINEAR else self.NONLINEAR_OPS_PER_ENTRY
+            )
             # The kernel is called on ranges of rows so that deadlines are checked in between.
             for i, j in chunk_ranges(0, n, ops_per_entry * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)

@@ -20,10 +20,6 @@ from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.regularizers import Entropy, QNorm
 
-POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
-LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
-"""Codes of the conjugates and of the transfer functions; equal to those in the kernel."""
-
 
 # ---------------------------------------------------------------- rows
 def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
@@ -60,6 +56,8 @@ def conjugate_reason(name: str, loss: Any, y: NDArray) -> str | None:
 
 def conjugate_for(loss: Any, y: NDArray) -> RowConjugate:
     """Return what the dual methods need of a loss, which has a conjugate."""
+    from riskmin._numba.dual.conjugate_loops import EXPONENTIAL, LOGISTIC, POWER
+
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
     dual = loss.interval_conjugate(y)
@@ -99,6 +97,8 @@ def _kernel_conjugate(
 # ---------------------------------------------------------------- regularizers
 def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     """Return the transfer function as the kernel takes it; None if only the object can evaluate it."""
+    from riskmin._numba.dual.gradient_sweep import CLIPPED, EXPS, LINEAR, NORM, SOFTMAX
+
     v = np.zeros(p)
     if reg.separable:
         t = reg.terms(v)

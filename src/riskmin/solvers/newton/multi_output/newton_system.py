@@ -18,17 +18,11 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each
 from riskmin.problem.design_operator import DesignOperator, mean_squared_norm, row_matrix
+from riskmin.solvers.costs import PRODUCT_COSTS
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.preconditioners import MultiOutputActiveRows, Solve
 from riskmin.solvers.weights import feature_weights
-
-MULTI_OUTPUT_MAX_CG_STEPS = 500
-"""Steps of conjugate gradients after which a direction is used as it is."""
-DROPPED_HESSIAN_SHARE, MAX_DROP_REDUCTIONS = 1e-2, 4
-"""Rows with the smallest second derivatives are dropped, up to this share of the sum; the share is divided by
-10 each time the residual is too large, and is 0 after this many times."""
-
 
 Norm = Callable[[NDArray], float]
 
@@ -53,6 +47,12 @@ class PreconditionerOption(NamedTuple):
 class MultiOutputNewtonSystem(LinearSystem):
     """The linear system of one problem, for a sequence of points."""
 
+    MAX_CG_STEPS = 500
+    """Steps of conjugate gradients after which a direction is used as it is."""
+    DROPPED_HESSIAN_SHARE = 1e-2
+    """Rows with the smallest second derivatives are dropped, up to this share of the sum."""
+    MAX_DROP_REDUCTIONS = 4
+    """The number of times the share is divided by 10 because the residual is too large; then it is 0."""
     SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
     """Residual, as a share of |g|, at which conjugate gradients stop: a smaller one saves no steps."""
     N_PRECONDITIONERS = 3
@@ -93,8 +93,8 @@ class MultiOutputNewtonSystem(LinearSystem):
     def dropped_share(self) -> float:
         """The share of the second derivatives that is dropped."""
         return (
-            DROPPED_HESSIAN_SHARE * 0.1**self.n_drop_reductions
-            if self.n_drop_reductions < MAX_DROP_REDUCTIONS
+            self.DROPPED_HESSIAN_SHARE * 0.1**self.n_drop_reductions
+            if self.n_drop_reductions < self.MAX_DROP_REDUCTIONS
             else 0.0
         )
 
@@ -185,7 +185,7 @@ class MultiOutputNewtonSystem(LinearSystem):
             self.level = options[-1].level
         options = [option for option in options if option.level >= self.level] or options[-1:]
         # applying a factor of the whole matrix costs two triangular solves
-        triangular = inverse.TRIANGULAR_ENTRY_COST * penalty.size**2 if self.level == 2 else 0.0
+        triangular = PRODUCT_COSTS.triangular_entry * penalty.size**2 if self.level == 2 else 0.0
         reuse_step = step + triangular
         if self.preconditioner is not None and options[0].cost > self.REBUILD_MAX_COST * reuse_step:
             self.skip_reuse -= 1
@@ -199,7 +199,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         for option, better in zip_longest(options, options[1:]):
             self.level, self.preconditioner = option.level, self._centered(option.make(part, P))
             # steps are limited by the cost of the next better preconditioner
-            limit = MULTI_OUTPUT_MAX_CG_STEPS if better is None else _step_limit(better.cost / step)
+            limit = self.MAX_CG_STEPS if better is None else _step_limit(better.cost / step)
             if run.run(self.preconditioner, limit):
                 break
         return run.d
@@ -297,4 +297,4 @@ def _weighted_norm(weights: NDArray) -> Norm:
 
 
 def _step_limit(steps: float) -> int:
-    return int(min(max(steps, 2.0), MULTI_OUTPUT_MAX_CG_STEPS))
+    return int(min(max(steps, 2.0), MultiOutputNewtonSystem.MAX_CG_STEPS))

@@ -19,15 +19,9 @@ from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interrup
 from riskmin.core.limits import HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
+from riskmin.solvers.costs import PRODUCT_COSTS
 from riskmin.solvers.newton.linear_system import cholesky
 
-THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, NUMPY_CALL_COST = (
-    10.0, 110.0, 40.0, 50.0, 1e6,
-)  # fmt: skip
-"""Cost relative to one operation of a large dense matrix product: one operation of a product of thin
-matrices, of elementwise work, of a sparse product; one entry of a triangular solve; one call of NumPy."""
-MIN_BLOCK_ROWS = 256
-"""The smallest number of rows per block for which a product of thin matrices is fast."""
 DIAGONAL_FLOOR = 1e-100
 """Added to diagonals, where entries without penalty and second derivative are 0: 1 / floor^2 is finite."""
 
@@ -91,9 +85,10 @@ class MultiOutputActiveRows(NamedTuple):
 # in operations of a large dense matrix product
 def cg_step_cost(part: MultiOutputActiveRows) -> float:
     """The cost of a step of conjugate gradients."""
-    entries = (SPARSE_ENTRY_COST if part.X.sparse else THIN_PRODUCT_COST) * part.nnz
+    entries = (PRODUCT_COSTS.sparse_entry if part.X.sparse else PRODUCT_COSTS.thin_product) * part.nnz
     return float(
-        part.linear_map.columns * (entries + ELEMENTWISE_COST * part.X.shape[0]) + 5 * NUMPY_CALL_COST
+        part.linear_map.columns * (entries + PRODUCT_COSTS.elementwise * part.X.shape[0])
+        + 5 * PRODUCT_COSTS.numpy_call
     )
 
 
@@ -102,8 +97,8 @@ def gram_cost(part: MultiOutputActiveRows) -> float:
     m, p = part.X.shape
     # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
     if part.X.sparse:
-        return 0.5 * SPARSE_ENTRY_COST * part.nnz**2 / max(m, 1) + p**3
-    return m * p * (p + 0.5 * ELEMENTWISE_COST) + p**3
+        return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**3
+    return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise) + p**3
 
 
 def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
@@ -111,7 +106,7 @@ def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
     (m, p), k, active = part.X.shape, part.linear_map.columns, part.active_classes
     # the mean number of pairs of classes per row, in one triangle
     pairs = 0.5 * float((active * active).sum()) / max(m, 1)
-    extra = k * k * (m * ELEMENTWISE_COST + 0.5 * NUMPY_CALL_COST)
+    extra = k * k * (m * PRODUCT_COSTS.elementwise + 0.5 * PRODUCT_COSTS.numpy_call)
     return pairs * gram_cost(part) + (p * k) ** 3 / 3 + extra if p * k <= 2 * direct else np.inf
 
 
@@ -124,7 +119,11 @@ def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> flo
         return np.inf
     # H_i of a row with r active classes has rank r - 1
     size = int(np.maximum(part.active_classes - 1, 0).sum())
-    cost = size * size * (part.X.shape[1] + ELEMENTWISE_COST) + size**3 / 3 + 20 * NUMPY_CALL_COST
+    cost = (
+        size * size * (part.X.shape[1] + PRODUCT_COSTS.elementwise)
+        + size**3 / 3
+        + 20 * PRODUCT_COSTS.numpy_call
+    )
     return cost if size <= direct else np.inf
 
 
@@ -259,7 +258,8 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
 
 def _long_product(A: NDArray, B: NDArray) -> NDArray:
     """A B; if B has very many rows, in blocks, between which the deadline is checked."""
-    n, step = len(B), max(int(THREADED_CALL_OPERATIONS // (2 * len(A) * B.shape[1])), MIN_BLOCK_ROWS)
+    # with fewer rows per block, a product of thin matrices is slow
+    n, step = len(B), max(int(THREADED_CALL_OPERATIONS // (2 * len(A) * B.shape[1])), 256)
     if n <= 4 * step:
         return np.asarray(interruptible_matmul(A, B))
     total = np.zeros((len(A), B.shape[1]))

@@ -111,7 +111,9 @@ class MultiOutputScoreProblem(ScoreProblem):
             a[-self.n_intercepts :] = evaluation.dz.sum(axis=0)
         return a
 
-    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+    def evaluate(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
+    ) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
         last = self.last_evaluation
         if last and last[1:3] == (mu, id(center)) and np.array_equal(last[0], z):
@@ -126,9 +128,9 @@ class MultiOutputScoreProblem(ScoreProblem):
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
-        line: Callable[[float], tuple[float, float]], start: float,
-    ) -> tuple[float, int]:  # fmt: skip
-        """The step length along dz, and the number of evaluations; `line` gives the slope of lam Omega."""
+        line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
+    ) -> tuple[float, float, int]:  # fmt: skip
+        """The step length along dz, b, and the number of evaluations; `line` gives the slope of lam Omega."""
 
         def slope(t: float) -> float:
             scores = z + t * dz
@@ -139,8 +141,9 @@ class MultiOutputScoreProblem(ScoreProblem):
         # the slope at the end of a full Newton step, at which the secant search begins, too
         unit_slope = slope(1.0)
         if abs(unit_slope) <= self.UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
-            return 1.0, 1
-        return secant_search(lambda t: unit_slope if t == 1.0 else slope(t), start)
+            return 1.0, b, 1
+        t, n_evaluations = secant_search(lambda t: unit_slope if t == 1.0 else slope(t), start)
+        return t, b, n_evaluations
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs from which the Hessian in the scores is computed."""
@@ -192,7 +195,9 @@ class SimplexDual(MultiOutputScoreProblem):
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
         return max(value, math.sqrt(self.DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
-    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+    def evaluate(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
+    ) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
         dz, counts = np.empty_like(z), np.empty(len(z))
         scaled_center = self._scaled_center(mu, center)
@@ -210,9 +215,9 @@ class SimplexDual(MultiOutputScoreProblem):
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
-        line: Callable[[float], tuple[float, float]], start: float,
-    ) -> tuple[float, int]:  # fmt: skip
-        """The step length along dz, and the number of evaluations, by safeguarded Newton steps."""
+        line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
+    ) -> tuple[float, float, int]:  # fmt: skip
+        """The step length along dz, b, and the number of evaluations, by safeguarded Newton steps."""
         scaled_center = self._scaled_center(mu, center)
 
         def derivatives(t: float) -> tuple[float, float]:
@@ -226,7 +231,8 @@ class SimplexDual(MultiOutputScoreProblem):
             sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
             return float(sums[0]) + penalty[0], float(sums[1]) + penalty[1]
 
-        return bracketed_newton(derivatives, start)
+        t, n_evaluations = bracketed_newton(derivatives, start)
+        return t, b, n_evaluations
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs of the Hessian; it is zero in rows with at most one positive multiplier."""

@@ -1,0 +1,1 @@
+"""Losses compiled from their array code."""

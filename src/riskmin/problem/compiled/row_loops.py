@@ -1,0 +1,166 @@
+"""The functions of a shard for traced losses: compiled loops over its rows, without the interpreter's lock.
+
+They do what the functions of `shard_ops` of the same purpose do with array code. The order of their sums
+depends on the shard alone, so that results are the same for any number of threads, processes or workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.memory_map import maps_exceed_budget, release_between
+from riskmin.core import Array, LinearMap, NDArray, Shard
+from riskmin.core.deadline import check, check_each, chunk_ranges
+from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
+
+TRIAL_ROWS = 256
+"""Rows on which a compiled loss is compared with its array code."""
+MAX_TRIAL_ERROR = 1e-12
+"""Largest difference in that comparison, relative to the largest entry of a result."""
+BLOCKS_PER_MATRIX_BLOCK = 4
+"""Blocks of rows are smaller than those of array code, which pays for calls, by this factor."""
+
+_thread = threading.local()
+"""The scratch memory of each thread."""
+
+
+def _kernels() -> Any:
+    from riskmin._numba import traced  # Numba is imported by the first evaluation, not with the package
+
+    return traced
+
+
+def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
+    """Whether a compiled loss has the values, slopes and offsets of its array code on a sample of rows."""
+    sample = slice(None, None, max(len(y) // TRIAL_ROWS, 1))
+    y, c = (np.array(a[sample], dtype=np.float64) for a in (y, c))
+    z, rows = trial_scores(y), Shard(None, y, c, {})  # type: ignore[arg-type]
+    with np.errstate(all="ignore"):
+        value, slopes, offset = traced.loss.offset_tangent(z, y, c)
+    try:
+        sums = line_sums(rows, traced, z, None, 0.0, 0.0)
+    except ImportError:  # a machine without Numba
+        return False
+    compiled, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
+    expected, found = np.array([value, offset, *slopes], dtype=float), np.array([sums[0], sums[3], *compiled])
+    size = np.repeat([abs(float(value)), np.max(np.abs(slopes))], [2, len(slopes)])
+    return bool((np.abs(found - expected) <= MAX_TRIAL_ERROR * size).all())
+
+
+def _program(program: RowProgram) -> tuple[NDArray, int]:
+    """The parameters of a program and the address of its compiled block of rows."""
+    k = _kernels()
+    address = k.block_address(k.block_source(program.lines, len(program.parameters), program.outputs))
+    return np.array(program.parameters or (0.0,)), address
+
+
+def _scratch() -> NDArray:
+    """The scratch memory of this thread."""
+    if not hasattr(_thread, "scratch"):
+        _thread.scratch = _kernels().scratch_memory()
+    memory: NDArray = _thread.scratch
+    return memory
+
+
+def _labels(shard: Shard) -> tuple[NDArray, NDArray]:
+    """Labels and weights in double precision, contiguous; cached with the shard if they are copies."""
+    y, c = shard.y, shard.c
+    if y.dtype != np.float64 or not y.flags.c_contiguous or not y.flags.writeable:
+        if "labels" not in shard.cache:
+            shard.cache["labels"] = np.array(y, dtype=np.float64)
+        y = shard.cache["labels"]
+    return y, np.ascontiguousarray(c, dtype=np.float64)
+
+
+def line_sums(
+    shard: Shard,
+    traced: TracedLoss,
+    z: NDArray,
+    dz: NDArray | None,
+    t: float,
+    b: float,
+    *,
+    second: bool = False,
+) -> NDArray:
+    """The loss at z + t dz + b and its derivatives in t and b, in the slots of `_numba.traced`.
+
+    Those are the value, the slopes in t and b, the minorant offset, the sum of the absolute slopes, and the
+    second derivatives in t t, t b and b b, which are 0 unless asked for.
+    """
+    check()
+    parameters, address = _program(traced.second if second else traced.first)
+    out, (y, c) = np.zeros(8), _labels(shard)
+    direction = z if dz is None else dz
+    _kernels().line_sums(z, direction, t, b, y, c, parameters, address, second, _scratch(), out)
+    if dz is None:
+        out[[1, 5, 6]] = 0.0
+    return out
+
+
+def mixed_tangent(
+    shard: Shard, traced: TracedLoss, z: NDArray, dz: NDArray | None, t: float, mix: list[tuple[float, float]]
+) -> tuple[NDArray, NDArray]:
+    """The mixture of gradients in the scores z + t dz + b, for the pairs (b, weight) of mix, and four sums.
+
+    The sums: the loss, the minorant offset, sum |g| (|z + t dz| + max |b|) and sum |g| (|z| + |t dz|).
+    """
+    check()
+    parameters, address = _program(traced.first)
+    slopes, out, (y, c) = np.empty(len(z)), np.zeros(4), _labels(shard)
+    shifts, weights = np.array([b for b, _ in mix]), np.array([m for _, m in mix])
+    direction = z if dz is None else dz
+    _kernels().mixed_tangent(
+        z, direction, t, shifts, weights, y, c, parameters, address, _scratch(), slopes, out
+    )
+    return slopes, out
+
+
+# ---------------------------------------------------------------- one pass over X
+def value_grad(shard: Shard, traced: TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
+    """The loss of the shard's rows and its gradient in w: in one pass where the format allows it."""
+    inner: Any = linear_map
+    by_blocks = shard.X.has_row_ranges
+    if by_blocks and inner.is_identity:
+        grad, sums = _one_pass(shard, traced, w, 0.0)
+    elif by_blocks and inner.standardized and inner.inner.is_identity:
+        # shifted and scaled columns: z = X (s w) - m'(s w), with the adjoint s (X' dz - m (1' dz))
+        scaled = inner.scaled(w)
+        grad, sums = _one_pass(shard, traced, scaled, -float(inner.offset(scaled)))
+        grad = inner.scaled(grad - inner.shift * float(sums[2]))
+    else:
+        z, grad = linear_map.scores(shard.X, w, 0, shard.X.shape[0]), np.zeros_like(w)
+        slopes, sums = mixed_tangent(shard, traced, z, None, 0.0, [(0.0, 1.0)])
+        linear_map.pullback(shard.X, slopes, 0, len(slopes), grad)
+    return float(sums[0]), grad
+
+
+def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[NDArray, NDArray]:
+    """The gradient X' dz at the scores X w + b, and sums over rows in the slots of `line_sums`."""
+    X: Any = shard.X
+    n, p = X.shape
+    if len(w) != p:
+        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
+    kernels, (parameters, address) = _kernels(), _program(traced.first)
+    kernel, parts = _format(X)
+    grad, out, (y, c) = np.zeros(p), np.zeros(8), _labels(shard)
+    w = np.ascontiguousarray(w, dtype=np.float64)
+    # depends on the rows alone, so that sums have the same order everywhere
+    rows = max(min(X.block_rows // BLOCKS_PER_MATRIX_BLOCK, kernels.MAX_BLOCK_ROWS), 16)
+    # a call ends at a multiple of the block, so that time limits and the release of memory change no sum
+    step = rows * BLOCKS_PER_MATRIX_BLOCK
+    small = ((i, min(i + step, n)) for i in check_each(range(0, n, step)))
+    ranges = small if maps_exceed_budget() else chunk_ranges(0, n, 2 * X.nnz, multiple=rows)
+    for i, j in release_between(ranges):
+        kernel(*parts, w, b, y, c, parameters, address, i, j, rows, _scratch(), grad, out)
+    return grad, out
+
+
+def _format(X: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The kernel of a storage format, and the arrays that it reads."""
+    k = _kernels()
+    if X.sparse:
+        return k.csr_value_grad, (X.indptr, X.indices, X.data)
+    return (k.columns_value_grad, X.flat()) if X.by_columns else (k.dense_value_grad, (X.X,))

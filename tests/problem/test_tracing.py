@@ -1,0 +1,149 @@
+"""Traced losses: compiled from their array code, with its values, slopes and second derivatives."""
+
+import numpy as np
+import pytest
+
+import riskmin as rm
+from riskmin.arrays.symbols import Untraceable
+from riskmin.core import Hessian, Shard
+from riskmin.losses.base import as_loss
+from riskmin.problem.compiled.row_loops import agrees_with_array_code, line_sums, mixed_tangent
+from riskmin.problem.compiled.tracing import trace_loss, trial_scores
+
+
+class Expectile:
+    """A user's own loss, in NumPy's functions, with a product of a number and a comparison."""
+
+    smooth = True
+    task = "regression"
+
+    def __init__(self, level):
+        self.level = level
+
+    def value_grad(self, z, y, c):
+        r = z - y
+        g = c * r * np.abs(self.level - (r > 0))
+        return 0.5 * (g @ r), g
+
+    def hessian(self, z, y, c, mu=0.0, center=None):
+        return Hessian(c * np.where(z > y, 1 - self.level, self.level))
+
+
+SCALAR_LOSSES = [
+    rm.Hinge(),
+    rm.Hinge(margin=0.3),
+    rm.SquaredHinge(),
+    rm.PowerHinge(1.5),
+    rm.PowerHinge(3),
+    rm.SmoothedHinge(0.3),
+    rm.Exponential(),
+    rm.Logistic(),
+    rm.Novelty(),
+    rm.Squared(),
+    rm.Absolute(),
+    rm.Quantile(0.9),
+    rm.EpsilonInsensitive(),
+    rm.EpsilonInsensitive(power=2),
+    rm.EpsilonInsensitive(0.2, power=2.5),
+    rm.Huber(0.7),
+    rm.Poisson(),
+    rm.Hinge().smoothed(0.3),
+    rm.EpsilonInsensitive().smoothed(0.2),
+    as_loss(Expectile(0.9)),
+]
+
+
+def rows_of(loss, n=1500):
+    """Scores, a direction, labels and weights, in several blocks of rows."""
+    rng = np.random.default_rng(1)
+    y = np.sign(rng.standard_normal(n)) if loss.task != "regression" else rng.poisson(2.0, n).astype(float)
+    c = rng.uniform(0, 1, n) * (rng.uniform(size=n) > 0.1)
+    return trial_scores(y), rng.standard_normal(n), Shard(None, y, c, {})
+
+
+@pytest.mark.parametrize("loss", SCALAR_LOSSES, ids=repr)
+def test_compiled_loss_is_the_array_code(loss):
+    z, dz, rows = rows_of(loss)
+    traced, (t, b) = trace_loss(loss), (0.25, -0.125)
+    s = (z + t * dz) + b
+    value, g, offset = loss.offset_tangent(s, rows.y, rows.c)
+    h = loss.hessian(s, rows.y, rows.c) if loss.smooth else None
+    h = np.zeros_like(z) if h is None else h.diagonal
+    slopes, (mixed, *_) = mixed_tangent(rows, traced, z, dz, t, [(b, 1.0)])
+    # elementwise: the same operations in the same precision, up to the rounding of exp, log and powers
+    np.testing.assert_allclose(slopes, g, rtol=4e-15, atol=2e-15 if loss == rm.Poisson() else 1e-300)
+    sums = line_sums(rows, traced, z, dz, t, b, second=True)
+    expected = [value, g @ dz, g.sum(), offset, abs(g).sum(), h @ (dz * dz), h @ dz, h.sum()]
+    sizes = [
+        abs(g) @ (abs(s) + 1 + abs(rows.y)) + abs(value),
+        abs(g * dz).sum(),
+        abs(g).sum(),
+        abs(offset) + 1,
+    ]
+    sizes += [abs(g).sum(), h @ (dz * dz), abs(h * dz).sum(), h.sum()]
+    assert (abs(sums - np.array(expected, dtype=float)) <= 2e-15 * np.array(sizes, dtype=float)).all()
+    assert mixed == pytest.approx(sums[0], rel=1e-14)
+    assert agrees_with_array_code(traced, rows.y, rows.c)
+
+
+def test_two_tangents_are_mixed_with_their_rounding_sizes():
+    loss = rm.Logistic()
+    z, dz, rows = rows_of(loss)
+    slopes, sums = mixed_tangent(rows, trace_loss(loss), z, dz, 0.5, [(0.25, 0.75), (-2.0, 0.25)])
+    one, other = (loss.value_grad(z + 0.5 * dz + b, rows.y, rows.c) for b in (0.25, -2.0))
+    g = 0.75 * one[1] + 0.25 * other[1]
+    np.testing.assert_allclose(slopes, g, rtol=1e-14)
+    sizes = abs(g) @ (abs(z + 0.5 * dz) + 2.0), abs(g) @ (abs(z) + abs(0.5 * dz))
+    np.testing.assert_allclose(sums, [0.75 * one[0] + 0.25 * other[0], 0.0, *sizes], rtol=1e-13)
+
+
+def test_parameters_of_a_loss_are_not_compiled_into_it():
+    first, second = trace_loss(rm.Huber(0.7)), trace_loss(rm.Huber(0.3))
+    assert first.first.lines == second.first.lines
+    assert first.first.parameters != second.first.parameters
+
+
+def test_a_changed_loss_is_traced_again():
+    loss = as_loss(Expectile(0.9))
+    before = trace_loss(loss)
+    assert trace_loss(loss) is before
+    loss.level = 0.2
+    assert trace_loss(loss).first.parameters == (0.2,)
+
+
+class Branching(rm.Squared):
+    def value_grad(self, z, y, c):
+        return super().value_grad(z, y, c) if (z > 0).any() else (0.0, 0.0 * z)
+
+
+class Centered(rm.Squared):
+    def value_grad(self, z, y, c):
+        return super().value_grad(z - z.sum() / len(z), y, c)
+
+
+class Table(rm.Squared):
+    def value_grad(self, z, y, c):
+        return super().value_grad(z + np.interp(z, [0.0, 1.0], [0.0, 1.0]), y, c)
+
+
+class InPlace(rm.Squared):
+    def value_grad(self, z, y, c):
+        r = z - y
+        r[r > 3] = 3
+        return 0.5 * c @ (r * r), c * r
+
+
+@pytest.mark.parametrize("loss", [Branching(), Centered(), Table(), InPlace(), rm.Softmax(), rm.RocArea()])
+def test_losses_that_need_the_numbers_are_refused(loss):
+    with pytest.raises(Untraceable):
+        trace_loss(loss)
+
+
+def test_nan_and_infinity_pass_through_as_in_the_array_code():
+    scores = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0])
+    rows = Shard(None, np.ones(6), np.ones(6), {})
+    for loss in (rm.Hinge(), rm.SquaredHinge(), rm.Logistic(), rm.Exponential(), rm.Huber(), rm.Poisson()):
+        with np.errstate(all="ignore"):
+            expected = loss.value_grad(scores, rows.y, rows.c)[1]
+        slopes, _ = mixed_tangent(rows, trace_loss(loss), scores, None, 0.0, [(0.0, 1.0)])
+        np.testing.assert_allclose(slopes, expected, rtol=1e-14)
