@@ -211,9 +211,9 @@ def linear_risk(
     ----------
     X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
-        another array library. Or a `PartitionedMatrix`, with remote rows. Or a user-defined object that
-        implements `Matrix`, which may compute features on the fly; solvers that visit rows one by one
-        reject it.
+        another array library. Or a `PartitionedMatrix`, with remote rows. Or a user-defined object with
+        ``shape``, ``block_rows``, ``scores`` and ``pullback`` (see `Matrix`), which may compute features on
+        the fly; solvers that visit rows one by one reject it.
     y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
         (n, k) for `MultivariateSquared`. None for losses without labels.

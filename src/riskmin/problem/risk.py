@@ -198,7 +198,7 @@ class Risk(Oracle):
         ):
             return False
         y: Any = data.y
-        one_score = self.linear_map.columns == 1 and not getattr(self.linear_map, "shared", 0)
+        one_score = self.linear_map.columns == 1 and not self.linear_map.shared
         return one_score and isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
 
     # ------------------------------------------------------------ intercepts
