@@ -29,6 +29,11 @@ NO_CACHE_FOLDER_WARNING = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def private_options(**options: Any) -> dict[str, Any]:
+    """Return those of Numba's private options that are there: a later Numba may drop them."""
+    return {name: value for name, value in options.items() if hasattr(DefaultOptions, name)}
+
+
 def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
     """Compile a function at its first call, release the interpreter's lock, and cache the code.
 
@@ -38,9 +43,7 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
     that must allocate set ``allocates=True``.
     """
     all_options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    # private options that a later Numba may drop
-    private_options = {"no_cfunc_wrapper": True, "_nrt": allocates}
-    all_options |= {name: value for name, value in private_options.items() if hasattr(DefaultOptions, name)}
+    all_options |= private_options(no_cfunc_wrapper=True, _nrt=allocates)
 
     def compiled(function: F) -> F:
         kernel: Any = numba.njit(**(all_options | options))(function)

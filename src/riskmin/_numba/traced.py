@@ -27,7 +27,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from riskmin._numba.compile_cache import KernelCache, cache_folder, njit
+from riskmin._numba.compile_cache import KernelCache, cache_folder, njit, private_options
 from riskmin._numba.products import (
     columns_pullback,
     columns_scores,
@@ -49,13 +49,10 @@ MIX_VALUE, MIX_OFFSET, MIX_SIZE, MIX_CANCELLATION = range(4)
 
 TEMPLATE = '''"""A loss, traced from its array code."""
 import math
-from numba import carray
 from riskmin._numba.exponential import exp, log, log1p
 
 
-def block(n, scratch, labels, weights, parameters):
-    s, ys, cs = carray(scratch, {length}), carray(labels, n), carray(weights, n)
-    k = carray(parameters, {n_parameters})
+def block(n, s, ys, cs, k):
 {parameters}
     for i in range(n):
         z, y, c = s[i], ys[i], cs[i]
@@ -71,8 +68,6 @@ def block(n, scratch, labels, weights, parameters):
 def block_source(lines: Sequence[str], n_parameters: int, outputs: Sequence[str]) -> str:
     """Return the source of the function of a block of rows."""
     return TEMPLATE.format(
-        length=SCRATCH_LENGTH,
-        n_parameters=max(n_parameters, 1),
         parameters="\n".join(f"    k{j} = k[{j}]" for j in range(n_parameters)),
         lines="\n".join(f"        {line}" for line in lines),
         stride=STRIDE,
@@ -86,7 +81,8 @@ def block_address(source: str) -> int:
     function = _imported(source).block
     number = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
     signature = (types.int64, number, number, number, number), types.void
-    compiled: Any = CFunc(function, signature, {}, {"error_model": "numpy", "nopython": True})
+    options = {"error_model": "numpy", "nopython": True, **private_options(_nrt=False)}
+    compiled: Any = CFunc(function, signature, {}, options)
     compiled._cache = KernelCache(function)
     compiled.compile()
     _compiled.append(compiled)

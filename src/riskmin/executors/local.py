@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -130,17 +131,38 @@ class ThreadExecutor(Executor):
         return ThreadExecutor(shards, self.n_workers)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
+        """Return [f(shard_k, *args, each_k) for k], computed in parallel: one task per thread.
+
+        Each thread takes the next shard when it is done with one, so that a slow one delays no other.
+        """
         todo = call_arguments(len(self.shards), args, each)
         # a single call runs in the calling thread: a handover to another thread would take longer
         if len(todo) == 1:
             check()
             return [f(self.shards[0], *todo[0])]
+        results: list[Any] = [None] * len(todo)
+        waiting = deque(range(len(todo)))
+
+        def work() -> None:
+            while waiting:
+                try:
+                    k = waiting.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                results[k] = f(self.shards[k], *todo[k])
+
+        self._run_on_all_threads(work, min(self.n_workers, len(todo)))
+        return results
+
+    def _run_on_all_threads(self, work: Callable[[], None], n_threads: int) -> None:
+        """Call a function once on each of several threads, of which the calling one is the first."""
         # a separate limit with the same deadline, so that these calls alone can be stopped
         limit = TimeLimit(current_limit().deadline)
-        futures = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
+        futures = [self._pool.submit(limit.call, work) for _ in range(n_threads - 1)]
         try:
-            return [_result(future) for future in futures]
+            limit.call(work)
+            for future in futures:
+                _result(future)
         except BaseException:
             # an expired deadline stops the running calls; wait for them, since the caller may use the shards
             limit.deadline = -math.inf

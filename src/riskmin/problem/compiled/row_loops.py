@@ -42,7 +42,7 @@ def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
         value, slopes, offset = traced.loss.offset_tangent(z, y, c)
     try:
         sums = line_sums(rows, traced, z, None, 0.0, 0.0)
-    except ImportError:  # a machine without Numba
+    except Exception:  # no Numba on this machine, or an operation that it does not compile
         return False
     compiled, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
     expected, found = np.array([value, offset, *slopes], dtype=float), np.array([sums[0], sums[3], *compiled])
