@@ -175,7 +175,7 @@ CODES = ("month", "day", "year")
 
 UNSEEN = {
     "grants": Unseen("modeldata/grants_other", "choose", "signs", two("class", "successful")),
-    "speech": Unseen("modeldata/pd_speech", "choose", "signs", two("class", 1)),
+    "speech": Unseen("modeldata/pd_speech", "choose", "signs", two("class", "PD")),
     "churn": Unseen("modeldata/mlc_churn", "choose", "signs", two("churn", "yes")),
     "tweet source": Unseen("dslabs/trump_tweets", "choose", "signs", tweet_sources),
     "fertility": Unseen("AER/Fertility", "choose", "signs", two("morekids", "yes")),

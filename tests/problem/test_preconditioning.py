@@ -254,3 +254,25 @@ def test_huber_far_from_its_quadratic_part_is_certified():
     y = 1e5 * rng.standard_normal(60)  # thousands of deltas: no row has curvature
     J = Objective(linear_risk(X, y, Huber(), fit_intercept=True), L2(), 1e-4)
     assert minimize(J, Newton(), tol=1e-4).status == "converged"
+
+
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
+def test_a_sparse_table_with_one_full_column_far_from_zero_stays_sparse(form):
+    """A year beside indicators: only the year is centered, so that solvers of local rows still apply."""
+    rng = np.random.default_rng(0)
+    levels = sp.csr_array((np.ones(300), (np.arange(300), rng.integers(0, 60, 300))), shape=(300, 60))
+    years = 2000.0 + rng.integers(0, 20, 300)
+    X = form(sp.hstack([levels, years[:, None]]))
+    y = levels @ rng.standard_normal(60) + 0.1 * (years - 2010)
+    obj = Objective(linear_risk(X, y, Squared(), fit_intercept=True), L1(), lam=1e-3)
+    change = preconditioner(obj)
+    assert np.flatnonzero(change.shift).tolist() == [60]
+    changed = change.objective(obj).risk.rows.X
+    dense = (X.toarray() - change.shift) * change.scale
+    np.testing.assert_allclose(preconditioning.as_scipy(changed).toarray(), dense, rtol=1e-12)
+    assert len(changed.data) <= X.nnz + np.count_nonzero(years == change.shift[60])
+    full = X.toarray() - change.shift  # the same problem, dense
+    same = minimize(Objective(linear_risk(full, y, Squared(), fit_intercept=True), L1(), lam=1e-3), tol=1e-8)
+    result = minimize(obj, tol=1e-8)
+    assert "CoordinateDescent" in result.solver
+    assert result.value == pytest.approx(same.value, rel=1e-7)

@@ -39,13 +39,11 @@ vectors = arrays(float, 5, elements=st.floats(-100, 100))
 
 
 def any_dimension():
-    """Regularizers for any dimension."""
+    """Regularizers for any dimension: those with a name, and some with unusual parameters."""
     return [
-        L2(),
+        *REGULARIZERS.values(),
         L2(3.0),
-        L1(),
         L1(0.2),
-        Elastic(),
         Elastic(0.0),
         Box(L2()),
         Box(L1()),
@@ -54,10 +52,7 @@ def any_dimension():
         Box(L2(), -2.0, -1.0),
         Entropy(),
         Entropy(0.01, normalized=False),
-        Entropy(balanced=True),
         Entropy(0.01, balanced=True),
-        Entropy(normalized=False, balanced=True),
-        QNorm(),
         QNorm(1.1),
         QNorm(3.0, 1.5),
         QNorm(1.5, 4.0),
@@ -396,9 +391,7 @@ def test_equality_compares_arrays():
     assert repr(Box(L1(2.0), -1.0)) == "Box(reg=L1(weights=2.0), lower=-1.0)"
 
 
-@pytest.mark.parametrize(
-    "reg", [*any_dimension(), *by_feature(5)[:-3], *REGULARIZERS.values()], ids=lambda r: repr(r)[:60]
-)
+@pytest.mark.parametrize("reg", [*any_dimension(), *by_feature(5)[:-3]], ids=lambda r: repr(r)[:60])
 def test_spec_round_trip(reg):
     assert REGULARIZERS.from_dict(json.loads(json.dumps(REGULARIZERS.to_dict(reg)))) == reg
     assert "\n" not in reg.formula

@@ -403,3 +403,23 @@ def test_systems_that_leave_a_coordinate_unchanged():
     _solve_free_coordinates(np.eye(2), g, w, terms)
     assert w.tolist() == pytest.approx([0.0, 1.0])
     assert g.tolist() == pytest.approx([0.0, -0.1])
+
+
+def test_many_sparse_nonzeros_need_neither_gram_matrices_nor_other_solvers():
+    """On short columns a cycle costs less than m^2: no Gram matrix is formed, and work is counted as such."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(sp.random(800, 4000, 0.005, random_state=0))
+    y = np.where(X @ rng.standard_normal(4000) + 0.1 * rng.standard_normal(800) > 0, 1.0, -1.0)
+    risk = linear_risk(X, y, Logistic())
+    obj = Objective(risk, L1(), 0.003 * rm.lam_max(risk, L1()))
+    result = minimize(obj, tol=1e-6)
+    assert result.status == "converged"
+    assert np.count_nonzero(result.w) > 300
+    assert "then" not in result.solver  # no fallback
+    passes = [row["passes"] for row in result.trace]
+    assert passes == sorted(passes)
+    assert passes[-1] < sum(row["epochs"] for row in result.trace)  # a cycle visits a part of the columns
+    source = columns.columns_of(risk.rows)
+    model_columns = np.flatnonzero(result.w)
+    source.store.fetch(model_columns, model_columns)
+    assert source._gram_cost(source.store.kernel_arrays(model_columns)) > 200

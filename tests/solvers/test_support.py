@@ -46,7 +46,7 @@ from riskmin.core import UnsupportedProblem
 def regularizers(dim):
     """Regularizers for w of this length."""
     W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
-    return {
+    special = {
         "L2": L2(),
         "L1": L1(),
         "Elastic": Elastic(0.3),
@@ -62,6 +62,9 @@ def regularizers(dim):
         "balanced Entropy": Entropy(W, balanced=True),
         "free balanced Entropy": Entropy(0.5, normalized=False, balanced=True),
     }
+    classes = {type(reg) for reg in special.values()}
+    others = {name: reg for name, reg in riskmin.REGULARIZERS.items() if type(reg) not in classes}
+    return special | others
 
 
 REGULARIZERS = regularizers(4)

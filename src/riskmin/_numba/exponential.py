@@ -71,10 +71,6 @@ def log_one_plus(e: float) -> float:
 
 
 # ---------------------------------------------------------------- all of double precision
-# log 2 = LOG2_HIGH + LOG2_LOW; LOG2_HIGH has few significant bits, so that q LOG2_HIGH is exact
-LOG2_HIGH, LOG2_LOW = 6.93145751953125e-01, 1.42860682030941723212e-06
-ROUNDING_SHIFT = 1.5 * 2.0**52
-"""Adding it to a number of moderate size leaves the nearest integer in the lowest bits."""
 MIN_EXPONENT, MAX_EXPONENT = -746.0, 710.0
 """e^x is zero below and infinite above."""
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -36,12 +36,24 @@ _FITTED_ATTRIBUTES = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class _AlphaSearch:
     """Code shared by both searches: one path per fold, the best mean score, and a fit to all rows."""
 
     can_be_saved = False
-    _estimator_class: Any
+    _estimator_class: ClassVar[Any]
     _search_params = ("alphas", "n_alphas", "cv", "scoring")
+
+    alphas: Any = None
+    n_alphas: int = 13
+    cv: Any = None
+    scoring: Any = None
+    # parameters of a single fit
+    alpha: float = field(default=1e-4, init=False)
+    warm_start: bool = field(default=False, init=False)
+    callback: Any = field(default=None, init=False)
+    checkpoint: Any = field(default=None, init=False)
+    verbose: bool = field(default=False, init=False)
 
     def _with_alpha(self, alpha: float) -> Any:
         """Return the estimator for one value of alpha."""
@@ -53,7 +65,7 @@ class _AlphaSearch:
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
-        cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
+        cv = check_cv(self.cv, y, classifier=is_classifier(self))
         data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
         result = search_alphas(template, data, _alpha_grid(self), splits, self._scorer(template))
         _warn_not_converged(self, result.n_not_converged, result.scores.size)
@@ -69,7 +81,7 @@ class _AlphaSearch:
 
     def _scorer(self, template: Any) -> Any:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
-        scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))  # type: ignore[attr-defined]
+        scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))
         if scoring is None:
             return _default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
@@ -153,16 +165,6 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     _estimator_class = LinearClassifier
 
     loss: Any = field(default="hinge", kw_only=False)
-    alphas: Any = None
-    n_alphas: int = 13
-    cv: Any = None
-    scoring: Any = None
-    # parameters of a single fit
-    alpha: float = field(default=1e-4, init=False)
-    warm_start: bool = field(default=False, init=False)
-    callback: Any = field(default=None, init=False)
-    checkpoint: Any = field(default=None, init=False)
-    verbose: bool = field(default=False, init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
         """Choose alpha and fit all rows.
@@ -219,16 +221,6 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
     _estimator_class = LinearRegressor
 
     loss: Any = field(default="squared", kw_only=False)
-    alphas: Any = None
-    n_alphas: int = 13
-    cv: Any = None
-    scoring: Any = None
-    # parameters of a single fit
-    alpha: float = field(default=1e-4, init=False)
-    warm_start: bool = field(default=False, init=False)
-    callback: Any = field(default=None, init=False)
-    checkpoint: Any = field(default=None, init=False)
-    verbose: bool = field(default=False, init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from riskmin.arrays.namespace import as_array_like
+from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, LinearMap, Matrix, NDArray
 from riskmin.linear_maps.tree import Tree
 
@@ -126,12 +126,14 @@ class WithIntercept(LinearMap):
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         # z = X W + 1 b'
         z = self.inner.scores(X, w[: -self.columns], start, stop)
-        return z + as_array_like(w[-self.columns :], z)
+        z += as_array_like(w[-self.columns :], z)
+        return z
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         # the adjoint: X' dz for W, and the column sums 1' dz for b
         self.inner.pullback(X, dz, start, stop, out[: -self.columns])
-        out[-self.columns :] += as_array_like(dz.sum(0), out)
+        # a product is several times as fast as the sum over the long axis of a narrow array
+        out[-self.columns :] += as_array_like(namespace(dz).ones_like(dz[:, 0]) @ dz, out)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,23 @@ class BlockHessian(NamedTuple):
     """Return H_i v_i for the rows v_i of V, where V holds the rows of a range (slice)."""
     factors: Callable[[], tuple[NDArray, NDArray]] | None = None
     """Return row indices and vectors u with H_i = sum of u u' over the vectors of row i; None if unknown."""
+    block_sum: Callable[[], NDArray] | None = None
+    """Return the sum of the blocks, by default from products."""
+
+    def total(self) -> NDArray:
+        """Return the sum of the blocks, the (k, k) Hessian in intercepts.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> H = simplex_hessian(np.array([[0.5, 0.5], [0.75, 0.25]]), np.array([1.0, 16.0]))
+        >>> H.total().tolist() == H._replace(block_sum=None).total().tolist()
+        True
+        """
+        if self.block_sum is not None:
+            return self.block_sum()
+        n, k = self.diagonal.shape
+        return np.array([np.ones(n) @ self.product(np.tile(e, (n, 1)), slice(None)) for e in np.eye(k)])
 
 
 def simplex_hessian(p: NDArray, size: NDArray) -> BlockHessian:
@@ -49,7 +66,10 @@ def simplex_hessian(p: NDArray, size: NDArray) -> BlockHessian:
         out *= scaled[rows]
         return out
 
-    return BlockHessian(scaled * (1 - p), times)
+    def block_sum() -> NDArray:
+        return np.asarray(np.diag(np.ones(len(p)) @ scaled) - scaled.T @ p)
+
+    return BlockHessian(scaled * (1 - p), times, None, block_sum)
 
 
 def star_hessian(a: NDArray, true_class: NDArray) -> BlockHessian:

@@ -76,6 +76,9 @@ class Preconditioner:
     DENSE_STORAGE_SHARE = 0.25
     """A sparse X of at least this share of nonzeros is stored as a dense one when its columns are
     centered."""
+    SHIFT_MAX_NEW_SHARE = 0.25
+    """A sparse X stays sparse if only nearly full columns are centered, such as a year beside indicators: if
+    this adds at most this share of its entries."""
 
     shift: NDArray
     scale: NDArray
@@ -145,8 +148,7 @@ class Preconditioner:
         if rows is None or not risk.executor.is_local:
             return False
         X = rows.X
-        # without a shift, sparse columns stay sparse
-        if X.sparse and not self.shift.any():
+        if X.sparse and self._stays_sparse(X.as_scipy()):
             return X.nnz <= COPY_MAX_ENTRIES and not exceeds_memory(X.entries)
         return X.array is not None and X.nnz <= COPY_MAX_ENTRIES
 
@@ -163,12 +165,32 @@ class Preconditioner:
             return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
         if matrix is None or matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
             return None
-        if not self.shift.any():
-            return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), cache=ShardCache())
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
-        if n * p > COPY_MAX_ENTRIES or matrix.nnz < self.DENSE_STORAGE_SHARE * n * p:
+        many = n * p <= COPY_MAX_ENTRIES and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
+        if many and self.shift.any():
+            return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        if not self._stays_sparse(matrix):
             return None
-        return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+        changed = self._shifted(matrix) @ sp.diags_array(self.scale)
+        return rows._replace(X=as_matrix(changed.asformat(matrix.format)), cache=ShardCache())
+
+    def _stays_sparse(self, matrix: Any) -> bool:
+        """Whether a sparse X has about as many entries with its columns centered."""
+        shifted = self.shift != 0
+        if not shifted.any():
+            return True
+        stored = np.diff(matrix.indptr)[shifted] if matrix.format == "csc" else shifted[matrix.indices]
+        new = matrix.shape[0] * int(shifted.sum()) - int(stored.sum())
+        return bool(new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz)
+
+    def _shifted(self, matrix: Any) -> Any:
+        """X minus the shift of its columns, sparse."""
+        n, columns = matrix.shape[0], np.flatnonzero(self.shift)
+        if not len(columns):
+            return matrix
+        indptr = np.arange(0, n * len(columns) + 1, len(columns))
+        entries = np.tile(self.shift[columns], n), np.tile(columns, n), indptr
+        return matrix - sp.csr_array(entries, shape=matrix.shape)
 
     def _implicit(self, risk: Risk) -> Risk | None:
         """The risk with X unchanged: every product is corrected by the shift and the scale."""

@@ -283,6 +283,8 @@ class Auto(Solver):
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
         # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
         trial = () if facts.separable else (COSTS.nonseparable_trial_work,)
+        if isinstance(first, CoordinateDescent):
+            trial = (COSTS.sparse_weights_trial_work,)
         return Fallback((first, *others), max(tol, COSTS.min_tol), *trial), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:

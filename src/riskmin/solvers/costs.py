@@ -41,6 +41,8 @@ class CostModel:
     """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
     bundle_max_slope_ratio_of_tables: float = 10.0
     """The same for contingency-table losses, where X is wide."""
+    sparse_weights_trial_work: float = 2000.0
+    """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
     nonseparable_trial_work: float = 30.0
     """The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
 

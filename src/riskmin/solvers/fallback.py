@@ -154,9 +154,9 @@ class Fallback(Solver):
                 return True
             improved = best.update(obj, it)
             n_evaluations += it.info.get("evaluations", 0.0)
-            epochs = it.info.get("epochs", 0.0)
-            # an oracle call and an epoch are one pass over X each
-            work = obj.count.calls - calls + epochs + self.LINE_EVALUATION_WORK * n_evaluations
+            # an oracle call and an epoch are one pass over X each, unless a solver counts them itself
+            passes = it.info.get("passes", it.info.get("epochs", 0.0))
+            work = obj.count.calls - calls + passes + self.LINE_EVALUATION_WORK * n_evaluations
             monitor.update(work, best.gap, improved)
             best.work = previous_work + monitor.work[-1]
             yield _with_turn_info(it, k, best)

@@ -95,12 +95,8 @@ def logistic_evaluate_with_cut(
         abs_terms += value + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = (
-        total_value,
-        offset,
-        abs_terms,
-        slope_b,
-    )
+    out[VALUE], out[CUT_OFFSET] = total_value, offset
+    out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = abs_terms, slope_b
     out[CUT_ABS_SUM], out[CUT_CURVATURE_B] = abs_sum, curvature_b
     # all rows have nonzero second derivatives
     out[RISING_SUM], out[RISING_OFFSET] = rising, rising_offset
@@ -164,12 +160,8 @@ def exponential_evaluate_with_cut(
         abs_terms += abs(value) + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = (
-        total_value,
-        offset,
-        abs_terms,
-        slope_b,
-    )
+    out[VALUE], out[CUT_OFFSET] = total_value, offset
+    out[CUT_ABS_TERMS], out[CUT_SLOPE_B] = abs_terms, slope_b
     out[CUT_ABS_SUM], out[CUT_CURVATURE_B] = abs_sum, curvature_b
     # all rows have nonzero second derivatives
     out[RISING_SUM], out[RISING_OFFSET] = rising, rising_offset

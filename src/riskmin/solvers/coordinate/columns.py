@@ -19,6 +19,7 @@ from riskmin.solvers.coordinate.quadratic_model import (
     ColumnGram,
     Model,
     Solution,
+    gram_work,
     kernels,
     relative_change,
     solve_by_gram,
@@ -49,6 +50,11 @@ class DenseColumns:
     gram: ColumnGram | None = None
 
     @property
+    def n_entries(self) -> int:
+        """Number of entries of X: the work of a pass over it."""
+        return self.X.shape[0] * self.X.shape[1]
+
+    @property
     def gram_is_cheap(self) -> bool:
         """Whether a Gram matrix of all columns costs at most about one pass over X."""
         return self.X.shape[1] <= self.SQUARED_COLUMNS_PER_PASS
@@ -63,7 +69,10 @@ class DenseColumns:
         if len(model.columns) <= GRAM_MAX_COLUMNS:
             if self.gram is None or not self.gram.is_reusable_for(model):
                 self.gram = ColumnGram(model.curvature, self._stride(model), single_precision=not model.exact)
-            start = Solution(model.w.copy(), 0.0, NO_VALUES, 0)
+            new = len(np.setdiff1d(model.columns, self.gram.columns))
+            # The products of n rows with the new columns.
+            build = new * len(model.columns) * (self.X.shape[0] / self.SQUARED_COLUMNS_PER_PASS)
+            start = Solution(model.w.copy(), 0.0, NO_VALUES, 0, work=build / self.gram.stride)
             solution = solve_by_gram(self, self.gram, model, start, None)
         else:
             solution = self._minimize_by_cycles(model)
@@ -104,7 +113,7 @@ class DenseColumns:
             MAX_EPOCHS_PER_MODEL,
         )
         b, _, epochs = run_cycles(kernels().dense_epochs, *args)
-        return Solution(w, b, NO_VALUES, epochs, model.curvature)
+        return Solution(w, b, NO_VALUES, epochs, model.curvature, work=float(epochs * T.size))
 
     def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
         """Return X' r over the columns."""
@@ -207,6 +216,10 @@ class SparseColumns:
     """Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
     MAX_CYCLES_PER_ROUND = 8
     """Cycles between two checks of the progress."""
+    GRAM_USUAL_EPOCHS = 20
+    """Cycles over a Gram matrix that usually minimize a model."""
+    GRAM_REUSE_MAX_CYCLES = 50.0
+    """Cost of these, in cycles over the columns, up to which the last matrix is used again at once."""
     CURVATURE_FLOOR_RATIO = 1e-12
     """Smallest curvature, relative to the largest: the slopes are divided by its square root."""
 
@@ -214,6 +227,11 @@ class SparseColumns:
     gram: ColumnGram | None = None
     gram_is_cheap: bool = False
     """As for dense columns; always False, since a cycle over all columns costs more than one over some."""
+
+    @property
+    def n_entries(self) -> int:
+        """Number of stored entries of X: the work of a pass over it."""
+        return max(int(self.store.count.sum()), 1)
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
         """Return how many columns of `order` to add to those in use: a bound on the entries per cycle."""
@@ -226,8 +244,9 @@ class SparseColumns:
         """Return the minimizer of the model."""
         self.store.fetch(model.columns, prefetch)
         gram_fits = len(model.columns) <= GRAM_MAX_COLUMNS
-        # A Gram matrix is first formed after cycles that converge slowly, and then reused.
-        if gram_fits and self.gram is not None and self.gram.is_reusable_for(model):
+        # A Gram matrix is first formed after cycles that converge slowly, and then reused while it is small.
+        if gram_fits and self._has_cheap_gram(model):
+            assert self.gram is not None
             solution = solve_by_gram(
                 self, self.gram, model, Solution(model.w.copy(), 0.0, NO_VALUES, 0), None
             )
@@ -237,6 +256,13 @@ class SparseColumns:
         for part in self.store.ranges(columns):
             kernels().sparse_scores(*self.store.kernel_arrays(columns[part]), step[part], u)
         return solution._replace(u=u)
+
+    def _has_cheap_gram(self, model: Model) -> bool:
+        """Whether the last Gram matrix can be used again, for about the cost of some cycles."""
+        if self.gram is None or not self.gram.is_reusable_for(model):
+            return False
+        cycle = float(self.store.count[model.columns].sum())
+        return gram_work(len(model.columns), self.GRAM_USUAL_EPOCHS) <= self.GRAM_REUSE_MAX_CYCLES * cycle
 
     def _minimize_by_cycles(self, model: Model, gram_fits: bool) -> Solution:
         """Minimize the model by cycles over its columns; switch to a Gram matrix if that is cheaper."""
@@ -268,10 +294,13 @@ class SparseColumns:
                 if math.log(worst / model.tol) / rate > gram_cycles:
                     break
             b += self._extrapolate(data, model.terms, offset, track, w, r, shifts)
-        start = Solution(w, b, NO_VALUES, epochs, model.curvature)
+        cycle = float(self.store.count[model.columns].sum())
+        start = Solution(w, b, NO_VALUES, epochs, model.curvature, work=epochs * cycle)
         if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
             return start
-        self.gram = ColumnGram(model.curvature)
+        if self.gram is None or not self.gram.is_reusable_for(model):
+            self.gram = ColumnGram(model.curvature)
+        start = start._replace(work=start.work + cycle * gram_cycles)
         return solve_by_gram(self, self.gram, model, start, r * root)
 
     def _extrapolate(
@@ -335,10 +364,12 @@ class SparseColumns:
         return (begin, out), h, g
 
     def _gram_cost(self, arrays: tuple[NDArray, ...]) -> int:
-        """Return the cost of the Gram matrix of the columns, in cycles over them."""
+        """Return the cost of minimizing a model by the Gram matrix of its columns, in cycles over these."""
         entries = self._entries_per_row(arrays[-1])
         # A row with e entries contributes e^2 products to the Gram matrix, and e to a cycle.
-        return 5 + 3 * int(entries @ entries) // (4 * max(int(entries.sum()), 1))
+        products = 3 * int(entries @ entries) // 4
+        descent = gram_work(len(arrays[-1]), self.GRAM_USUAL_EPOCHS)
+        return 5 + int((products + descent) / max(int(entries.sum()), 1))
 
     def _entries_per_row(self, columns: NDArray) -> NDArray:
         """Return the number of stored entries of the columns in each row."""

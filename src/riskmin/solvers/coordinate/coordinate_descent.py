@@ -131,7 +131,8 @@ class CoordinateDescent(Solver):
 
     def _run(self, problem: CoordinateProblem, w0: Array, schedule: InexactSchedule) -> Iterator[Iterate]:
         point, columns, predicted = problem.points.with_scores(w0), NO_COLUMNS, None
-        info: dict[str, float] = {"working_set": 0, "epochs": 0}
+        # passes: the work between oracle calls, in passes over X
+        info: dict[str, float] = {"working_set": 0, "epochs": 0, "passes": 0.0}
         while True:
             evaluation = problem.points.evaluate(point, predicted)
             violation = problem.violation(point.w, evaluation.grad)
@@ -161,7 +162,8 @@ class CoordinateDescent(Solver):
             # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
             trusted = solution.from_gram or schedule.forcing < self.PREDICT_SLOPES_BELOW_FORCING
             predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
-            info = {"working_set": len(columns), "epochs": solution.epochs}
+            passes = info["passes"] + solution.work / problem.columns.n_entries
+            info = {"working_set": len(columns), "epochs": solution.epochs, "passes": passes}
 
 
 def _snapshot(w: NDArray, schedule: InexactSchedule) -> Callable[[], dict[str, Array]]:

@@ -21,6 +21,17 @@ from riskmin.core.deadline import check_each
 
 MAX_EPOCHS_PER_MODEL = 200
 """Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
+CYCLES_PER_SOLVE = 10
+"""Cycles over a Gram matrix between two solves of a linear system."""
+GRAM_CYCLE_WORK, GRAM_SOLVE_WORK = 1 / 4, 1 / 64
+"""Work of a cycle over a Gram matrix of m columns relative to m^2, and of a solve relative to m^3: they read
+memory in order."""
+
+
+def gram_work(m: int, n_epochs: int) -> float:
+    """Return the work of so many cycles over a Gram matrix of m columns, with the solves between them."""
+    solves = n_epochs / CYCLES_PER_SOLVE
+    return GRAM_CYCLE_WORK * float(m) ** 2 * n_epochs + GRAM_SOLVE_WORK * float(m) ** 3 * solves
 
 
 @cache
@@ -70,6 +81,8 @@ class Solution(NamedTuple):
     """Curvature of the model that was minimized; None if it is that of a subsample of the rows."""
     from_gram: bool = False
     """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` requires."""
+    work: float = 0.0
+    """Entries of X, or numbers that take as long, that were visited."""
 
 
 # ---------------------------------------------------------------- Gram matrices
@@ -143,9 +156,9 @@ def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> 
     linear system gives those others at once, up to the point where one of them changes its sign.
     """
     n_epochs, active = 0, np.empty(len(w), np.bool_)
-    for _ in check_each(range(MAX_EPOCHS_PER_MODEL // 10)):
-        # Ten cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
-        worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
+    for _ in check_each(range(MAX_EPOCHS_PER_MODEL // CYCLES_PER_SOLVE)):
+        # Some cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
+        worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, CYCLES_PER_SOLVE, active)
         n_epochs += epochs
         if worst <= tol:
             break
@@ -208,4 +221,5 @@ def solve_by_gram(
     epochs = _descend(G, g, w, terms, model.tol)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
-    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True)
+    work = start.work + gram_work(len(w), epochs)
+    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True, work)

@@ -206,7 +206,8 @@ class Newton(Solver):
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
             yield Iterate(point.w, value, best, info, NewtonState(point, best, system.to_state()).to_arrays)
             complementarity, moved = point.complementarity(), None
-            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if problem.intercept else 0.0
+            fitted = problem.intercept or obj.n_intercepts
+            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if fitted else 0.0
             # a center must be the multipliers at the end of a stage, but without one a stage may end early
             large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
             early = point.full and not problem.uses_center and large

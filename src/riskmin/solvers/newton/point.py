@@ -180,8 +180,9 @@ class NewtonPoint:
         if fresh or evaluation is None:
             b = evaluation.b if evaluation is not None else self.evaluation.b if b is None else b
             evaluation = problem.evaluate(z, self.mu, self.center, b, slack)
+        w, z, evaluation = problem.improve_intercepts(self.w, z, evaluation, slack)
         a = problem.weight_gradient(evaluation, None if fresh or anew else (self.evaluation, self.a))
-        return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
+        return replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 
 
 POINT_NUMBERS = [f.name for f in fields(NewtonPoint)][5:]

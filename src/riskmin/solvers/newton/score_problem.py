@@ -232,6 +232,12 @@ class ScoreProblem:
         total = float(s.sum())
         return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
 
+    def improve_intercepts(
+        self, w: Array, z: NDArray, evaluation: ScoreEvaluation, slack: float
+    ) -> tuple[Array, NDArray, ScoreEvaluation]:
+        """The point with better intercepts, where they are entries of w: they lower the cut by `slack`."""
+        return w, z, evaluation
+
     def intercept_slope(self, hessian: Any, dz: NDArray) -> float:
         """The derivative of the best intercept along dz: -1'H dz / 1'H 1, as the slope in b stays 0."""
         if not self.intercept or not hessian.low_rank:

@@ -107,7 +107,8 @@ class MultiOutputNewtonSystem(LinearSystem):
         # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
         weights = self._penalty_weights(g, inputs.mu)
         penalty = lam * weights
-        norm = _weighted_norm(weights)
+        # intercepts are improved after each step: their residual counts as that of a feature of typical size
+        norm = _weighted_norm(self._penalty_weights(g, 1.0))
         g_norm = norm(g)
         # for a smooth loss, complementarity is rounding, and gives no tolerance
         cg_tol = (

@@ -140,11 +140,18 @@ def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 
 
 def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
-    """The inverse of one matrix for all classes: exact where all have the same Hessian, as at the start."""
+    """The inverse for H_i = s_i H, a multiple of one matrix for all rows: exact for equal scores, as at 0.
+
+    With the eigenvectors v of H, it is one matrix per eigenvalue e, (e X' diag(s) X + P)^-1 (x) v v'.
+    """
     h, k = part.hessian.diagonal, P.shape[1]
-    # H_i = s_i (I - 1 1' / k) has the trace (k - 1) s_i, and acts as s_i on scores of sum 0
-    shared = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
-    return lambda r: (shared @ r.reshape(-1, k)).reshape(-1)
+    s = h.sum(axis=1) / max(k - 1, 1)
+    G, penalty, total = part.gram(s), P.mean(axis=1), float(s.sum())
+    e, V = np.linalg.eigh(part.hessian.total() / total if total > 0 else np.eye(k))
+    # H 1 = 0 for many losses, while scores of any sum may be asked for
+    e = np.where(e > 1e-6 * e[-1], e, 1.0)
+    inverses = inverse(np.stack([_definite(factor * G, penalty) for factor in e]))
+    return lambda r: ((inverses @ (r.reshape(-1, k) @ V).T[:, :, None])[:, :, 0].T @ V.T).reshape(-1)
 
 
 def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:

@@ -51,6 +51,9 @@ class MultiOutputScoreProblem(ScoreProblem):
     UNIT_STEP_SLOPE_RATIO = 0.3
     """For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
+    INTERCEPT_RCOND = 1e-10
+    """Second derivatives in intercepts below this share of the largest one count as 0."""
+
     damp_below_step = 0.0
     dual_curvature = 0.0
     """Mean of |x_i|^2 / (n lam): the second derivative of the dual objective in one row's multipliers."""
@@ -108,7 +111,7 @@ class MultiOutputScoreProblem(ScoreProblem):
         """
         a = super().weight_gradient(evaluation, previous)
         if self.n_intercepts:
-            a[-self.n_intercepts :] = evaluation.dz.sum(axis=0)
+            a[-self.n_intercepts :] = np.ones(len(evaluation.dz)) @ evaluation.dz
         return a
 
     def evaluate(
@@ -125,6 +128,29 @@ class MultiOutputScoreProblem(ScoreProblem):
         # a smooth loss is not smoothed further: its value is that of the loss itself
         risk = float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0]
         return ScoreEvaluation(dz, offset, 0.0, risk)
+
+    def improve_intercepts(
+        self, w: Array, z: NDArray, evaluation: ScoreEvaluation, slack: float
+    ) -> tuple[Array, NDArray, ScoreEvaluation]:
+        """The point after a Newton step in the intercepts alone, on its scores, if the loss is smooth.
+
+        A slope s in weights adds the order of s^2 to the gap, but in intercepts that of |s|, since a cut is
+        mixed with constant ones until it has none.
+        """
+        k, dz = self.n_intercepts, evaluation.dz
+        if not k or not self.smooth:
+            return w, z, evaluation
+        slopes = np.ones(len(dz)) @ dz
+        if not float(abs(slopes).sum()) * evaluation.risk > slack:
+            return w, z, evaluation
+        H = self.loss.block_hessian(dz, self.y, self.c).total()
+        # only differences of intercepts matter, so that H is singular
+        change = -np.linalg.pinv(H, rcond=self.INTERCEPT_RCOND, hermitian=True) @ slopes
+        moved = z + change
+        new = self.evaluate(moved, 0.0, None, 0.0)
+        if not new.risk <= evaluation.risk:
+            return w, z, evaluation
+        return np.concatenate([w[:-k], w[-k:] + change]), moved, new
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
