@@ -237,14 +237,16 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         return out, *(shard_ops.scatter(shard, SingleOutput(), np.zeros(p), s)[0] for s in others)
     # rows without any nonzero entry are skipped
     index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
-    for rows in row_blocks(index, p):
+    # equal second derivatives, as of the squared loss, are a factor of the product
+    equal = float(h[0]) if len(h) and h.min() == h.max() else None
+    for rows in range_blocks(len(h), p) if len(index) == len(h) else row_blocks(index, p):
         block = X.take(rows)
         for q, s in zip(products, others, strict=True):
             q += s[rows] @ block
         # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
-        scaled = block * np.sqrt(h[rows])[:, None]
+        scaled = block if equal is not None else block * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
-    return out, *products
+    return out if equal is None else equal * out, *products
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -257,8 +259,8 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
         for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
             csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
-    for index in row_blocks(np.arange(X.shape[0]), X.shape[1]):
-        out += h[index] @ X.take(index) ** 2
+    for rows in range_blocks(*X.shape):
+        out += h[rows] @ X.take(rows) ** 2
     return (out,)
 
 
@@ -267,6 +269,12 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     # a row of k entries costs k^2 multiplications; rows with h_i = 0 cost nothing
     entries_per_row = len(X.data) / max(1, X.shape[0])
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
+
+
+def range_blocks(n: int, p: int) -> Iterable[slice]:
+    """All n rows, split into ranges that fit in the cache with p columns; they are not copied."""
+    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
+    return release_between(slice(i, min(i + step, n)) for i in check_each(range(0, n, step)))
 
 
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:

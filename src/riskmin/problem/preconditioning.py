@@ -316,6 +316,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     reg, outputs = obj.reg.penalized_part, (obj.risk.dim - obj.n_intercepts) // len(shift)
     # step 2: the scale, from the root mean square of each column after the shift
     size = np.hypot(deviation, moments.mean - shift)
+    # a column that is constant in the sample may be a rare indicator, of which that constant is no size
+    if 0 < constant.sum() < len(size):
+        size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
     scale = _scales(obj, size)
     known = size > 0  # columns of unknown size get the median scale
     scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)

@@ -66,7 +66,7 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "a quadratic conjugate, `L2`, no intercept, local sparse X of more than 2500 features",
+        "a quadratic conjugate, not `Squared`, `L2`, no intercept, local sparse X of more than 2500 features",
         lambda f: (
             f.finite_curvature
             and f.local
@@ -75,6 +75,7 @@ SMOOTH_RULES = (
             and f.l2
             and not f.profiled
             and f.interval_conjugate
+            and not f.risk.loss.constant_curvature  # a single linear system: conjugate gradients
         ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wide",

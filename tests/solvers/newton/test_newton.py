@@ -229,7 +229,7 @@ def test_misleading_samples_are_abandoned(loss, monkeypatch):
 
 def test_a_sample_with_other_curvature_is_not_trusted():
     X, _ = many_rows()
-    reused = ReusedHessian(*_design_operator(X), L2(), 100, False, True)
+    reused = ReusedHessian(*_design_operator(X), L2(), 100, False, True, False)
     assert reused.sampled
     h = np.ones(len(X))
     reused.solve(Hessian(h), 1e-3, np.ones(5), 0.0)

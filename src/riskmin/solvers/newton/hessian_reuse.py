@@ -45,11 +45,19 @@ class ReusedHessian(LinearSystem):
     """Time of one product of two entries of a sparse row, relative to one entry of a pass over X."""
     CG_RESIDUAL = 0.2
     """Conjugate gradients end once the residual is at most this share of the gradient norm."""
+    CONSTANT_FACTORIZE_MAX_COST, CONSTANT_CG_RESIDUAL = 40.0, 0.05
+    """The same two for the squared loss, of which the first matrix is the last one too."""
 
     tries_unit_step = True
 
-    def __init__(self, design: DesignOperator, reg: Any, direct: int, intercept: bool, sampled: bool) -> None:
+    def __init__(
+        self, design: DesignOperator, reg: Any, direct: int, intercept: bool, sampled: bool, constant: bool
+    ) -> None:
         self.design, self.reg, self.direct, self.intercept = design, reg, direct, intercept
+        self.residual = self.CONSTANT_CG_RESIDUAL if constant else self.CG_RESIDUAL
+        """The share of the gradient norm that conjugate gradients may leave."""
+        self.max_cost = self.CONSTANT_FACTORIZE_MAX_COST if constant else self.FACTORIZE_MAX_COST
+        """The cost in steps of conjugate gradients up to which a matrix is factorized at once."""
         n, p = design.shape
         self.size = min(
             max(n // self.SAMPLE_ONE_ROW_IN, self.SAMPLE_ROWS_PER_COLUMN * p),
@@ -72,7 +80,7 @@ class ReusedHessian(LinearSystem):
 
     def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
         """A share of the gradient norm."""
-        return self.CG_RESIDUAL * math.sqrt(float(g @ g))
+        return self.residual * math.sqrt(float(g @ g))
 
     def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
         """The direction at a point with gradient g and this Hessian, or with that of an earlier point."""
@@ -149,9 +157,7 @@ class ReusedHessian(LinearSystem):
         return (
             p <= self.direct
             and self.design.can_form_gram(False)
-            and (
-                p <= self.FACTORIZE_MAX_FEATURES or self._cost(h) <= max(self.FACTORIZE_MAX_COST, self.steps)
-            )
+            and (p <= self.FACTORIZE_MAX_FEATURES or self._cost(h) <= max(self.max_cost, self.steps))
         )
 
     def _cost(self, h: NDArray) -> float:

@@ -185,8 +185,9 @@ class Newton(Solver):
         """The linear system, without a matrix yet; with `reuse`, one that keeps its factorization."""
         if not reuse:
             return problem.newton_system(obj.reg, self.direct)
-        sampled = self.sampled and not problem.loss.constant_curvature
-        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled)
+        constant = problem.loss.constant_curvature
+        sampled = self.sampled and not constant
+        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled, constant)
 
     def _run_from(
         self, obj: Objective, problem: ScoreProblem, point: NewtonPoint, reuse: bool
