@@ -206,6 +206,27 @@ def test_help_is_light():
     assert loaded_by(code, ["numpy", *(name for name in LAZY if name != "click")]) == []
 
 
+def test_a_small_fit_by_the_command_is_light(tmp_path):
+    """Importing scikit-learn takes longer than the fit, and so does compiling the parser of large files."""
+    rows = "".join(f"{(-1) ** i} 1:{i % 7} 2:{i * i % 11} 3:{(-1) ** i}\n" for i in range(60))
+    (tmp_path / "rows.svm").write_text(rows, encoding="utf-8")
+    model, data = str(tmp_path / "rows.riskmin"), str(tmp_path / "rows.svm")
+    heavy = [
+        "sklearn",
+        "pandas",
+        "scipy.stats",
+        "scipy.special",
+        "joblib",
+        "asyncio",
+        "pyarrow",
+        "polars",
+        "dask",
+    ]
+    for arguments in (["fit", data, "-o", model], ["predict", model, data]):
+        code = f"sys.argv[1:] = {arguments!r}\nfrom riskmin.cli import main\nassert main() == 0"
+        assert loaded_by(code, [*heavy, "riskmin._numba.svmlight_parser"]) == []
+
+
 def test_the_table_of_commands_is_complete():
     """A command that is missing there would be unknown."""
     import click
@@ -271,6 +292,17 @@ def test_functions_are_short(path):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             length = node.end_lineno - body[0].lineno + 1 if body else 0
             assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
+
+
+def test_numeric_module_constants_are_few():
+    """A number belongs to what uses it: a field, a class attribute, `LIMITS`, or a line with its reason."""
+    lines, constants = 0, []
+    for path in ROOT.rglob("*.py"):
+        lines += len(path.read_text(encoding="utf-8").splitlines())
+        for node in parse(path).body:
+            if isinstance(node, ast.Assign) and re.fullmatch(r"[\d\s.e*/+\-_(),]+", ast.unparse(node.value)):
+                constants += [n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)]
+    assert 1000 * sum(name.strip("_").isupper() for name in constants) <= 2 * lines
 
 
 @each_module

@@ -6,6 +6,8 @@ import io
 import lzma
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from riskmin.data import DataError, load, load_svmlight, save_svmlight
+from riskmin.data.formats.arrow_csv import ArrowCsvReader
+from riskmin.data.formats.svmlight import SvmlightReader
 
 AWKWARD = (
     b"# a comment first\r\n"
@@ -92,6 +96,64 @@ def test_same_as_sklearn(text, options):
         assert X.shape == (1, 3000000001)
     else:
         assert_same(read(text, **options), text, **options)
+
+
+TOKENS = [
+    b"1",
+    b"-1.5e0",
+    b"1:0.5",
+    b"2:1e-3",
+    b"3:-7",
+    b"9:3.14159265358979",
+    b"0:1",
+    b"qid:3",
+    b"# c",
+    b"5:",
+]
+TOKENS += [
+    b"7:nan",
+    b":3",
+    b"1_0",
+    b"4:1_0",
+    b"2:0x1p3",
+    b"9:1e400",
+    b"6:1:2",
+    b"99999999999:1",
+    b"12:1e-320",
+]
+TOKENS += [b"", b"\t", b"\r", b"\n", b"\n1 1:2"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(TOKENS), max_size=12),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "n_features": st.integers(1, 12),
+            "zero_based": st.booleans(),
+            "require_labels": st.just(False),
+            "dtype": st.just(np.float32),
+            "_chunk": st.integers(1, 20),
+        },
+    ),
+)
+def test_both_parsers_agree(tokens, options):
+    """Small files are parsed without Numba: the same bits, and the same errors."""
+
+    def outcome(n_bytes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SvmlightReader, "INTERPRETED_BYTES", n_bytes)
+            try:
+                X, y, qid, _ = read(b" ".join(tokens), **options)
+            except DataError as error:
+                return str(error)
+        arrays = [
+            None if a is None else (a.dtype, a.tobytes()) for a in (X.data, X.indices, X.indptr, y, qid)
+        ]
+        return X.shape, arrays
+
+    assert outcome(1000) == outcome(0)
 
 
 def test_result_does_not_depend_on_chunks():
@@ -324,8 +386,12 @@ def test_wrong_arguments(tmp_path):
 
 
 # ---------------------------------------------------------------- tables
-@pytest.fixture
-def table(tmp_path):
+@pytest.fixture(params=["pyarrow", "own reader"])
+def table(tmp_path, request, monkeypatch):
+    """Writes a table, which is read by pyarrow, unless that does not accept it, or without it."""
+    uses_arrow = request.param == "pyarrow"
+    monkeypatch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
+
     def write(text, name="a.csv"):
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -481,6 +547,69 @@ def test_other_errors_in_tables(table):
         load(table("a,y\n1e300,1\n"), dtype=np.float32)
 
 
+CELLS = [
+    "1",
+    "2.5",
+    "-3e2",
+    ".5",
+    "7",
+    "0",
+    " 2 ",
+    "+1",
+    "5.",
+    "1_0",
+    "nan",
+    "inf",
+    "",
+    "cat",
+    "dog ",
+    '"1"',
+    "\t3",
+]
+CELLS += [
+    '"a,b"',
+    '"q""q"',
+    '"l\nl"',
+    'a"b',
+    '"x"y',
+    ' "z"',
+    "\u00a01",
+    "\uff11",
+    "1e400",
+    "0x1",
+    "1d3",
+    "NA",
+    "1e",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(CELLS[:6]) | st.sampled_from(CELLS), min_size=2, max_size=4), max_size=4
+    ),
+    st.sampled_from(["", "a,b,y\n", "qid,y,c,1\n", "\n1,y\n", "\ufeffa,a,target\n"]),
+    st.sampled_from(["\n", "\r\n", "\r", "\n \n"]),
+    st.fixed_dictionaries({}, optional={"require_labels": st.just(False), "target": st.integers(0, 2)}),
+)
+def test_pyarrow_reads_tables_as_the_own_reader_does(rows, header, newline, options):
+    """Equal bits, labels, names and errors."""
+    text = header + "".join(",".join(row) + newline for row in rows)
+
+    def outcome(uses_arrow):
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
+            path = Path(folder, "a.csv")
+            path.write_bytes(text.encode())
+            try:
+                X, y, qid, names = load(path, **options)
+            except DataError as error:
+                return str(error).replace(folder, "")
+        return X.shape, X.tobytes(), *(None if a is None else (a.dtype, a.tolist()) for a in (y, qid)), names
+
+    assert outcome(True) == outcome(False)
+
+
 def test_tables_of_many_blocks(table, monkeypatch):
     from riskmin.data.formats import tables
 
@@ -488,6 +617,8 @@ def test_tables_of_many_blocks(table, monkeypatch):
     text = "a,b,c,y\n" + "\n".join(",".join(map(repr, r)) for r in rows.tolist())
     for block in (1, 10, 100, 101, 1000):
         monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", block)
+        monkeypatch.setattr(ArrowCsvReader, "BLOCK_BYTES", 100 * block)
+        monkeypatch.setattr(ArrowCsvReader, "CELL_BYTES", 1)
         data = load(table(text))
         np.testing.assert_array_equal(np.c_[data.X, data.y], rows)
 

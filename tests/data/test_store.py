@@ -25,6 +25,7 @@ from riskmin.arrays.partitioned import RereadPartition
 from riskmin.core import atomic_files
 from riskmin.data import DataError, check, convert, load, load_partitioned, save, save_svmlight
 from riskmin.data.formats import svmlight, tables
+from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.store.reader import StoreReader, open_store
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
@@ -87,7 +88,9 @@ def converted(path, **options):
     return loaded
 
 
-def test_tables_and_svmlight(tmp_path, monkeypatch):
+@pytest.mark.parametrize("uses_arrow", [True, False])
+def test_tables_and_svmlight(tmp_path, monkeypatch, uses_arrow):
+    monkeypatch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
     monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 16)
     path = tmp_path / "a.csv"
@@ -171,7 +174,9 @@ def test_indices_beyond_32_bits(tmp_path, monkeypatch):
     assert data.X.indices.dtype == np.int64
 
 
-def test_late_string_label_rereads_all_labels(tmp_path, monkeypatch):
+@pytest.mark.parametrize("uses_arrow", [True, False])
+def test_late_string_label_rereads_all_labels(tmp_path, monkeypatch, uses_arrow):
+    monkeypatch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
     monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
     path = tmp_path / "a.csv"
     path.write_text("a,qid,y\n1,7,1\n2,7,2\n3,1,3\n4,10000000000000001,ham\n")
@@ -699,9 +704,11 @@ def test_killed_conversion_leaves_no_readable_store(tmp_path, sign):
 
 PEAK = """
 import sys, json
+import pyarrow.csv  # or else it would be imported for the larger table only
 from riskmin.data import convert
 from riskmin.data.formats import tables
-tables._BLOCK_MAX_ROWS = 1000
+from riskmin.data.formats.arrow_csv import ArrowCsvReader
+tables._BLOCK_MAX_ROWS, ArrowCsvReader.BLOCK_BYTES = 1000, 2**15
 def peak():
     return 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
 sizes = []

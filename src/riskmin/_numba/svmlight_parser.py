@@ -19,25 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskmin._numba.compile_cache import njit
-
-# Return codes of `parse`, each error with its range in `state`.
-OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)
-# Modes of reading the first token of a row: a number, a number that may be missing, text.
-LABEL_NUMBER, LABEL_OPTIONAL, LABEL_TEXT = range(3)
-# Slots of `state`: counters that go from chunk to chunk, and the range of an erroneous token.
-(
-    LINE_NUMBER,
-    HAS_QID,
-    SMALLEST_INDEX,
-    LARGEST_INDEX,
-    LARGEST_INDEX_LINE,
-    N_ROWS,
-    N_VALUES,
-    N_SLOW,
+from riskmin._numba.svmlight_codes import (
+    BAD_PAIR,
+    BAD_QID,
     ERROR_START,
     ERROR_STOP,
-    N_STATE,
-) = range(11)
+    HAS_QID,
+    LABEL_NUMBER,
+    LABEL_TEXT,
+    LARGEST_INDEX,
+    LARGEST_INDEX_LINE,
+    LINE_NUMBER,
+    N_ROWS,
+    N_SLOW,
+    N_VALUES,
+    NO_LABEL,
+    OK,
+    QID_EXTRA,
+    QID_MISSING,
+    SMALLEST_INDEX,
+    TOO_LARGE,
+    UNSORTED,
+)
 
 # Numba promotes uint64 + int64 to float, and checks signed indices for wraparound: unsigned throughout.
 _U0, _U1, _U3, _U4, _U9, _U10, _U52, _U53, _U63, _U64 = (
@@ -205,7 +208,10 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
 
 @njit()
 def _fail(state: Any, code: Any, start: Any, stop: Any) -> Any:
-    """Store the range of the erroneous token; return the code."""
+    """Store the range of the erroneous token; return the code.
+
+    It is given as an int64: of a literal, Numba would compile a version for each.
+    """
     state[ERROR_START], state[ERROR_STOP] = start, stop
     return code, stop
 
@@ -230,7 +236,7 @@ def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slo
         if np.uint64(text[i]) == _COLON:
             # the row has no label: it is NaN, and the token is read again
             labels[row] = np.nan
-            return _fail(state, NO_LABEL, p, end) if mode == LABEL_NUMBER else (OK, p)
+            return _fail(state, np.int64(NO_LABEL), p, end) if mode == LABEL_NUMBER else (OK, p)
     _note(slow, state, -1 - row, p, end)
     return OK, end
 
@@ -245,23 +251,23 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     ):
         # state[HAS_QID]: -1 unknown, 1 if all rows have a qid, 0 if none has
         if state[HAS_QID] == 1:
-            return _fail(state, QID_MISSING, p, p)
+            return _fail(state, np.int64(QID_MISSING), p, p)
         state[HAS_QID] = 0
         return OK, p
     end = _token_end(text, p)
     start = p + _U3 + _U1
     if state[HAS_QID] == 0:
-        return _fail(state, QID_EXTRA, p, end)
+        return _fail(state, np.int64(QID_EXTRA), p, end)
     state[HAS_QID] = 1
     negative = start < end and np.uint64(text[start]) == _MINUS
     if negative:
         start += _U1
     if start >= end or np.uint64(text[p + _U3]) != _COLON:
-        return _fail(state, BAD_QID, p, end)
+        return _fail(state, np.int64(BAD_QID), p, end)
     # only digits, at most 19 of them, and below 2^63
     m, stop = _digits(text, start, _U0)
     if stop != end or end - start > np.uint64(19) or m >> _U63 != _U0 or stop == start:
-        return _fail(state, BAD_QID, p, end)
+        return _fail(state, np.int64(BAD_QID), p, end)
     qids[state[N_ROWS]] = -np.int64(m) if negative else np.int64(m)
     return OK, end
 
@@ -290,13 +296,13 @@ def _features(
         m, end = _digits(text, p, _U0)
         # at most 18 digits fit into int64
         if end == p or np.uint64(text[end]) != _COLON or end - p > np.uint64(18):
-            return _fail(state, BAD_PAIR, p, _token_end(text, p))
+            return _fail(state, np.int64(BAD_PAIR), p, _token_end(text, p))
         index = np.int64(m)
         # increasing indices, the first one at least `base`
         if index <= last:
-            return _fail(state, UNSORTED, p, _token_end(text, p))
+            return _fail(state, np.int64(UNSORTED), p, _token_end(text, p))
         if index > limit:
-            return _fail(state, TOO_LARGE, p, end)
+            return _fail(state, np.int64(TOO_LARGE), p, end)
         # the first index of the row is its smallest one
         if last < base and index < state[SMALLEST_INDEX]:
             state[SMALLEST_INDEX] = index

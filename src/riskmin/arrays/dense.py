@@ -12,7 +12,7 @@ from riskmin.arrays.finite import first_not_finite
 from riskmin.arrays.memory_map import row_batches
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
-from riskmin.core.limits import BLOCK_BYTES
+from riskmin.core.limits import LIMITS
 
 
 @cache
@@ -24,9 +24,9 @@ def product_kernels() -> Any:
 
 
 def rows_per_block(n_rows: int, n_bytes: int) -> int:
-    """Return the number of rows per block, for about `BLOCK_BYTES` per block."""
+    """Return the number of rows per block, for about `LIMITS.block_bytes` per block."""
     # between 16 and 8192 rows
-    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, 8192))
+    return int(np.clip(LIMITS.block_bytes * n_rows // max(n_bytes, 1), 16, 8192))
 
 
 def even_ends(n: int, n_shards: int) -> NDArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import Matrix, NDArray
-from riskmin.core.limits import FINITE_CHECK_ENTRIES
+from riskmin.core.limits import LIMITS
 
 if TYPE_CHECKING:
     from riskmin.arrays.partitioned import PartitionedMatrix
@@ -32,8 +32,8 @@ def first_not_finite(data: NDArray) -> tuple[Any, ...] | None:
 
 def _all_finite(data: NDArray) -> bool:
     """Whether all entries are finite, checked block by block."""
-    # rows per block, for about FINITE_CHECK_ENTRIES entries
-    step = max(FINITE_CHECK_ENTRIES // max(data[:1].size, 1), 1)
+    # rows per block, for about LIMITS.finite_check_entries entries
+    step = max(LIMITS.finite_check_entries // max(data[:1].size, 1), 1)
     with np.errstate(over="ignore", invalid="ignore"):
         for i in release_between(range(0, len(data), step)):
             block = data[i : i + step]

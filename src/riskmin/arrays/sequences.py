@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from riskmin.core import Array, Matrix, NDArray
-from riskmin.core.limits import BLOCK_BYTES
+from riskmin.core.limits import LIMITS
 
 
 def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
@@ -106,8 +106,8 @@ class Sequences(Matrix):
         if self.tokens.one_block or columns == 1:
             return [(0, self.shape[0])]
         # the features of a token, by the block size of the matrix, and its scores
-        bytes_per_token = BLOCK_BYTES / self.tokens.block_rows + 8 * columns
-        n_max = max(int(BLOCK_BYTES / bytes_per_token), 1)
+        bytes_per_token = LIMITS.block_bytes / self.tokens.block_rows + 8 * columns
+        n_max = max(int(LIMITS.block_bytes / bytes_per_token), 1)
         ranges, first = [], 0
         while first < self.shape[0]:
             # at least the next sequence, even if it exceeds the block size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 import riskmin
-from riskmin import core
+from riskmin import core, estimators
 from riskmin.cli.commands import COMMANDS
 from riskmin.core import signals
 from riskmin.core.messages import one_line
@@ -95,6 +96,10 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    if args is None:  # the process is that of the command
+        estimators.stand_in = True
+        # imports make many objects that live to the end, which the collector would search again and again
+        gc.set_threshold(50_000)
     # SIGTERM and SIGHUP raise KeyboardInterrupt, so that every command saves its state
     with signals.as_interrupts(), _root_output_only(args):
         return _main(args)

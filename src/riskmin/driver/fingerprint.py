@@ -25,13 +25,12 @@ from riskmin.arrays.namespace import is_foreign, to_numpy
 from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
-from riskmin.core.limits import HASH_BLOCK_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle
-from riskmin.problem.shard_ops import BLOCK_MAX_SCORES
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""
@@ -189,8 +188,8 @@ def _(X: Matrix, hashes: NDArray) -> None:
         _add_dense(X.foreign if X.array is None else X.array, hashes)
     else:  # a user-defined matrix gives products only: hash X w for a fixed random w
         w = np.random.default_rng(0).standard_normal(X.shape[1])
-        for i in range(0, len(hashes), BLOCK_MAX_SCORES):
-            j = min(i + BLOCK_MAX_SCORES, len(hashes))
+        for i in range(0, len(hashes), LIMITS.block_max_scores):
+            j = min(i + LIMITS.block_max_scores, len(hashes))
             hashes[i:j] += _hashed(to_numpy(X.scores(w, i, j)), GOLDEN)
 
 
@@ -205,7 +204,7 @@ def _add_dense(X: Any, hashes: NDArray) -> None:
     if X.ndim != 2:  # for a user-defined kernel, not of rows
         return
     n, p = X.shape
-    keys, step = _keys(p), max(HASH_BLOCK_ENTRIES // max(p, 1), 1)
+    keys, step = _keys(p), max(LIMITS.hash_block_entries // max(p, 1), 1)
     for i in release_between(range(0, n, step)):
         check()
         hashes[i : i + step] += _hashed(to_numpy(X[i : i + step]), keys).sum(axis=1, dtype=np.uint64)
@@ -218,7 +217,7 @@ def _(X: Any, hashes: NDArray) -> None:
     n, p = rows.shape
     keys = _keys(p)
     ends = rows.indptr.astype(np.int64)
-    step = max(int(HASH_BLOCK_ENTRIES * n / max(ends[-1], 1)), 1)
+    step = max(int(LIMITS.hash_block_entries * n / max(ends[-1], 1)), 1)
     for i in release_between(range(0, n, step)):
         check()
         j = min(i + step, n)

@@ -67,6 +67,15 @@ ESTIMATOR_OF_TASK = {
 """The estimator for losses of a task, which messages name and the command fits."""
 
 
+stand_in = False
+"""Whether estimators may derive from stand-ins of scikit-learn's classes, as in the command."""
+
+
+def import_sklearn() -> None:
+    """Import scikit-learn, so that estimators that are imported later derive from its classes."""
+    import_module("sklearn.base")
+
+
 def __getattr__(name: str) -> Any:
     module = MODULE_OF.get(name, _FOR_EXTENSIONS.get(name))
     if module is None:

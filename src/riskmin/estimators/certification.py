@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, NDArray, Result, Shard, ShardCache
@@ -24,6 +23,7 @@ from riskmin.driver.run import Limits
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import L2

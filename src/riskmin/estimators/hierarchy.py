@@ -6,12 +6,9 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_softmax, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import apply_class_weight, class_codes, unique_classes
 from riskmin.estimators._common.fit import (
@@ -32,6 +29,7 @@ from riskmin.estimators._common.input import (
 )
 from riskmin.estimators._common.standardize import column_scaling
 from riskmin.estimators.persistence.records import json_name, read_classes, read_count, read_flag
+from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_is_fitted
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
@@ -282,16 +280,16 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         labels: NDArray = self.classes_[best]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict the probabilities of the labels, in the order of `classes_` (loss "softmax" only)."""
-        p: NDArray = softmax(self.scores(X), axis=1)
+        p: NDArray = scipy_module("special").softmax(self.scores(X), axis=1)
         return p
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        p: NDArray = log_softmax(self.scores(X), axis=1)
+        p: NDArray = scipy_module("special").log_softmax(self.scores(X), axis=1)
         return p
 
     def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:

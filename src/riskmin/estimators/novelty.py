@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import OutlierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
@@ -18,6 +16,7 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import EncodedLabels, affine_scores, validate_rows
 from riskmin.estimators.persistence.records import read_finite
+from riskmin.estimators.scikit_learn import OutlierMixin, check_is_fitted
 from riskmin.losses import Novelty
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.classes import unique_two_classes
 from riskmin.estimators._common.fit import check_number, decision_scores
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators.scikit_learn import BaseEstimator, ClassifierMixin
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.reference.online import online
 

@@ -6,9 +6,6 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
@@ -23,6 +20,7 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import EncodedLabels, compute_if_dask, select_rows, validate_rows
 from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
+from riskmin.estimators.scikit_learn import ClassifierMixin, check_classification_targets
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
 from riskmin.numerics.sorting import prefix_sums, stable_argsort
 
@@ -190,6 +188,8 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy; unlike in scikit-learn's mixin, grades may be fractional numbers."""
+        from sklearn.utils.validation import check_consistent_length, column_or_1d
+
         y_pred, y_true, sample_weight = (
             self.predict(X),
             column_or_1d(compute_if_dask(y)),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import RegressorMixin
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
@@ -22,6 +21,7 @@ from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, val
 from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
 from riskmin.estimators.persistence.records import n_output_weights, read_count
+from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.losses import LOSSES
 
 

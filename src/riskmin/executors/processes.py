@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, blas_threads, signals
 from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
-from riskmin.core.limits import INLINE_ARRAY_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_tuples
 from riskmin.executors.errors import portable
 from riskmin.executors.local import worker_count
@@ -44,7 +44,7 @@ class _SendBuffer:
         raws = [b.raw() for b in buffers]
         # each array is padded to a multiple of a cache line, 64 bytes
         n_bytes = sum(-(-len(r) // 64) * 64 for r in raws)
-        if n_bytes < INLINE_ARRAY_BYTES:
+        if n_bytes < LIMITS.inline_array_bytes:
             return pickle.dumps(obj, protocol=5)
         # twice the size, so that slightly longer messages need no new segment
         if self.memory is None or self.memory.size < n_bytes:

@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.arrays.matrix import with_duplicates_summed
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray, Shard
-from riskmin.core.limits import CHUNK_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
@@ -169,7 +169,7 @@ def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
 def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
     """Chunks of stored entries of rows with a positive weight: values, row indices, column indices."""
     starts = X.indptr
-    n_max, n_lines = max(CHUNK_ENTRIES, X.shape[1]), len(starts) - 1
+    n_max, n_lines = max(LIMITS.chunk_entries, X.shape[1]), len(starts) - 1
     first = 0
     while first < n_lines:
         # the longest range of rows (or columns) with at most n_max entries in all, and at least one of them

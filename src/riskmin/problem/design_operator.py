@@ -19,7 +19,7 @@ from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
-from riskmin.core.limits import GATHERED_BLOCK_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
@@ -273,11 +273,11 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
 
 def range_blocks(n: int, p: int) -> Iterable[slice]:
     """All n rows, split into ranges that fit in the cache with p columns; they are not copied."""
-    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
+    step = max(LIMITS.gathered_block_entries // p, 16)
     return release_between(slice(i, min(i + step, n)) for i in check_each(range(0, n, step)))
 
 
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """An index of rows, split into blocks that fit in the cache with p columns."""
-    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
+    step = max(LIMITS.gathered_block_entries // p, 16)
     return release_between(rows[i : i + step] for i in check_each(range(0, len(rows), step)))

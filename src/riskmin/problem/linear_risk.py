@@ -14,7 +14,7 @@ from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
 from riskmin.core import Matrix, NDArray, Shard, ShardCache
-from riskmin.core.limits import SHARD_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole_number
 from riskmin.executors import Backend, Executor, Serial, as_backend
 from riskmin.linear_maps.linear import SingleOutput
@@ -110,7 +110,7 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
     entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
-    return int(np.clip(min(columns * size // SHARD_ENTRIES, size // entries_per_shard), 1, 64))
+    return int(np.clip(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1, 64))
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:

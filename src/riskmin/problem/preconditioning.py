@@ -24,7 +24,7 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import exceeds_memory
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
-from riskmin.core.limits import CHEAP_COPY_ENTRIES, COPY_MAX_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
@@ -149,8 +149,8 @@ class Preconditioner:
             return False
         X = rows.X
         if X.sparse and self._stays_sparse(X.as_scipy()):
-            return X.nnz <= COPY_MAX_ENTRIES and not exceeds_memory(X.entries)
-        return X.array is not None and X.nnz <= COPY_MAX_ENTRIES
+            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.entries)
+        return X.array is not None and X.nnz <= LIMITS.copy_max_entries
 
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
@@ -159,14 +159,14 @@ class Preconditioner:
             return None
         n, p = rows.X.shape
         array, matrix = rows.X.array, rows.X.as_scipy()
-        if array is not None and n * p <= COPY_MAX_ENTRIES:
+        if array is not None and n * p <= LIMITS.copy_max_entries:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
             entries = np.asarray(array, np.float64, "C")
             return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
-        if matrix is None or matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
+        if matrix is None or matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
             return None
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
-        many = n * p <= COPY_MAX_ENTRIES and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
+        many = n * p <= LIMITS.copy_max_entries and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
         if many and self.shift.any():
             return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
         if not self._stays_sparse(matrix):
@@ -296,9 +296,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     moments = None if same_unit else _moments(risk)
     if moments is None:
         return _undoing(obj, risk)
-    entries = risk.row_metadata.nnz if risk.row_metadata is not None else CHEAP_COPY_ENTRIES + 1
+    entries = risk.row_metadata.nnz if risk.row_metadata is not None else LIMITS.cheap_copy_entries + 1
     sparse = risk.row_metadata is not None and risk.row_metadata.sparse
-    cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
+    cheap = entries <= LIMITS.cheap_copy_entries and not sparse
     # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation,
     # or very far where copying X is not cheap
     constant = moments.minimum == moments.maximum

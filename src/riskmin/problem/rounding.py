@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
-from riskmin.core.limits import SAMPLED_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
 from riskmin.problem.objective import Objective
@@ -164,10 +164,10 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 
 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
-    """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
+    """Every m-th block of rows, with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
     ranges = list(blocks(shard, linear_map))
-    yield from ranges[:: max(min(shard.X.nnz // SAMPLED_ENTRIES, len(ranges)), 1)]
+    yield from ranges[:: max(min(shard.X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
 
 
 def _slope_sizes(

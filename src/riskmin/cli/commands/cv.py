@@ -89,6 +89,9 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
 
 def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     """Make the search estimator; also return the name of the metric that it compares."""
+    from riskmin.estimators import import_sklearn
+
+    import_sklearn()  # for folds and scorers
     from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
     from riskmin.estimators._common.fit import resolve_regularizer
     from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss

@@ -108,8 +108,9 @@ def evaluate(
     model: Path, data: Path, target: ColumnRef, qid: ColumnRef, trust: tuple[str, ...], as_json: bool
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
-    from riskmin.estimators import load_model
+    from riskmin.estimators import import_sklearn, load_model
 
+    import_sklearn()  # for metrics
     fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
     table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)

@@ -157,7 +157,9 @@ def warmup(names: tuple[str, ...]) -> None:
     folder need not be writable.
     """
     from riskmin._numba.compile_cache import KernelCache, cache_folder
+    from riskmin.estimators import import_sklearn
 
+    import_sklearn()  # kernel machines need it
     cache, start, lines = cache_folder(), time.perf_counter(), []
     if cache is None:
         raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from riskmin._numba import svmlight_codes as codes
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, open_decompressed, quote
 from riskmin.data.limits import MemoryBudget
 
@@ -149,6 +150,8 @@ class SvmlightReader:
     """Parser state: the rows read so far, and the scratch space of the compiled parser."""
 
     _LABEL_SET_BYTES = 96  # memory of a short tuple of floats
+    INTERPRETED_BYTES = 1 << 18
+    """Files up to this size are parsed in Python, in 20 ms; compiling the other parser takes seconds."""
 
     def __init__(
         self,
@@ -159,26 +162,19 @@ class SvmlightReader:
         multilabel: bool,
         require_labels: bool,
     ) -> None:
-        from riskmin._numba import svmlight_parser as kernel  # imports Numba
-
         if zero_based not in (True, False, "auto"):
             raise ValueError(f"zero_based is {zero_based!r}; use True, False or 'auto'")
-        self.kernel = kernel
         self.name, self.n_features, self.dtype = name, n_features, dtype
         self.zero_based, self.multilabel = zero_based, multilabel
         self.mode = (
-            kernel.LABEL_TEXT
-            if multilabel
-            else kernel.LABEL_NUMBER
-            if require_labels
-            else kernel.LABEL_OPTIONAL
+            codes.LABEL_TEXT if multilabel else codes.LABEL_NUMBER if require_labels else codes.LABEL_OPTIONAL
         )
-        self.tens, self.table = kernel.powers_of_ten()
         # counters of the compiled parser; -1 and the largest integer mean that none was seen yet
-        self.state = np.zeros(kernel.N_STATE, np.int64)
-        self.state[kernel.LINE_NUMBER] = 1
-        self.state[[kernel.HAS_QID, kernel.LARGEST_INDEX]] = -1
-        self.state[kernel.SMALLEST_INDEX] = _INT64_MAX
+        self.state = np.zeros(codes.N_STATE, np.int64)
+        self.state[codes.LINE_NUMBER] = 1
+        self.state[[codes.HAS_QID, codes.LARGEST_INDEX]] = -1
+        self.state[codes.SMALLEST_INDEX] = _INT64_MAX
+        self._tables: tuple[Any, Any] | None = None  # powers of ten of the compiled parser
         self.size = -1
         self.budget = MemoryBudget(name)
         kinds = dtype, np.int32, np.int64, np.float64, np.int64
@@ -202,32 +198,15 @@ class SvmlightReader:
         if self.n_features is None:
             return _INT64_MAX
         # in mode "auto", indices are taken to start from 1 until a 0 occurs
-        from_zero = (
-            self.state[self.kernel.SMALLEST_INDEX] == 0 if self.zero_based == "auto" else self.zero_based
-        )
+        from_zero = self.state[codes.SMALLEST_INDEX] == 0 if self.zero_based == "auto" else self.zero_based
         return self.n_features - 1 if from_zero else self.n_features
 
     def read(self, text: bytes) -> ParsedRows:
         """Parse the next chunk and return its rows."""
-        k, state = self.kernel, self.state
+        k, state = codes, self.state
         self._reserve(len(text))
-        code = k.parse(
-            np.frombuffer(text, np.uint8),
-            len(text),
-            self.mode,
-            int(self.zero_based is False),
-            self._max_index(),
-            self.tens,
-            self.table,
-            self._values,
-            self._indices,
-            self._ends,
-            self._labels,
-            self._qids,
-            self._lines,
-            self._slow,
-            state,
-        )
+        small = state[k.LINE_NUMBER] == 1 and len(text) <= self.INTERPRETED_BYTES and not self.multilabel
+        code = k.OK if small and self._parse_interpreted(text) else self._parse_compiled(text)
         rows, n = int(state[k.N_ROWS]), int(state[k.N_VALUES])
         # errors of earlier rows first: the rows before the one at which the parser stopped
         self._patch(text, self._slow[: state[k.N_SLOW]].tolist(), rows)
@@ -239,11 +218,88 @@ class SvmlightReader:
         qids = self._qids[:rows] if state[k.HAS_QID] == 1 else None
         return ParsedRows(values, self._indices[:n], self._ends[:rows], self._labels[:rows], qids)
 
+    def _parse_compiled(self, text: bytes) -> int:
+        """Parse a chunk into the scratch space; return the code."""
+        from riskmin._numba import svmlight_parser  # imports Numba
+
+        self._tables = self._tables or svmlight_parser.powers_of_ten()
+        tens, table = self._tables
+        code: int = svmlight_parser.parse(
+            np.frombuffer(text, np.uint8),
+            len(text),
+            self.mode,
+            int(self.zero_based is False),
+            self._max_index(),
+            tens,
+            table,
+            self._values,
+            self._indices,
+            self._ends,
+            self._labels,
+            self._qids,
+            self._lines,
+            self._slow,
+            self.state,
+        )
+        return code
+
+    def _parse_interpreted(self, text: bytes) -> bool:
+        """Parse a whole small file of plain labels and pairs; False leaves it to the compiled parser.
+
+        Nothing is stored then: that parser reports errors, and reads query ids and rows without labels.
+        """
+        labels: list[float] = []
+        lines: list[int] = []
+        ends: list[int] = []
+        indices: list[int] = []
+        values: list[float] = []
+        limit, smallest = self._max_index(), _INT64_MAX
+        for number, line in enumerate(text.split(b"\n"), 1):
+            tokens = line.partition(b"#")[0].split()
+            if not tokens:
+                continue
+            last = 0 if self.zero_based is False else -1
+            try:
+                labels.append(float(tokens[0]))
+                for token in tokens[1:]:
+                    index, _, value = token.partition(b":")
+                    # at most 18 digits, as in the compiled parser
+                    if not index.isdigit() or len(index) > 18 or not last < int(index) <= limit:
+                        return False
+                    last = int(index)
+                    indices.append(last)
+                    values.append(float(value))
+            except ValueError:
+                return False
+            if len(tokens) > 1:
+                smallest = min(smallest, indices[-len(tokens) + 1])
+            lines.append(number)
+            ends.append(len(values))
+        n, rows = len(values), len(labels)
+        self._values[:n], self._indices[:n], self._labels[:rows] = values, indices, labels
+        if not (np.isfinite(self._values[:n]).all() and np.isfinite(self._labels[:rows]).all()):
+            return False
+        self._ends[:rows], self._lines[:rows] = ends, lines
+        largest = max(indices, default=-1)
+        at = int(np.searchsorted(ends, indices.index(largest), side="right")) if indices else 0
+        slots = {
+            codes.LINE_NUMBER: text.count(b"\n") + 1,
+            codes.HAS_QID: 0 if rows else -1,
+            codes.SMALLEST_INDEX: smallest,
+            codes.LARGEST_INDEX: largest,
+            codes.LARGEST_INDEX_LINE: lines[at] if indices else 0,
+            codes.N_ROWS: rows,
+            codes.N_VALUES: n,
+            codes.N_SLOW: 0,
+        }
+        self.state[list(slots)] = list(slots.values())
+        return True
+
     def parse(self, text: bytes) -> None:
         """Parse the next chunk and append its rows."""
         rows = self.read(text)
         # indices are int32 until one does not fit
-        if self.state[self.kernel.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
+        if self.state[codes.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.budget.reserve(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
         # the ends of a chunk are relative to its first value
@@ -289,7 +345,7 @@ class SvmlightReader:
         row = (
             -1 - position if position < 0 else int(np.searchsorted(self._ends[:rows], position, side="right"))
         )
-        return int(self._lines[row] if row < rows else self.state[self.kernel.LINE_NUMBER])
+        return int(self._lines[row] if row < rows else self.state[codes.LINE_NUMBER])
 
     def _not_a_number(self, token: bytes, position: int, rows: int) -> DataError:
         """Return the error for a token that is not a number."""
@@ -312,7 +368,7 @@ class SvmlightReader:
 
     def _check(self, rows: int) -> None:
         """Raise a DataError for an index beyond n_features, or for rows with and without labels."""
-        k, state = self.kernel, self.state
+        k, state = codes, self.state
         if state[k.LARGEST_INDEX] > self._max_index():
             raise self._too_large(int(state[k.LARGEST_INDEX]), int(state[k.LARGEST_INDEX_LINE]))
         if self.mode == k.LABEL_OPTIONAL and rows:
@@ -336,7 +392,7 @@ class SvmlightReader:
 
     def _error(self, code: int, token: bytes) -> DataError:
         """Return the error for the row at which the parser stopped."""
-        k = self.kernel
+        k = codes
         line = int(self.state[k.LINE_NUMBER])
         if code == k.TOO_LARGE:
             return self._too_large(int(token), line)
@@ -360,7 +416,7 @@ class SvmlightReader:
     @property
     def one_based(self) -> bool:
         """Whether indices start from one, as far as known."""
-        smallest = int(self.state[self.kernel.SMALLEST_INDEX])
+        smallest = int(self.state[codes.SMALLEST_INDEX])
         return self.zero_based is False or (self.zero_based == "auto" and 0 < smallest < _INT64_MAX)
 
     @property
@@ -368,7 +424,7 @@ class SvmlightReader:
         """Number of columns of the rows read so far."""
         if self.count == 0:
             raise DataError(self.name, None, "it has no rows; check that it is the right file")
-        largest = int(self.state[self.kernel.LARGEST_INDEX])
+        largest = int(self.state[codes.LARGEST_INDEX])
         return self.n_features if self.n_features is not None else max(largest - self.one_based, 0) + 1
 
     def dataset(self) -> Dataset:

@@ -7,7 +7,7 @@ import functools
 import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TextIO, TypeAlias
 
@@ -31,6 +31,10 @@ _BLOCK_MAX_CELLS = 2**22  # cells per block, at most
 
 ColumnSelection: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
 """Parameters of `load` that select columns: target, qid, n_features, require_labels."""
+
+
+RowBlock: TypeAlias = tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[np.intp] | None]
+"""X, labels and query ids of a block of rows; strings are codes."""
 
 
 class ColumnRoles(NamedTuple):
@@ -143,6 +147,11 @@ class TextTable(NamedTuple):
     header: bool
     meter: ReadProgress | None = None
 
+    @property
+    def block_rows(self) -> int:
+        """The number of rows per block, by which a store is divided: the same for all readers."""
+        return max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(self.names)), 1)
+
     @contextmanager
     def text(self) -> Iterator[Lines]:
         """Open the file as lines of text."""
@@ -227,7 +236,6 @@ def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDAr
     """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
     # loadtxt converts the strings of these columns to codes, numbered in order of appearance
     converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
-    max_rows = max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
@@ -240,7 +248,7 @@ def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDAr
                 quotechar='"',
                 comments=None,
                 ndmin=2,
-                max_rows=max_rows,
+                max_rows=table.block_rows,
                 converters=converters or None,
             )
             if block.shape[1] != len(table.names):
@@ -254,12 +262,25 @@ def _code(words: dict[str, int], cell: str) -> float:
 
 
 def row_blocks(
-    table: TextTable, roles: ColumnRoles, dtype: Any, codes: dict[int, dict[str, int]]
-) -> Iterator[tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[np.intp] | None]]:
-    """Yield X, labels and query ids in blocks of rows, strings as codes; a bad cell is a ValueError."""
+    table: TextTable, roles: ColumnRoles, dtype: Any, codes: dict[int, dict[str, int]], *, arrow: bool = False
+) -> Iterator[RowBlock]:
+    """Yield the rows in blocks, read by pyarrow or here; a bad cell is a ValueError."""
+    from riskmin.data.formats.arrow_csv import ArrowCsvReader
+
+    reader: Any = ArrowCsvReader if arrow else _finite_blocks
     empty = True
-    for block in _blocks(table, codes):
+    for block in reader(table, roles, dtype, codes):
         empty = False
+        yield block
+    if empty:
+        raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
+
+
+def _finite_blocks(
+    table: TextTable, roles: ColumnRoles, dtype: Any, codes: dict[int, dict[str, int]]
+) -> Iterator[RowBlock]:
+    """Yield the rows in blocks."""
+    for block in _blocks(table, codes):
         # the caller turns a ValueError into an error with the line and the column
         if not np.isfinite(block).all():
             raise ValueError("not finite")
@@ -269,11 +290,11 @@ def row_blocks(
             raise DataError(table.path, None, f"a value is too large for {dtype}; use dtype float64")
         y = None if roles.target is None else block[:, roles.target].copy()
         yield X, y, None if roles.qid is None else block[:, roles.qid].astype(np.intp)
-    if empty:
-        raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
 
 
-def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
+def _read(
+    table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, int] | None, *, arrow: bool
+) -> Dataset:
     """Read a table whose labels are numbers, or with `labels`, which collects their codes, strings.
 
     Raises a ValueError if a cell is not as expected.
@@ -282,7 +303,7 @@ def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, in
     codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
-    for block, block_labels, ids in row_blocks(table, roles, dtype, codes):
+    for block, block_labels, ids in row_blocks(table, roles, dtype, codes, arrow=arrow):
         # X, and 8 bytes each for the label and the query code of a row
         budget.reserve(block.nbytes + 16 * len(block))
         X.append(block)
@@ -316,7 +337,7 @@ def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDAr
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
     # int first: float64 would round integers beyond 2^53
-    if all(_as_number(word) is not None for word in words):
+    if all_numbers(words):
         try:
             ids = np.array([int(word) for word in words], np.int64)
         except (ValueError, OverflowError):
@@ -383,13 +404,46 @@ def _with_class_names(
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
+def uses_arrow(table: TextTable) -> bool:
+    """Whether pyarrow is tried first: it is installed, and the file so large that importing it pays."""
+    from riskmin.data.formats.arrow_csv import ArrowCsvReader
+
+    return ArrowCsvReader.accepts(table)
+
+
+def all_numbers(words: Iterable[str]) -> bool:
+    """Whether all strings are numbers: then labels are not strings, whatever pyarrow takes them for."""
+    return all(_as_number(word) is not None for word in words)
+
+
+def _read_by_arrow(
+    table: TextTable, roles: ColumnRoles, dtype: Any, *, require_labels: bool
+) -> Dataset | None:
+    """Read a table by pyarrow; None if it does not accept it."""
+    attempts: list[dict[str, int] | None] = [None, {}]  # labels as numbers, then as strings
+    for codes in attempts:
+        try:
+            data = _read(table, roles, dtype, codes, arrow=True)
+        except DataError:
+            raise
+        except ValueError:
+            continue
+        if codes is None:
+            return data
+        if roles.target is not None and not all_numbers(codes):
+            return _with_class_names(table, roles, data, list(codes), require_labels)
+    return None
+
+
 def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
     """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
     roles = assign_roles(path, table.names, *selection)
+    if uses_arrow(table) and (fast := _read_by_arrow(table, roles, dtype, require_labels=selection[-1])):
+        return fast
     # first with labels as numbers; if a cell is not a number, once more with labels as strings
     try:
-        data = _read(table, roles, dtype, None)
+        data = _read(table, roles, dtype, None, arrow=False)
     except DataError:
         raise
     except ValueError as error:
@@ -397,7 +451,7 @@ def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *
             raise_first_bad_cell(table, roles, error)
         codes: dict[str, int] = {}
         try:
-            data = _read(table, roles, dtype, codes)
+            data = _read(table, roles, dtype, codes, arrow=False)
         except DataError:
             raise
         except ValueError as second_error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,7 @@ class RowChunk(NamedTuple):
 
 
 class RestartStream(Exception):
-    """Raised when labels read as numbers turn out to be strings: the stream must be read again."""
+    """Raised when labels turn out to be strings, or need another reader: the stream must be read again."""
 
 
 class RowStream(Protocol):
@@ -98,18 +98,21 @@ class SvmlightStream(_StreamDefaults):
 
 
 class TableStream(_StreamDefaults):
-    """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings."""
+    """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings.
+
+    Where pyarrow does not accept the table, both are tried once more without it.
+    """
 
     def __init__(
         self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool
     ) -> None:
-        from riskmin.data.formats.tables import assign_roles, inspect_table
+        from riskmin.data.formats.tables import assign_roles, inspect_table, uses_arrow
 
         self.meter = ReadProgress()
         self.table = inspect_table(path, tsv)._replace(meter=self.meter)
         self.roles = assign_roles(path, self.table.names, *selection)
         self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
-        self.columns = len(self.roles.features)
+        self.columns, self.arrow = len(self.roles.features), uses_arrow(self.table)
         if self.table.header:
             self.names = [self.table.names[i] for i in self.roles.features]
 
@@ -120,6 +123,7 @@ class TableStream(_StreamDefaults):
 
     def __iter__(self) -> Iterator[RowChunk]:
         from riskmin.data.formats.tables import (
+            all_numbers,
             check_class_names,
             query_ids_of,
             raise_first_bad_cell,
@@ -129,22 +133,29 @@ class TableStream(_StreamDefaults):
         # for each column of strings, the code of each distinct string
         codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
         try:
-            for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes):
+            for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes, arrow=self.arrow):
                 yield RowChunk(X, y, qid)
         except DataError:
             raise
         except ValueError as error:
             # a cell is not a number: it may be a label, unless labels are read as strings already
-            if self.string_labels or self.roles.target is None:
+            last = self.string_labels or self.roles.target is None
+            if last and not self.arrow:
                 raise_first_bad_cell(self.table, self.roles, error)
-            self.string_labels = True
-            raise RestartStream from error
+            self._restart(arrow=self.arrow and not last, string_labels=not last)
         if self.string_labels and self.roles.target is not None:
             self.classes = list(codes[self.roles.target])
+            if self.arrow and all_numbers(self.classes):
+                self._restart(arrow=False, string_labels=False)
             if self.classes != [""] or self.labels_required:  # an empty column means that there are no labels
                 check_class_names(self.table, self.roles, self.classes)
         if self.roles.qid is not None:
             self.queries = query_ids_of(self.table, self.roles, list(codes[self.roles.qid]))
+
+    def _restart(self, *, arrow: bool, string_labels: bool) -> NoReturn:
+        """Read the stream again: labels as numbers or strings, by pyarrow or by the reader of all tables."""
+        self.arrow, self.string_labels, self.classes = arrow, string_labels, None
+        raise RestartStream
 
     def _string_columns(self) -> Iterable[int]:
         """Indices of the columns that are read as strings."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators.persistence.records import read_count, read_finite
+from riskmin.estimators.scikit_learn import BaseEstimator
 from riskmin.regularizers import unpenalized_tail
 
 Kind = TypeVar("Kind")

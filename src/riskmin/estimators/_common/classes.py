@@ -7,13 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_module
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
@@ -22,6 +18,7 @@ from riskmin.estimators._common.multi_output import (
     supports_multiclass,
     unpack_weights,
 )
+from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import get_loss
 
 
@@ -84,17 +81,17 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
         z = self.decision_function(X)
-        return np.stack([expit(-z), expit(z)], axis=1)
+        return np.stack([scipy_module("special").expit(s) for s in (-z, z)], axis=1)
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         z = self.decision_function(X)
-        return np.stack([log_expit(-z), log_expit(z)], axis=1)
+        return np.stack([scipy_module("special").log_expit(s) for s in (-z, z)], axis=1)
 
 
 class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
@@ -138,22 +135,22 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
         return labels
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
         if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_proba(X)
             return pair
-        p: NDArray = softmax(self.decision_function(X), axis=1)
+        p: NDArray = scipy_module("special").softmax(self.decision_function(X), axis=1)
         return p
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_log_proba(X)
             return pair
-        p: NDArray = log_softmax(self.decision_function(X), axis=1)
+        p: NDArray = scipy_module("special").log_softmax(self.decision_function(X), axis=1)
         return p
 
 
@@ -189,6 +186,8 @@ def unique_two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """Return the two classes of the rows of positive weight; raise if there are more."""
     classes = unique_classes(y, weight)
     if len(classes) > 2:
+        from sklearn.utils.multiclass import type_of_target
+
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(classes)}: "
             "wrap the model in sklearn.multiclass.OneVsRestClassifier"
@@ -219,6 +218,8 @@ def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDA
         # factor = total weight / (k * weight of the class): all classes get the same sum
         factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
     else:
+        from sklearn.utils.class_weight import compute_class_weight
+
         # a dict needs no counts: each class occurs once in `y=classes`
         factors = compute_class_weight(given, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors > 0).all()):

@@ -15,8 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import Iterate, NDArray, Result
@@ -36,6 +34,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
+from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors.coordination import coordination_of
 from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
@@ -296,7 +295,7 @@ def warn_unless_converged(model: Any) -> None:
     if result.status != "converged":
         warnings.warn(
             f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
-            ConvergenceWarning,
+            convergence_warning(),
             stacklevel=3,
         )
     elif result.note:

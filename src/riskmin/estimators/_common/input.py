@@ -6,14 +6,13 @@ and query ids are brought to this process.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
-from sklearn.utils.validation import check_consistent_length, validate_data
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
@@ -21,8 +20,9 @@ from riskmin.arrays.namespace import check_no_masks_or_dates
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
 from riskmin.core import NDArray
+from riskmin.estimators.scikit_learn import validate_data
 from riskmin.executors import Executor, Serial, Threads, as_backend
-from riskmin.executors.dask.executor import DaskExecutor, is_dask, to_local_array
+from riskmin.executors.dask.collections import is_dask, to_local_array
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput
 from riskmin.problem import shard_ops
 
@@ -86,6 +86,8 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
         raise ValueError(f"X has {len(rows)} sample(s), but a minimum of {min_rows} is required: add rows")
     if y is NO_LABELS:
         return rows
+    from sklearn.utils.validation import check_consistent_length
+
     check_consistent_length(rows, labels)
     return rows, labels
 
@@ -107,7 +109,11 @@ def check_readable(data: Any, name: str) -> Any:
 
 
 def _partitioned(X: Any) -> PartitionedMatrix:
-    return X if is_partitioned(X) else DaskExecutor().partition(X)
+    if is_partitioned(X):
+        return X
+    from riskmin.executors.dask.executor import DaskExecutor
+
+    return DaskExecutor().partition(X)
 
 
 def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:
@@ -149,8 +155,14 @@ def validate_local_rows(model: Any, X: Any, y: Any = NO_LABELS, **checks: Any) -
 def executor_for(model: Any, X: Any) -> Any:
     """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
     # n_jobs has no effect on rows that come with an executor
-    if is_partitioned(X) and X.executor is not None:
-        return X.executor
+    executor = X.executor if is_partitioned(X) else None
+    if executor is not None:
+        return executor
+    # None is a setting of joblib, which has it only once it is imported
+    if model.n_jobs == 1 or (model.n_jobs is None and "joblib" not in sys.modules):
+        return Serial()
+    from joblib import effective_n_jobs
+
     workers = effective_n_jobs(model.n_jobs)
     return Serial() if workers == 1 else Threads(n_workers=workers)
 

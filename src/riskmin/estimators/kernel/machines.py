@@ -8,7 +8,6 @@ from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import RegressorMixin
 
 from riskmin.core import Cut, NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
@@ -34,6 +33,7 @@ from riskmin.estimators.persistence.records import (
     rows_to_arrays,
 )
 from riskmin.estimators.regressor import is_poisson, numeric_targets
+from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 
 

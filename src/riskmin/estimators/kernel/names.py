@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from riskmin.arrays.namespace import as_numpy, to_floats
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import NDArray
-from riskmin.core.limits import KERNEL_CHUNK_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_number
 from riskmin.estimators._common.fit import (
     fit_objective,
@@ -117,9 +117,9 @@ def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArr
 
 
 def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
-    """Split rows into slices: a float64 block of `n_columns` columns takes at most KERNEL_CHUNK_BYTES."""
+    """Split rows into slices, whose float64 blocks of `n_columns` columns take `kernel_chunk_bytes` each."""
     # 8 bytes per entry
-    step = max(1, KERNEL_CHUNK_BYTES // (8 * max(n_columns, 1)))
+    step = max(1, LIMITS.kernel_chunk_bytes // (8 * max(n_columns, 1)))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any, get_args
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 import riskmin
 from riskmin import estimators
@@ -32,6 +31,7 @@ from riskmin.estimators.persistence.records import (
     read_vector,
     to_python_number,
 )
+from riskmin.estimators.scikit_learn import check_is_fitted
 
 MODEL_FORMAT = 4
 """Version of the file layout, raised by incompatible changes.

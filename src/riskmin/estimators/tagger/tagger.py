@@ -6,7 +6,6 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import LinearEstimator, RiskArguments, estimator
@@ -19,6 +18,7 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import compute_if_dask, executor_for
 from riskmin.estimators.persistence.records import classes_to_json, read_classes, read_count
+from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.decode import best_labels, emissions, label_marginals
 from riskmin.estimators.tagger.features import names_from_arrays, names_to_arrays

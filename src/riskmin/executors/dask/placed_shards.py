@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -12,7 +11,7 @@ from typing import Any, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.limits import SCATTER_ABOVE_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
 from riskmin.executors.dask.worker_tasks import (
@@ -52,6 +51,8 @@ class PendingRound:
     def start(cls, client: Any, future: Any) -> PendingRound:
         """Wait for the future in the client's event loop, where a wait can be cancelled at any time."""
         gathering = client.gather([future], errors="skip", asynchronous=True)
+        import asyncio  # takes longer than the other imports of this module together
+
         return cls(future, asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop))
 
     def result(self) -> list[Any] | None:
@@ -166,7 +167,7 @@ class DaskShards(Executor):
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
         # the client would send the message once per worker
-        if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
+        if message_bytes(message) * len(self._placements) <= LIMITS.scatter_above_bytes:
             return message
         try:
             return self.client.scatter([message], hash=False, timeout=1)[0]

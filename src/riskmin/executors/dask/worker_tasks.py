@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Shard
-from riskmin.core.limits import INLINE_ARRAY_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
 from riskmin.executors.local import ThreadExecutor
@@ -29,7 +29,7 @@ def pack(obj: Any) -> list[Any]:
     header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
     # short arrays are pickled together with the object, as a single frame
-    if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
+    if raws and sum(map(len, raws)) < LIMITS.inline_array_bytes:
         return [dumps(obj)]
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
 

@@ -32,7 +32,7 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.core.limits import DP_MAX_TABLE_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
@@ -296,7 +296,7 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     )
     steps = np.minimum(table, compositions) + np.log(grades)
     fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
-    by_dp = fast & (table < math.log(DP_MAX_TABLE_ENTRIES))
+    by_dp = fast & (table < math.log(LIMITS.dp_max_table_entries))
     places = np.full(len(s), k)
     # 8 elementary operations per step of dynamic programming
     for piece in chunk_ranges(0, len(by_dp), 8 * float(np.exp(steps[by_dp]).sum())):

@@ -18,7 +18,7 @@ import scipy.sparse
 from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Matrix, NDArray, has_method
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_matmul
-from riskmin.core.limits import KERNEL_CHUNK_BYTES
+from riskmin.core.limits import LIMITS
 
 sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or dense
 
@@ -256,7 +256,7 @@ class KernelMatrix(Matrix):
 
     @property
     def _chunk_rows(self) -> int:
-        return max(1, KERNEL_CHUNK_BYTES // (8 * self.shape[0]))
+        return max(1, LIMITS.kernel_chunk_bytes // (8 * self.shape[0]))
 
     def _compute(self, rows: NDArray) -> NDArray:
         assert self.kernel is not None

@@ -24,9 +24,6 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
-STORE_SPARSE_BELOW_DENSITY = 0.5
-"""Convert a dense X to CSR if a smaller fraction of its entries is nonzero."""
-
 
 def _kernels() -> Any:
     from riskmin._numba.chain import block_ascent
@@ -283,7 +280,8 @@ def _kernel_data(shard: Any) -> tuple[Any, Any]:
     kernels, ends = _kernels(), shard.X.ends
     X = as_row_matrix(shard.X.tokens)
     n, p = X.shape
-    if not X.sparse and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
+    # if fewer than half of its entries are nonzero, X is converted to CSR
+    if not X.sparse and np.count_nonzero(X.X) < 0.5 * n * p:
         X = as_row_matrix(as_matrix(sp.csr_array(X.X)))
     # Dense rows use the same arrays: row i starts at i p, and all have the column indices 0 to p - 1.
     columns = X.indices.astype(np.int64) if X.sparse else np.arange(p)

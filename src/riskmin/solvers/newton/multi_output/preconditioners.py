@@ -16,7 +16,7 @@ from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.core import Matrix, NDArray
 from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
-from riskmin.core.limits import HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES
+from riskmin.core.limits import LIMITS
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
 from riskmin.solvers.costs import PRODUCT_COSTS
@@ -49,7 +49,7 @@ class MultiOutputActiveRows(NamedTuple):
     def _block_product(self, X: Matrix, start: int, d: NDArray) -> NDArray:
         """The product with the rows of X, which begin at row `start`: block by block, while in cache."""
         n, out, scorer = X.shape[0], np.zeros_like(d), self.linear_map
-        size = max(HESSIAN_BLOCK_ENTRIES // scorer.columns, 16)
+        size = max(LIMITS.hessian_block_entries // scorer.columns, 16)
         for i in range(0, n, size):
             j = min(i + size, n)
             z = scorer.scores(X, d, i, j)
@@ -225,7 +225,7 @@ def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 
 def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
-    H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(PAIR_BLOCK_ENTRIES // (k * q), 16)
+    H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(LIMITS.pair_block_entries // (k * q), 16)
     assert not part.X.sparse
     X = part.X.array
     for i in check_each(range(0, m, size)):
