@@ -294,6 +294,17 @@ def test_functions_are_short(path):
             assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
 
 
+def test_numeric_module_constants_are_few():
+    """A number belongs to what uses it: a field, a class attribute, `LIMITS`, or a line with its reason."""
+    lines, constants = 0, []
+    for path in ROOT.rglob("*.py"):
+        lines += len(path.read_text(encoding="utf-8").splitlines())
+        for node in parse(path).body:
+            if isinstance(node, ast.Assign) and re.fullmatch(r"[\d\s.e*/+\-_(),]+", ast.unparse(node.value)):
+                constants += [n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)]
+    assert 1000 * sum(name.strip("_").isupper() for name in constants) <= 2 * lines
+
+
 @each_module
 def test_no_open_tasks_are_marked(path):
     text = path.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """standardize=True: the problem of a pipeline with a StandardScaler, with weights in units of the data."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -38,10 +39,11 @@ from riskmin import (
     save_model,
 )
 from riskmin.core import UnsupportedProblem
+from riskmin.core.limits import LIMITS
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.estimators.certification import certify
 from riskmin.problem.column_moments import column_moments
-from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
+from riskmin.regularizers import Rescaled, rescaled
 
 N, P = 120, 4
 RNG = np.random.default_rng(5)
@@ -152,7 +154,8 @@ def test_sparse_columns_are_scaled_but_not_centered(case, form):
 @pytest.mark.parametrize("case", ["hinge", "classes", "squares", "hierarchy", "ranking"])
 @pytest.mark.parametrize("reg", ["l2", "l1", "qnorm"])
 def test_large_rows_are_not_copied(case, reg, monkeypatch):
-    monkeypatch.setattr(riskmin.problem.preconditioning, "COPY_MAX_ENTRIES", 0)
+    limits = replace(LIMITS, copy_max_entries=0)
+    monkeypatch.setattr(riskmin.problem.preconditioning, "LIMITS", limits)
     model, y, more = CASES[case]
     ours = standardizing(model, regularizer=reg, max_seconds=60).fit(X, y, **more)
     monkeypatch.undo()
@@ -483,6 +486,6 @@ def test_rescaled_weights(reg):
     assert outer.scaled(1 / sizes) is reg
     with pytest.raises(UnsupportedProblem, match="the proximal points of Rescaled"):
         outer.prox(v, 1.0)
-    known = absorb_sizes(outer)
+    known = outer.without_sizes
     assert isinstance(known, Rescaled) == (reg.scaled(sizes) is None)
     assert known.value(v) == pytest.approx(outer.value(v))

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.arrays.matrix import as_matrix
+from riskmin.core.limits import LIMITS
 from riskmin.executors.dask.executor import is_dask, to_local_array
 from riskmin.testing import check_executor
 
@@ -179,7 +181,7 @@ def test_messages_of_every_size(placed, n):
 
 @slow
 def test_long_arguments_are_scattered(placed, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask.placed_shards.SCATTER_ABOVE_BYTES", 0)
+    monkeypatch.setattr("riskmin.executors.dask.placed_shards.LIMITS", replace(LIMITS, scatter_above_bytes=0))
     for reply in placed.map(echo, np.arange(10_000.0)):
         np.testing.assert_array_equal(reply, np.arange(10_000.0))
 

@@ -46,6 +46,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.core.limits import LIMITS
 from riskmin.numerics.simplex import project_onto_simplex
 from riskmin.problem import shard_ops
 from riskmin.problem.objective import Cut
@@ -350,8 +351,8 @@ def test_uncached_scores_give_the_same_fits(intercept, monkeypatch):
         (10, 2**17),
         (10, 64),
     ):  # cached; uncached; uncached in small blocks
-        monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", max_cached)
-        monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", max_block)
+        limits = replace(LIMITS, cache_max_scores=max_cached, block_max_scores=max_block)
+        monkeypatch.setattr(shard_ops, "LIMITS", limits)
         for loss in (Softmax(), MulticlassHinge()):
             J = Objective(linear_risk(sp.csr_array(X), y, loss, fit_intercept=intercept), L2(), 0.01)
             result = minimize(J, tol=1e-4)
@@ -366,8 +367,8 @@ def test_the_scores_of_all_rows_are_not_allocated(monkeypatch):
     n, p, k = 1000, 20, 1000
     rng = np.random.default_rng(6)
     X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n)) % k
-    monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", 10**5)
-    monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", 2**15)
+    limits = replace(LIMITS, cache_max_scores=10**5, block_max_scores=2**15)
+    monkeypatch.setattr(shard_ops, "LIMITS", limits)
     for loss in (Softmax(), MulticlassHinge()):
         risk = linear_risk(X, y, loss, fit_intercept=True, n_shards=1)
         w, d = rng.standard_normal((2, risk.dim))

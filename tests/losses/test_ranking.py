@@ -1,5 +1,6 @@
 """Ranking losses: the definitions by brute force, the oracles, and certified fits."""
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -107,7 +108,7 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 @pytest.mark.parametrize("path", ["table", "assignment"])
 def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
-        monkeypatch.setattr(ranking, "DP_MAX_TABLE_ENTRIES", 1)
+        monkeypatch.setattr(ranking, "LIMITS", replace(ranking.LIMITS, dp_max_table_entries=1))
     for seed in range(12):
         z, y, c = case(seed, max_rows=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
         value, dz = loss.value_grad(z, y, c)
@@ -133,7 +134,7 @@ def test_table_and_assignment_agree(loss, grades, monkeypatch):
         monkeypatch.setattr(ranking, "DP_ALWAYS_BELOW_STEPS", 2**40)
         value, dz = loss.value_grad(z, y, c)
         with monkeypatch.context() as patch:
-            patch.setattr(ranking, "DP_MAX_TABLE_ENTRIES", 1)
+            patch.setattr(ranking, "LIMITS", replace(ranking.LIMITS, dp_max_table_entries=1))
             other, du = loss.value_grad(z, y, c)
         assert value == pytest.approx(other, abs=1e-12)
         np.testing.assert_allclose(dz, du, atol=1e-12)

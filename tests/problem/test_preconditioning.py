@@ -1,5 +1,7 @@
 """Preconditioned variables: values, cuts and bounds agree, and no problem stalls because of its units."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -37,6 +39,7 @@ from riskmin import (
     minimize,
     path,
 )
+from riskmin.core.limits import LIMITS
 from riskmin.driver.loop import precondition
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.preconditioning import preconditioner
@@ -76,7 +79,7 @@ REGULARIZERS = [L2(), L2([1.0, 2.0, 3.0, 4.0]), L1(), Elastic(0.2), Box(L2(), -9
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_values_cuts_and_bounds_agree(loss, intercept, reg, stored, monkeypatch):
     if not stored:
-        monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
+        monkeypatch.setattr(preconditioning, "LIMITS", replace(LIMITS, copy_max_entries=0))
     X, y = badly_scaled()
     risk = linear_risk(X, targets(loss, X, y), loss, fit_intercept=intercept)
     if isinstance(getattr(reg, "weights", 1.0), np.ndarray) and risk.dim > 4:
@@ -152,7 +155,7 @@ def test_the_storage_order_does_not_change_the_fit(loss):
     ids=repr,
 )
 def test_large_tables_are_centered_without_a_copy(solver, monkeypatch):
-    monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
+    monkeypatch.setattr(preconditioning, "LIMITS", replace(LIMITS, copy_max_entries=0))
     X, y = badly_scaled(3000)
     J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
     problem = precondition(J)
@@ -269,7 +272,7 @@ def test_a_sparse_table_with_one_full_column_far_from_zero_stays_sparse(form):
     assert np.flatnonzero(change.shift).tolist() == [60]
     changed = change.objective(obj).risk.rows.X
     dense = (X.toarray() - change.shift) * change.scale
-    np.testing.assert_allclose(preconditioning.as_scipy(changed).toarray(), dense, rtol=1e-12)
+    np.testing.assert_allclose(changed.as_scipy().toarray(), dense, rtol=1e-12)
     assert len(changed.data) <= X.nnz + np.count_nonzero(years == change.shift[60])
     full = X.toarray() - change.shift  # the same problem, dense
     same = minimize(Objective(linear_risk(full, y, Squared(), fit_intercept=True), L1(), lam=1e-3), tol=1e-8)

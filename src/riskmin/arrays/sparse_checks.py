@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray
-from riskmin.core.limits import INDEX_CHECK_ENTRIES
+from riskmin.core.limits import LIMITS
 
 MAX_ROWS_OR_COLUMNS = 2**32
 """Largest number of rows or columns: some kernels store row and column indices in 32 bits."""
@@ -112,8 +112,8 @@ def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = 
     if first != 0:
         raise InvalidSparseMatrix(f"its indptr begins with {first}, not with 0")
     # row ends must not decrease; in blocks, so that large maps can be released in between
-    for i in release_between(range(0, n, INDEX_CHECK_ENTRIES)):
-        ends = indptr[i : i + INDEX_CHECK_ENTRIES + 1]
+    for i in release_between(range(0, n, LIMITS.index_check_entries)):
+        ends = indptr[i : i + LIMITS.index_check_entries + 1]
         if not (ends[1:] >= ends[:-1]).all():
             row = i + int(np.argmax(ends[1:] < ends[:-1]))
             raise InvalidSparseMatrix(
@@ -131,10 +131,10 @@ def _check_range(indices: NDArray, count: int, what: str) -> None:
     is_native = indices.dtype.isnative and indices.dtype.kind == "i" and indices.flags.aligned
     # as unsigned integers, negative ones are the largest: one maximum replaces a minimum and a maximum
     unsigned = indices.view(f"u{indices.dtype.itemsize}") if is_native else indices
-    for i in release_between(range(0, len(indices), INDEX_CHECK_ENTRIES)):
-        block = unsigned[i : i + INDEX_CHECK_ENTRIES]
+    for i in release_between(range(0, len(indices), LIMITS.index_check_entries)):
+        block = unsigned[i : i + LIMITS.index_check_entries]
         if int(block.max()) >= count or (not is_native and int(block.min()) < 0):
-            signed_block = indices[i : i + INDEX_CHECK_ENTRIES]
+            signed_block = indices[i : i + LIMITS.index_check_entries]
             bad = int(signed_block[np.argmax((signed_block < 0) | (signed_block >= count))])
             raise InvalidSparseMatrix(f"an index of its {what} is {bad}, but it has {count}")
 

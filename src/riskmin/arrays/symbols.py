@@ -46,8 +46,6 @@ COMPARISONS = {
     "not_equal": "!=",
 }
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/"}
-MAX_INTEGER_POWER = 4
-"""Integer powers up to this one are products."""
 
 
 class Untraceable(TypeError):
@@ -224,7 +222,7 @@ class Symbol:
             p = float(power)
             if p == 0.5:
                 return self.recording.symbol(f"math.sqrt({name})")
-            if p in range(MAX_INTEGER_POWER + 1):
+            if p in range(5):  # small powers are products
                 return (
                     self.recording.symbol("(" + " * ".join(["1.0"] + [name] * int(p)) + ")")
                     if p != 1

@@ -38,7 +38,7 @@ class Coordination:
 
 def coordination_of(risk: Any) -> Coordination:
     """Return the coordination of a risk: that of its executor, or that of a single process."""
-    executor: Any = getattr(risk, "executor", None)
+    executor = risk.executor
     return Coordination() if executor is None else executor.coordination
 
 
@@ -55,5 +55,5 @@ def blas_threads_of(risk: Any) -> int | None:
     >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
     1
     """
-    executor: Any = getattr(risk, "executor", None)
+    executor = risk.executor
     return None if executor is None else executor.blas_threads

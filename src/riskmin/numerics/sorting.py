@@ -21,7 +21,7 @@ def stable_argsort(z: Array) -> Array:
     >>> stable_argsort(np.array([3.0, 1.0, 2.0, 1.0])).tolist()
     [1, 3, 2, 0]
     """
-    if not isinstance(z, np.ndarray):
+    if namespace(z) is not np:
         return namespace(z).argsort(z)
     if len(z) < RADIX_SORT_FROM:
         return np.argsort(z, kind="stable")
@@ -62,7 +62,7 @@ def ranks_in_sorted(s: Array, t: Array, side: str) -> Array:
     [0, 3]
     """
     # short lists: one binary search per entry; long ones are merged, in O(n + m)
-    if not isinstance(s, np.ndarray) or len(t) < RADIX_SORT_FROM:
+    if namespace(s) is not np or len(t) < RADIX_SORT_FROM:
         return namespace(s).searchsorted(s, t, side=side)
     from riskmin._numba.sorting.radix_sort import merge_ranks
 
@@ -79,7 +79,7 @@ def prefix_sums(a: Array) -> Array:
     >>> prefix_sums(np.array([1.0, 2.0, 4.0])).tolist()
     [0.0, 1.0, 3.0, 7.0]
     """
-    if not isinstance(a, np.ndarray):
+    if namespace(a) is not np:
         return namespace(a).cumulative_sum(a, axis=0, include_initial=True)
     if len(a) > RADIX_SORT_FROM:
         check()

@@ -15,34 +15,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
-from riskmin.linear_maps.linear import SingleOutput
+from riskmin.core.limits import LIMITS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.compiled import row_loops
 from riskmin.problem.compiled.tracing import TracedLoss
 
-BLOCK_MAX_SCORES = 2**17
-"""At most this many scores per block of rows, so that they stay in cache, too."""
-CACHE_MAX_SCORES = 2**22
-"""Multi-output scores are cached if a shard has at most this many, and else recomputed at each evaluation."""
-LINE_BLOCK_ROWS = 4096
-"""Rows per block in line evaluations with one cached score per row."""
-
 
 def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
-    if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
+    if X.sequence_ends is not None:  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
     # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
-    if not getattr(X, "whole", False):
-        step = max(min(step, BLOCK_MAX_SCORES // linear_map.columns), 16)
+    if not X.one_block:
+        step = max(min(step, LIMITS.block_max_scores // linear_map.columns), 16)
     return release_between((i, min(i + step, n)) for i in range(0, n, step))
 
 
@@ -52,8 +44,9 @@ def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, 
     Rows are added to the gradient one after the other in C order and in CSR, whatever the blocks.
     """
     if (
-        isinstance(linear_map, SingleOutput)
-        and isinstance(shard.X, (Csr, Dense))
+        linear_map.is_identity
+        and shard.X.has_row_ranges
+        and not shard.X.by_columns
         and not maps_exceed_budget()
     ):
         return ((0, shard.X.shape[0]),)
@@ -101,7 +94,7 @@ def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, 
     for dead in cursors.keys() - live:
         del cursors[dead]
     # too many scores to cache: keep w, and compute the scores again at each evaluation
-    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > CACHE_MAX_SCORES
+    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > LIMITS.cache_max_scores
     cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
     return max_abs(cursors[key].get("z"))
 
@@ -304,12 +297,13 @@ def inner(a: Array, b: Array) -> float:
 
 def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
-    if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
+    if _has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
         yield from blocks(shard, linear_map)
         return
     z = state["z"]
     # a CPU is fastest on blocks that stay in cache; a GPU on all rows at once
-    step = LINE_BLOCK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
+    # rows per block with one cached score per row
+    step = 4096 if namespace(z) is np else max(len(z), 1)
     yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
 
 
@@ -340,4 +334,4 @@ def _has_score_matrix(linear_map: LinearMap) -> bool:
 
 def _shared(linear_map: LinearMap) -> int:
     """The number of rows of scores that belong to all examples: those of label transitions."""
-    return getattr(linear_map, "shared", 0)
+    return linear_map.shared

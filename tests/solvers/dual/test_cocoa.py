@@ -31,7 +31,6 @@ from riskmin import (
     path,
 )
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.partitioned import materialize
 from riskmin.core import Cut, Shard, ShardCache, UnsupportedProblem
 from riskmin.executors.base import Executor, SerialExecutor
 from riskmin.solvers.dual import cocoa
@@ -61,7 +60,7 @@ class RemoteShards(Executor):
     forgets = False
 
     def __init__(self, shards=()):
-        self.shards = [materialize(shard) for shard in shards]
+        self.shards = [shard.load() for shard in shards]
 
     def __call__(self, shards):
         return type(self)(shards)
@@ -288,7 +287,7 @@ def test_zero_rows_empty_shards_and_zero_weights(losses):
 
 def test_few_cuts_with_many_rows(monkeypatch):
     """With many dual variables, cuts are aggregated sooner, and convergence is slower."""
-    monkeypatch.setattr(cocoa, "MAX_STORED_DUALS", 1)
+    monkeypatch.setattr(cocoa, "LIMITS", replace(cocoa.LIMITS, stored_duals=1))
     obj = remote_objective(Hinge(), lam=0.01)
     run = Cocoa.for_shard(DualCoordinateAscent(), obj)
     steps = list(islice(run.start(np.zeros(4)), 60))

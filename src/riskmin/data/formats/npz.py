@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.arrays.sparse_checks import InvalidSparseMatrix, validated_sparse
+from riskmin.core.limits import LIMITS
 from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
 from riskmin.data.limits import MemoryBudget
 
@@ -30,7 +31,6 @@ _SPARSE_ARRAYS = {
     "coo": ("data", "row", "col"),
 }
 """Names of the arrays of a sparse matrix, by format."""
-_DECOMPRESS_BYTES = 2**20  # number of bytes that are read at a time
 
 
 class _Archive:
@@ -102,7 +102,7 @@ def _read_bytes(member: IO[bytes], size: int) -> NDArray[np.uint8]:
     """Read the `size` bytes of a member, which must end there; at its end, zipfile verifies the CRC-32."""
     content: NDArray[np.uint8] = np.empty(size, np.uint8)
     offset = 0
-    while offset < size and (block := member.read(min(_DECOMPRESS_BYTES, size - offset))):
+    while offset < size and (block := member.read(min(LIMITS.decompressed_bytes, size - offset))):
         content[offset : offset + len(block)] = np.frombuffer(block, np.uint8)
         offset += len(block)
     # reading beyond the end makes zipfile verify the checksum
@@ -212,7 +212,7 @@ def in_memory(stream: IO[bytes], budget: MemoryBudget) -> IO[bytes]:
     if isinstance(stream, io.BufferedReader):
         return stream
     parts = []
-    while block := stream.read(_DECOMPRESS_BYTES):
+    while block := stream.read(LIMITS.decompressed_bytes):
         budget.reserve(len(block))
         parts.append(block)
     return io.BytesIO(b"".join(parts))

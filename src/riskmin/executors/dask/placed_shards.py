@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.limits import SCATTER_ABOVE_BYTES
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
 from riskmin.executors.dask.worker_tasks import (
@@ -167,7 +167,7 @@ class DaskShards(Executor):
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
         # the client would send the message once per worker
-        if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
+        if message_bytes(message) * len(self._placements) <= LIMITS.scatter_above_bytes:
             return message
         try:
             return self.client.scatter([message], hash=False, timeout=1)[0]
@@ -233,7 +233,7 @@ class DaskShards(Executor):
 
     def _rows_future(self, k: int) -> Any:
         """Return the future of a shard's rows, or None if they are not on a worker."""
-        part = getattr(self._shards[k], "part", None)
+        part = self._shards[k].part
         if not isinstance(part, WorkerPartition):
             return None
         if part.data.status == "cancelled":  # "lost" futures are about to be computed again
@@ -359,7 +359,6 @@ class DaskShards(Executor):
 
 def _without_local_state(shard: Shard | LazyShard) -> Shard | LazyShard:
     """Return a shard without its cache and without the future of its rows, which the task receives itself."""
-    if isinstance(shard, LazyShard):
-        part: Any = shard.part
-        return replace(shard, part=replace(part, data=None)) if isinstance(part, WorkerPartition) else shard
-    return Shard(*shard[:3], {})
+    if isinstance(shard.part, WorkerPartition):
+        return replace(shard, part=replace(shard.part, data=None))
+    return shard.without_cache()

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.partitioned import LazyShard
-from riskmin.core import Shard, ShardCache
-from riskmin.core.limits import INLINE_ARRAY_BYTES
+from riskmin.core import Shard
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
 from riskmin.executors.local import ThreadExecutor
@@ -30,7 +29,7 @@ def pack(obj: Any) -> list[Any]:
     header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
     # short arrays are pickled together with the object, as a single frame
-    if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
+    if raws and sum(map(len, raws)) < LIMITS.inline_array_bytes:
         return [dumps(obj)]
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
 
@@ -73,12 +72,10 @@ class ShardSpec:
     def build(self, rows: Any) -> Shard:
         """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
         shard = self.shard
-        if not isinstance(shard, LazyShard):
-            return Shard(shard[0], shard[1], shard[2], ShardCache())
         # the client removed the future of the rows; the task received the rows themselves
         if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
-        return shard.load()
+        return shard.load().without_cache()  # type: ignore[no-any-return]
 
 
 class ShardGroup:

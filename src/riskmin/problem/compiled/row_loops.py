@@ -11,19 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense, DenseFortran
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
-from riskmin.linear_maps.linear import SingleOutput, Standardized
 from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
-
-TRIAL_ROWS = 256
-"""Rows on which a compiled loss is compared with its array code."""
-MAX_TRIAL_ERROR = 1e-12
-"""Largest difference in that comparison, relative to the largest entry of a result."""
-BLOCKS_PER_MATRIX_BLOCK = 4
-"""Blocks of rows are smaller than those of array code, which pays for calls, by this factor."""
 
 _thread = threading.local()
 """The scratch memory of each thread."""
@@ -37,7 +28,8 @@ def _kernels() -> Any:
 
 def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
     """Whether a compiled loss has the values, slopes and offsets of its array code on a sample of rows."""
-    sample = slice(None, None, max(len(y) // TRIAL_ROWS, 1))
+    # about 256 rows
+    sample = slice(None, None, max(len(y) // 256, 1))
     y, c = (np.array(a[sample], dtype=np.float64) for a in (y, c))
     z, rows = trial_scores(y), Shard(None, y, c, {})  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
@@ -49,7 +41,8 @@ def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
     compiled, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
     expected, found = np.array([value, offset, *slopes], dtype=float), np.array([sums[0], sums[3], *compiled])
     size = np.repeat([abs(float(value)), np.max(np.abs(slopes))], [2, len(slopes)])
-    return bool((np.abs(found - expected) <= MAX_TRIAL_ERROR * size).all())
+    # relative to the largest entry of a result
+    return bool((np.abs(found - expected) <= 1e-12 * size).all())
 
 
 def _program(program: RowProgram) -> tuple[NDArray, int]:
@@ -123,14 +116,15 @@ def mixed_tangent(
 # ---------------------------------------------------------------- one pass over X
 def value_grad(shard: Shard, traced: TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w: in one pass where the format allows it."""
-    by_blocks = isinstance(shard.X, (Dense, DenseFortran, Csr))
-    if by_blocks and isinstance(linear_map, SingleOutput):
+    inner: Any = linear_map
+    by_blocks = shard.X.has_row_ranges
+    if by_blocks and inner.is_identity:
         grad, sums = _one_pass(shard, traced, w, 0.0)
-    elif by_blocks and isinstance(linear_map, Standardized) and isinstance(linear_map.inner, SingleOutput):
+    elif by_blocks and inner.standardized and inner.inner.is_identity:
         # shifted and scaled columns: z = X (s w) - m'(s w), with the adjoint s (X' dz - m (1' dz))
-        scaled = linear_map.scaled(w)
-        grad, sums = _one_pass(shard, traced, scaled, -float(linear_map.offset(scaled)))
-        grad = linear_map.scaled(grad - linear_map.shift * float(sums[2]))
+        scaled = inner.scaled(w)
+        grad, sums = _one_pass(shard, traced, scaled, -float(inner.offset(scaled)))
+        grad = inner.scaled(grad - inner.shift * float(sums[2]))
     else:
         z, grad = linear_map.scores(shard.X, w, 0, shard.X.shape[0]), np.zeros_like(w)
         slopes, sums = mixed_tangent(shard, traced, z, None, 0.0, [(0.0, 1.0)])
@@ -149,9 +143,11 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     grad, out, (y, c) = np.zeros(p), np.zeros(8), _labels(shard)
     w = np.ascontiguousarray(w, dtype=np.float64)
     # depends on the rows alone, so that sums have the same order everywhere
-    rows = max(min(X.block_rows // BLOCKS_PER_MATRIX_BLOCK, kernels.MAX_BLOCK_ROWS), 16)
+    # smaller blocks than those of array code, which pays for calls
+    n_parts = 4
+    rows = max(min(X.block_rows // n_parts, kernels.MAX_BLOCK_ROWS), 16)
     # a call ends at a multiple of the block, so that time limits and the release of memory change no sum
-    step = rows * BLOCKS_PER_MATRIX_BLOCK
+    step = rows * n_parts
     small = ((i, min(i + step, n)) for i in check_each(range(0, n, step)))
     ranges = small if maps_exceed_budget() else chunk_ranges(0, n, 2 * X.nnz, multiple=rows)
     for i, j in release_between(ranges):
@@ -159,11 +155,9 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     return grad, out
 
 
-def _format(X: Dense | DenseFortran | Csr) -> tuple[Any, tuple[Any, ...]]:
+def _format(X: Any) -> tuple[Any, tuple[Any, ...]]:
     """The kernel of a storage format, and the arrays that it reads."""
     k = _kernels()
-    if isinstance(X, Dense):
-        return k.dense_value_grad, (X.X,)
-    if isinstance(X, DenseFortran):
-        return k.columns_value_grad, X.flat()
-    return k.csr_value_grad, (X.indptr, X.indices, X.data)
+    if X.sparse:
+        return k.csr_value_grad, (X.indptr, X.indices, X.data)
+    return (k.columns_value_grad, X.flat()) if X.by_columns else (k.dense_value_grad, (X.X,))

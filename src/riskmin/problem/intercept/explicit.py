@@ -27,11 +27,6 @@ from riskmin.problem.shard_ops import blocks
 if TYPE_CHECKING:
     from riskmin.problem.risk import Risk, ScoreCursor
 
-INTERCEPT_SLOPE_REDUCTION = 1e-2
-"""Optimizing the intercepts stops when their largest slope has fallen to this share."""
-INTERCEPT_MAX_STEPS = 8
-"""BFGS steps, at most, per optimization of the intercepts."""
-
 
 def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
     """The weighted sums of the rows of each class, (p, k), and the total weights of the classes."""
@@ -197,8 +192,9 @@ def bfgs_intercepts(
     scale = np.where(present, weights, 1.0)
     b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
     value, g = evaluate(b)
-    tol = INTERCEPT_SLOPE_REDUCTION * float(np.max(abs(g) / scale))
-    for _ in range(INTERCEPT_MAX_STEPS):
+    # stop when the largest slope has fallen to this share, or after 8 steps
+    tol = 1e-2 * float(np.max(abs(g) / scale))
+    for _ in range(8):
         # the quasi-Newton direction, and the directional derivative g'd
         d = -H @ g
         slope, t = float(g @ d), 1.0

@@ -12,12 +12,8 @@ from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, 
 
 INTERCEPT_RELATIVE_GAP = 1e-12
 """Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
-MAX_ABS_INTERCEPT = 1e150
-"""Largest absolute intercept that is searched: its square does not overflow."""
 VANISHED_RISK_RATIO = 1e-60
 """A risk that falls to this share of its start before it rises has its minimum at infinity."""
-MIN_RELATIVE_INTERCEPT_STEP = 1e-13
-"""Shorter steps of the intercept are rounding: the remaining slope is removed by mixing two cuts."""
 
 Derivatives: TypeAlias = Callable[[float], tuple[float, float, float]]
 """Maps b to the slope and the curvature of the risk, and to the sum of the absolute terms of the slope."""
@@ -83,7 +79,8 @@ def newton_in_bracket(
             # bisect a finite bracket; extend an infinite one by steps that grow by a factor of 4
             new = 0.5 * (lo + hi) if math.isfinite(hi - lo) else b - math.copysign(extension, slope)
             extension *= 4
-        if not lo < new < hi or abs(new - b) <= MIN_RELATIVE_INTERCEPT_STEP * (1 + abs(b)):
+        # shorter steps are rounding: the remaining slope is removed by mixing two cuts
+        if not lo < new < hi or abs(new - b) <= 1e-13 * (1 + abs(b)):
             return b, step, True
         b = new
     return b, step, False
@@ -120,7 +117,8 @@ def bracket_intercept(f: Callable[[float], Tangent], start: Tangent, step: float
     >>> lo.x <= 3 <= hi.x
     True
     """
-    if not math.isfinite(start.value) or abs(start.x) > MAX_ABS_INTERCEPT:
+    # the square of a larger intercept might overflow
+    if not math.isfinite(start.value) or abs(start.x) > 1e150:
         raise ValueError(
             f"the risk is {start.value} at an intercept of {start.x:.3g}, beyond double precision: scale y"
         )

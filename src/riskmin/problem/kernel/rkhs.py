@@ -20,7 +20,7 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_numpy
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, Cut, Matrix, NDArray, Shard
+from riskmin.core import Array, Cut, LinearMap, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
@@ -64,7 +64,7 @@ def coefficients(w: NDArray) -> NDArray:
 
 
 @dataclass(frozen=True)
-class RkhsMap:
+class RkhsMap(LinearMap):
     """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`.
 
     Examples
@@ -91,6 +91,10 @@ class RkhsMap:
         slope = dz / SQRT2
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
+
+    def absolute_pullback(self, X: Any, slopes: Array, out: Array) -> bool:
+        out[X.shape[0] :] = X.absolute_product(slopes)  # for all rows at once
+        return True
 
     def dot(self, g: Array, w: Array) -> float:
         """The inner product of a slope and a function, from the function's scores alone.
@@ -201,7 +205,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
         if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):
             check_finite(as_matrix(X))
             X = X.astype(np.float64, copy=False)
-    if isinstance(kernel, str) and kernel in _NAMED:
+    if kernel in (*_NAMED,):
         kernel = _NAMED[kernel]()
     if not (callable(kernel) or kernel == "precomputed"):
         raise ValueError(f"kernel={kernel!r}: give a callable k(A, B), {', '.join(_NAMED)} or precomputed")

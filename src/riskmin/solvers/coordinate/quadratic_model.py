@@ -23,15 +23,13 @@ MAX_EPOCHS_PER_MODEL = 200
 """Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
 CYCLES_PER_SOLVE = 10
 """Cycles over a Gram matrix between two solves of a linear system."""
-GRAM_CYCLE_WORK, GRAM_SOLVE_WORK = 1 / 4, 1 / 64
-"""Work of a cycle over a Gram matrix of m columns relative to m^2, and of a solve relative to m^3: they read
-memory in order."""
 
 
 def gram_work(m: int, n_epochs: int) -> float:
     """Return the work of so many cycles over a Gram matrix of m columns, with the solves between them."""
+    # both read memory in order: fractions of m^2 and m^3
     solves = n_epochs / CYCLES_PER_SOLVE
-    return GRAM_CYCLE_WORK * float(m) ** 2 * n_epochs + GRAM_SOLVE_WORK * float(m) ** 3 * solves
+    return float(m) ** 2 / 4 * n_epochs + float(m) ** 3 / 64 * solves
 
 
 @cache

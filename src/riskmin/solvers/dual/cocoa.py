@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import sum_tuples
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.simplex_qp import simplex_qp
@@ -31,9 +32,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
-
-MAX_STORED_DUALS = 2**27
-"""Maximum number of stored dual variables, 1 GiB: fewer cuts are kept for very many rows."""
 
 
 def cocoa_iterates(
@@ -159,7 +157,7 @@ class CutPool:
         # G = A K^-1 A' / lam, the quadratic form of the master problem.
         G = np.array([self.reg.inverse_metric_product(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
-        max_cuts = min(max(MAX_STORED_DUALS // max(1, len(self.U[0])), 3), self.MAX_CUTS)
+        max_cuts = min(max(LIMITS.stored_duals // max(1, len(self.U[0])), 3), self.MAX_CUTS)
         used = np.flatnonzero(self.x)
         # Merge the cuts of least weight into one.
         if len(used) > max_cuts:

@@ -27,11 +27,6 @@ from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
 
-OPS_PER_STEP_AND_ROW = 4
-"""Elementary operations of one step, per row of the block."""
-FIRST_BLOCK_ROWS = 256
-"""Size of the first block: small blocks are cheap where few steps solve them."""
-
 
 @cache
 def _kernels() -> Any:
@@ -116,6 +111,8 @@ class KernelDual(Solver):
 class _KernelDualRun:
     """A kernel problem in dual form."""
 
+    FIRST_BLOCK_ROWS = 256
+    """Size of the first block: small blocks are cheap where few steps solve them."""
     BLOCK_TOL_RATIO = 0.1
     """Solve a block until its largest violation has fallen to this fraction."""
 
@@ -160,9 +157,8 @@ class _KernelDualRun:
         slope = self.obj.reg.scale(cut, self.obj.lam) * SQRT2 * cut.a
         # The first half of the slope pair is gamma, the second K gamma = -lam z.
         none = np.empty(0, dtype=np.intp)
-        return DualPoint(
-            slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, none, min(FIRST_BLOCK_ROWS, self.block)
-        )
+        size = min(self.FIRST_BLOCK_ROWS, self.block)
+        return DualPoint(slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, none, size)
 
     def iterate(self, p: DualPoint, info: dict[str, float]) -> Iterate:
         """Return the function of a dual point, with the cut that the point proves."""
@@ -241,7 +237,7 @@ class _KernelDualRun:
         self.gram.add_rows(rows[moved], (gamma - old)[moved] / -lam, p.z)
         p.gamma, p.rows = _with_values(p.gamma, rows, gamma), rows
         # A block that many steps solved may be larger next time.
-        p.size = min(max(8 * total_steps, FIRST_BLOCK_ROWS // 2), self.block)
+        p.size = min(max(8 * total_steps, self.FIRST_BLOCK_ROWS // 2), self.block)
         return total_steps
 
     def restore_zero_sum(self, p: DualPoint, rows: NDArray, gamma: NDArray, t: DualTerms) -> NDArray:
@@ -287,7 +283,8 @@ def _run_steps(step: Any, args: tuple[Any, ...], workspace: NDArray, max_steps: 
     """Run at most `max_steps` steps of a kernel, checking the deadline in between; return their number."""
     # The kernel stores its target violation in `goals` at the first step, for the calls that follow.
     goals, done = np.zeros(1), 0
-    for i, j in chunk_ranges(0, max_steps, OPS_PER_STEP_AND_ROW * max_steps * len(args[0])):
+    # 4 elementary operations of one step, per row of the block
+    for i, j in chunk_ranges(0, max_steps, 4 * max_steps * len(args[0])):
         done = step(*args, i, j, goals, *workspace)
         if done < j:
             break

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -125,7 +127,7 @@ class Newton(Solver):
         if risk.multi_output:
             return multi_output_reason(obj)
         table = risk.row_metadata
-        if table is None or not isinstance(table.y, np.ndarray):
+        if table is None or namespace(table.y) is not np:
             return (
                 "Newton needs a linear_risk of NumPy arrays, with one score per row: "
                 "use Auto, Smoothing or Bundle"

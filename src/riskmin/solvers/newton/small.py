@@ -18,7 +18,6 @@ from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import check
 from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
-from riskmin.problem.intercept.solve import MIN_RELATIVE_INTERCEPT_STEP
 from riskmin.problem.objective import Objective
 from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic, _kernels
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
@@ -107,7 +106,8 @@ class SmallProblem(PiecewiseQuadratic):
 
     def _best_intercept(self, z: NDArray, pull: NDArray, mu: float, b: float, excess: float = 0.0) -> float:
         """The intercept of least smoothed loss, up to rounding or an excess of the loss; b is a guess."""
-        ends = 0.0, INTERCEPT_SLOPE_ROUNDING, excess, MIN_RELATIVE_INTERCEPT_STEP * (1 + abs(b))
+        # shorter steps are rounding: the slope that is left is removed by mixing two cuts
+        ends = 0.0, INTERCEPT_SLOPE_ROUNDING, excess, 1e-13 * (1 + abs(b))
         return self._minimize(z, self.ones, pull, mu, 0.0, 0.0, -1e300, b, *ends)
 
     def _minimize(self, z: NDArray, dz: NDArray, pull: NDArray, mu: float, *settings: float) -> float:
