@@ -16,11 +16,6 @@ def printable(text: object) -> str:
     Returns
     -------
     str
-
-    Examples
-    --------
-    >>> printable("red\x1b[31m.csv\n")
-    'red\\x1b[31m.csv\\n'
     """
     string = str(text)
     if string.isprintable():
@@ -29,24 +24,12 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Return the text on one line, with whitespace collapsed and unprintable characters escaped.
-
-    Examples
-    --------
-    >>> one_line("two\n  lines\t\x07")
-    'two lines \\x07'
-    """
+    r"""Return the text on one line, with whitespace collapsed and unprintable characters escaped."""
     return printable(" ".join(str(text).split()))
 
 
 def format_label(label: object) -> str:
-    """Return a class label as in a data file, where 1.0 is "1".
-
-    Examples
-    --------
-    >>> format_label(1.0), format_label("spam")
-    ('1', 'spam')
-    """
+    """Return a class label as in a data file, where 1.0 is "1"."""
     # floats of NumPy are registered as real numbers, too
     if isinstance(label, numbers.Real) and not isinstance(label, numbers.Integral):
         return str(int(float(label))) if float(label).is_integer() else str(label)

@@ -42,17 +42,7 @@ SLOPE_SUM_RATIO = 4.0
 
 
 def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
-    """Estimate how much rounding may have raised a cut, or J at w.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Objective, linear_risk
-    >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
-    >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
-    >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
-    True
-    """
+    """Estimate how much rounding may have raised a cut, or J at w."""
     # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
     # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
@@ -235,15 +225,7 @@ def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int,
 
 
 def absolute(X: Any, i: int, j: int) -> Any:
-    """A range of rows with the absolute values of their entries; None for user-defined matrices.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import as_matrix
-    >>> absolute(as_matrix(np.array([[-1.0, 2.0], [3.0, -4.0]])), 1, 2).X.tolist()
-    [[3.0, 4.0]]
-    """
+    """A range of rows with the absolute values of their entries; None for user-defined matrices."""
     X = without_transpose(X)
     if isinstance(X, (Dense, ForeignArray)):
         return replace(X, X=abs(X.X[i:j]))

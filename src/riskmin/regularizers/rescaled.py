@@ -26,17 +26,6 @@ class Rescaled(ArrayDataclass, Regularizer):
         :math:`\Omega`.
     sizes : (p,) array
         The :math:`s_j > 0`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import QNorm
-    >>> reg = Rescaled(QNorm(q=1.5), np.array([1.0, 10.0]))
-    >>> w = np.array([2.0, -0.3])
-    >>> reg.value(w) == QNorm(q=1.5).value(np.array([2.0, -3.0]))
-    True
-    >>> reg.scaled(np.array([1.0, 0.1]))
-    QNorm(q=1.5, power=2.0)
     """
 
     UNIT_SIZE_TOLERANCE = 1e-14
@@ -116,15 +105,7 @@ class Rescaled(ArrayDataclass, Regularizer):
 
 
 def rescaled(reg: Any, sizes: NDArray) -> Any:
-    """Return Omega(sizes * w) as a function of w, for sizes > 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import QNorm
-    >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
-    ('Rescaled', QNorm(q=1.5, power=2.0))
-    """
+    """Return Omega(sizes * w) as a function of w, for sizes > 0."""
     if bool(np.all(sizes == 1)):
         return reg
     return Rescaled(reg, sizes)
@@ -134,13 +115,6 @@ def absorb_sizes(reg: Any) -> Any:
     """Return a rescaled regularizer as one of the original class with other weights, if possible.
 
     Any other regularizer, and one for which it is not possible, is returned unchanged.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L1
-    >>> absorb_sizes(rescaled(L1(), np.array([2.0, 3.0]))), absorb_sizes(L1())
-    (L1(weights=array([2., 3.])), L1())
     """
     if not isinstance(reg, Rescaled):
         return reg
