@@ -26,6 +26,7 @@ from riskmin import (
     Shard,
     SingleOutput,
     Threads,
+    as_matrix,
     minimize,
 )
 from riskmin.executors import as_backend
@@ -55,7 +56,7 @@ def objective(executor):
     X = rng.standard_normal((400, 40))
     y = np.where(X[:, 0] + rng.standard_normal(400) > 0, 1.0, -1.0)
     c = np.full(100, 1 / 400)
-    shards = [Shard(Rows(X[k : k + 100]), y[k : k + 100], c, {}) for k in range(0, 400, 100)]
+    shards = [Shard(as_matrix(Rows(X[k : k + 100])), y[k : k + 100], c, {}) for k in range(0, 400, 100)]
     return Objective(Risk(Hinge(), SingleOutput(), as_backend(executor).place(shards), 40), L2(), 1e-5)
 
 

@@ -8,15 +8,11 @@ from hypothesis import strategies as st
 
 import riskmin.problem.linear_risk
 from riskmin import Hinge, linear_risk
+from riskmin.arrays.compressed import Csc, Csr, CsrWithTranspose
+from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    CsrWithTranspose,
-    Dense,
-    DenseFortran,
     ForeignArray,
     as_matrix,
-    with_transpose,
 )
 
 N, P = 23, 7
@@ -170,7 +166,7 @@ def test_the_data_are_not_copied(name):
 def test_wide_data_get_a_transpose(index):
     X = sp.csr_array(entries())
     X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
-    W = with_transpose(as_matrix(X))
+    W = as_matrix(X).with_transpose()
     rng = np.random.default_rng(3)
     for start, stop in [(0, N), (0, 1), (3, 11), (7, 7), (N - 1, N)]:
         w, dz = rng.standard_normal(P), rng.standard_normal(stop - start)

@@ -65,8 +65,8 @@ def test_a_solver_instance_is_returned_as_it_is():
         ),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
-        (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),
-        (3, "solver=3 is neither a name"),
+        (Hinge(), r"^Hinge\(margin=1.0\) is not a solver: pass an object such as Bundle\(\), or .* newton"),
+        (3, "^3 is not a solver"),
     ],
 )
 def test_invalid_solvers_are_refused(solver, message):

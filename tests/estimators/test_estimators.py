@@ -582,7 +582,7 @@ def _with(value):
             GOOD_Y,
             "no solver named 'sgd'; the names are accelerated_gradient, augmented_lagrangian, auto, bmrm",
         ),
-        (LinearClassifier(solver=riskmin.Bundle), GOOD_X, GOOD_Y, "neither a name .* nor a solver object"),
+        (LinearClassifier(solver=riskmin.Bundle), GOOD_X, GOOD_Y, "Bundle is a class, not a solver"),
         (
             LinearClassifier(alpha=0),
             GOOD_X,

@@ -33,7 +33,6 @@ from riskmin import (
     Threads,
     load_model,
 )
-from riskmin.arrays.partitioned import materialize
 from riskmin.executors.base import Executor, call_arguments
 
 N, P = 120, 4
@@ -44,7 +43,7 @@ class Away(Executor):
     """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
 
     def __init__(self, shards=()):
-        self.shards = [materialize(pickle.loads(pickle.dumps(shard))) for shard in shards]
+        self.shards = [pickle.loads(pickle.dumps(shard)).load() for shard in shards]
 
     def __call__(self, shards):
         return Away(shards)

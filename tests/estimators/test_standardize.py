@@ -43,7 +43,7 @@ from riskmin.core.limits import LIMITS
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.estimators.certification import certify
 from riskmin.problem.column_moments import column_moments
-from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
+from riskmin.regularizers import Rescaled, rescaled
 
 N, P = 120, 4
 RNG = np.random.default_rng(5)
@@ -486,6 +486,6 @@ def test_rescaled_weights(reg):
     assert outer.scaled(1 / sizes) is reg
     with pytest.raises(UnsupportedProblem, match="the proximal points of Rescaled"):
         outer.prox(v, 1.0)
-    known = absorb_sizes(outer)
+    known = outer.without_sizes
     assert isinstance(known, Rescaled) == (reg.scaled(sizes) is None)
     assert known.value(v) == pytest.approx(outer.value(v))

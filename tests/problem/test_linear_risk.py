@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
+from riskmin.arrays.dense import DenseFortran
 from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import DenseFortran, as_matrix, with_transpose
+from riskmin.arrays.matrix import as_matrix
 from riskmin.problem.linear_risk import check_weights
 
 X = np.arange(12.0).reshape(6, 2) % 5
@@ -181,7 +182,7 @@ def test_a_bad_cell_of_csc_and_of_wide_data_is_reported():
     single[3, 1] = np.nan
     refused(r"\(row 3, column 1\)", sp.csc_array(single))
     with pytest.raises(ValueError, match=r"\(row 3, column 1\)"):
-        check_finite(with_transpose(as_matrix(sp.csr_array(with_bad_cell(np.nan)))))
+        check_finite(as_matrix(sp.csr_array(with_bad_cell(np.nan))).with_transpose())
 
 
 def test_finite_data_pass():

@@ -272,7 +272,7 @@ def test_a_sparse_table_with_one_full_column_far_from_zero_stays_sparse(form):
     assert np.flatnonzero(change.shift).tolist() == [60]
     changed = change.objective(obj).risk.rows.X
     dense = (X.toarray() - change.shift) * change.scale
-    np.testing.assert_allclose(preconditioning.as_scipy(changed).toarray(), dense, rtol=1e-12)
+    np.testing.assert_allclose(changed.as_scipy().toarray(), dense, rtol=1e-12)
     assert len(changed.data) <= X.nnz + np.count_nonzero(years == change.shift[60])
     full = X.toarray() - change.shift  # the same problem, dense
     same = minimize(Objective(linear_risk(full, y, Squared(), fit_intercept=True), L1(), lam=1e-3), tol=1e-8)

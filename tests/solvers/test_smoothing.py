@@ -467,7 +467,10 @@ class Own:
         ),
         (lambda: Smoothing(c_mu=0.0), "Smoothing needs c_mu > 0, not 0"),
         (lambda: Smoothing(c_mu=float("nan")), "Smoothing needs c_mu > 0, not nan"),
-        (lambda: Smoothing(inner=Hinge()), "Smoothing needs an inner solver such as Lbfgs"),
+        (
+            lambda: Smoothing(inner=Hinge()),
+            "is no solver: give an object with the method iterates, such as Lbfgs",
+        ),
     ],
 )
 def test_errors_name_cause_and_remedy(make, message):

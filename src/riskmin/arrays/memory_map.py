@@ -151,9 +151,9 @@ def maps_exceed_budget() -> bool:
     return _limiter.limited
 
 
-def exceeds_memory(a: NDArray) -> bool:
+def exceeds_memory(a: NDArray | None) -> bool:
     """Whether an array lies in a map while maps exceed their budget."""
-    if not _limiter.limited:
+    if a is None or not _limiter.limited:
         return False
     with _limiter.lock:
         # views, for the addresses of the maps

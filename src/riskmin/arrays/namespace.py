@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,10 +32,13 @@ def namespace(*arrays: Array) -> Any:
     return array_namespace(*arrays)
 
 
+def array_shape(a: Any) -> tuple[int, ...]:
+    """Return the shape of an array of any library, () for anything else."""
+    return tuple(getattr(a, "shape", ()))
+
+
 def as_array_like(a: Array, b: Array) -> Array:
     """Return a in the library and dtype and on the device of b."""
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a
     if isinstance(b, np.ndarray):
         return to_numpy(a)
     from array_api_compat import device
@@ -43,9 +48,7 @@ def as_array_like(a: Array, b: Array) -> Array:
 
 def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     """Return zeros of that shape in the library and dtype and on the device of b."""
-    return (
-        as_array_like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
-    )
+    return as_array_like(np.zeros(shape, dtype=b.dtype if namespace(b) is np else float), b)
 
 
 class _WritableInterface:
@@ -60,6 +63,13 @@ def as_writable_view(a: NDArray) -> NDArray:
     """Return the same memory as a writable view: Numba compiles a kernel again for read-only arrays.
 
     Kernels never write to X. Nothing else may either, since the memory may belong to a mapped file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.frombuffer(bytes(16))
+    >>> a.flags.writeable, as_writable_view(a).flags.writeable
+    (False, True)
     """
     return a if a.flags.writeable or a.size == 0 else np.asarray(_WritableInterface(a))
 
@@ -91,32 +101,48 @@ _TIME_TYPES = np.datetime64, np.timedelta64
 
 
 def check_no_masks_or_dates(a: Any, name: str) -> None:
-    """Raise if a holds masked values, dates or times, which would silently be read as numbers."""
-    if isinstance(a, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    """Raise if a holds masked values, dates or times, which would silently be read as numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_no_masks_or_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
+    Traceback (most recent call last):
+    ...
+    ValueError: y holds datetime64[D], which is no number: encode it as days since a first one, or drop it
+    """
+    _refuse_mask(a, name)
     remedy = "encode it as days since a first one, or drop it"
-    dtypes = getattr(a, "dtypes", None)  # a data frame
-    if dtypes is None and hasattr(a, "schema"):  # Arrow
-        dtypes = getattr(a.schema, "types", None)
-    # data frames and Arrow tables: one dtype per column
-    if dtypes is not None and hasattr(dtypes, "__iter__"):
-        columns = getattr(a, "column_names", getattr(a, "columns", None))
-        for column, kind in zip(
-            range(len(list(dtypes))) if columns is None else columns, dtypes, strict=False
-        ):
-            if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
-                raise ValueError(f"column {column!r} of {name} holds {kind}, which is no number: {remedy}")
-        return
-    kind = str(getattr(a, "dtype", "")).lower()
+    for column, kind in _column_dtypes(a):
+        if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
+            raise ValueError(f"column {column!r} of {name} holds {kind}, which is no number: {remedy}")
     first = a
     # nested lists: the first entry decides
-    while isinstance(first, (list, tuple)) and first:
+    while type(first) in (list, tuple) and first:
         first = first[0]
-    if kind.startswith(_DATE_DTYPE_PREFIXES) or isinstance(first, _TIME_TYPES):
-        dtype_name = getattr(a, "dtype", type(first).__name__)
-        raise ValueError(f"{name} holds {dtype_name}, which is no number: {remedy}")
-    if kind == "object" and isinstance(a, np.ndarray) and any(isinstance(v, _TIME_TYPES) for v in a.flat):
+    kind = getattr(a, "dtype", type(first).__name__ if isinstance(first, _TIME_TYPES) else "")
+    if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
+        raise ValueError(f"{name} holds {kind}, which is no number: {remedy}")
+    if str(kind) == "object" and any(isinstance(v, _TIME_TYPES) for v in np.ravel(a)):
         raise ValueError(f"{name} holds dates or times, which are no numbers: {remedy}")
+
+
+def _refuse_mask(a: Any, name: str) -> None:
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+
+
+def _column_dtypes(a: Any) -> Iterable[tuple[Any, Any]]:
+    """Return name and dtype of each column of a data frame or an Arrow table; nothing for anything else."""
+    schema = getattr(a, "schema", None)
+    # pandas and polars have `dtypes`; a series has one dtype, not one per column
+    dtypes = getattr(a, "dtypes", getattr(schema, "types", ()))
+    return zip(column_names(a), dtypes, strict=False) if np.iterable(dtypes) else ()
+
+
+def column_names(a: Any) -> Iterable[Any]:
+    """Return the names of the columns of a data frame or an Arrow table, and 0, 1, ... for anything else."""
+    return getattr(a, "column_names", getattr(a, "columns", itertools.count()))  # Arrow; pandas and polars
 
 
 def as_numpy(a: Any, name: str) -> NDArray:
@@ -128,14 +154,13 @@ def as_numpy(a: Any, name: str) -> NDArray:
     array([[1, 2],
            [3, 4]])
     """
-    if isinstance(a, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    _refuse_mask(a, name)
     if is_foreign(a):
         return to_numpy(a)
     try:
-        result = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
+        result = np.asarray(a.to_numpy() if hasattr(a, "to_numpy") and not hasattr(a, "__array__") else a)
         # NumPy converts a list of numbers and text to text: object keeps the numbers
-        return np.asarray(a, dtype=object) if result.dtype.kind in "US" and isinstance(a, list) else result
+        return np.asarray(a, dtype=object) if result.dtype.kind in "US" and type(a) is list else result
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
@@ -179,8 +204,8 @@ def _not_numeric_message(a: NDArray, X: Any) -> str:
     column = a[:, j] if a.dtype.kind == "O" else a[:1, j]
     # with None, so that the array has the object dtype whatever v is
     bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
-    names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
-    return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
+    column_name = next(itertools.islice(column_names(X), j, None))
+    return f"column {column_name!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
 
 
 def check_two_dimensions(shape: tuple[int, ...]) -> None:

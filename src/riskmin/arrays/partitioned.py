@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.finite import check_finite, stored_values
-from riskmin.arrays.matrix import Csr, as_matrix, with_transpose
+from riskmin.arrays.finite import check_finite
+from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 
@@ -133,6 +133,24 @@ class PartitionedMatrix:
         """The first row of each partition, and the number of rows."""
         return list(accumulate((part.shape[0] for part in self.parts), initial=0))
 
+    @property
+    def one_block(self) -> bool:
+        """Whether products read all rows at once: False."""
+        return False
+
+    @property
+    def foreign(self) -> None:
+        """The entries, if they are stored by another array library: None."""
+        return
+
+    def can_end_at(self, ends: NDArray) -> bool:
+        """Whether partitions can be, or are, cut at some of these row numbers only."""
+        return self.source is not None or bool(np.isin(self.ends[1:], ends).all())
+
+    def first_not_finite(self) -> None:
+        """None: rows are checked where they are read."""
+        return
+
     def with_executor(self, executor: Any) -> PartitionedMatrix:
         """Return the same rows with another executor."""
         return replace(self, executor=executor)
@@ -158,6 +176,11 @@ class PartitionedMatrix:
         if len(blocks) == 1:
             return blocks[0]
         return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
+
+
+def is_partitioned(X: Any) -> TypeGuard[PartitionedMatrix]:
+    """Whether X is a `PartitionedMatrix`, whose rows need not be in this process."""
+    return isinstance(X, PartitionedMatrix)
 
 
 @dataclass(frozen=True)
@@ -264,13 +287,12 @@ class LazyShard:
             check_finite(X)
         except ValueError as error:
             raise ValueError(f"{self.part.name}: {error}") from None
-        X = with_transpose(X) if self.wide and isinstance(X, Csr) else X
+        X = X.with_transpose() if self.wide else X
         return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, ShardCache())
 
-
-def materialize(shard: Shard | LazyShard) -> Shard:
-    """Return the shard itself, or the result of reading it."""
-    return shard.load() if isinstance(shard, LazyShard) else shard
+    def without_cache(self) -> LazyShard:
+        """Return the shard itself: it has no cache."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -296,14 +318,4 @@ class RowMetadata:
     @classmethod
     def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
         """Return the metadata of local or partitioned rows."""
-        if isinstance(X, PartitionedMatrix):
-            return cls(X.shape, X.nnz, X.sparse, y, c)
-        # the tokens of `Sequences`
-        inner: Any = getattr(X, "tokens", X)
-        # a matrix stored twice, by rows and by columns, counts once
-        inner = getattr(inner, "csr", inner)
-        # None for arrays of other libraries and custom matrices, which count as dense
-        entries = stored_values(inner)
-        dense = getattr(inner, "indptr", None) is None
-        size = X.shape[0] * X.shape[1] if entries is None else entries.size
-        return cls(X.shape, int(size), not dense, y, c)
+        return cls(X.shape, X.nnz, X.sparse, y, c)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import ForeignArray
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.limits import LIMITS
 
 
 def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
-    """Return 0 and the sequence ends that cut the rows into shards of about equal size."""
+    """Return 0 and the sequence ends that cut the rows into shards of about equal size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> even_sequence_ends(np.array([2, 3, 6]), 2).tolist()
+    [0, 3, 6]
+    """
     all_ends = np.append(0, ends)
     # cuts into equal numbers of rows, then moved to sequence ends
     targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
@@ -25,7 +30,7 @@ def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
 
 
 @dataclass(frozen=True)
-class Sequences:
+class Sequences(Matrix):
     """A matrix with one row per token, and the ends of its sequences.
 
     Parameters
@@ -34,13 +39,21 @@ class Sequences:
         The features.
     ends : (m,) array
         The row after the last row of each sequence, in increasing order; the last is the number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.arrays.matrix import as_matrix
+    >>> X = Sequences(as_matrix(np.eye(6)), np.array([2, 3, 6]))
+    >>> X.shape, X.rows(2, 6).ends.tolist(), X.shard_ends(2).tolist()
+    ((6, 6), [1, 4], [0, 3, 6])
     """
 
     tokens: Matrix
     ends: NDArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.tokens, ForeignArray):
+        if self.tokens.foreign is not None:
             raise ValueError("chains are computed by NumPy: give X as a NumPy array or a SciPy sparse matrix")
         ends = np.asarray(self.ends, dtype=np.int64)
         if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
@@ -59,13 +72,38 @@ class Sequences:
         """The block size of the underlying matrix, in tokens."""
         return self.tokens.block_rows
 
+    @property
+    def is_stored(self) -> bool:  # type: ignore[override]
+        """Whether the features are stored."""
+        return self.tokens.is_stored
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries of the features."""
+        return self.tokens.nnz
+
+    @property
+    def entries(self) -> NDArray | None:
+        """The stored entries of the features."""
+        return self.tokens.entries
+
+    @property
+    def features(self) -> Matrix:
+        """The features."""
+        return self.tokens
+
+    @property
+    def sequence_ends(self) -> NDArray:
+        """The row after the last row of each sequence."""
+        return self.ends
+
     def blocks(self, columns: int) -> list[tuple[int, int]]:
         """Return ranges of rows to score together: whole sequences, about a megabyte of features and scores.
 
         With one score per row it is a single range of all rows: losses of groups of rows cost more per call
         than per row.
         """
-        if getattr(self.tokens, "whole", False) or columns == 1:
+        if self.tokens.one_block or columns == 1:
             return [(0, self.shape[0])]
         # the features of a token, by the block size of the matrix, and its scores
         bytes_per_token = LIMITS.block_bytes / self.tokens.block_rows + 8 * columns
@@ -81,13 +119,18 @@ class Sequences:
 
     def rows(self, start: int, stop: int) -> Sequences:
         """Return the sequences in a range of rows that begins and ends at sequence ends."""
-        tokens: Any = self.tokens
         ends = self.ends[(self.ends > start) & (self.ends <= stop)] - start
-        return Sequences(tokens.rows(start, stop), ends)
+        return Sequences(self.tokens.rows(start, stop), ends)
 
-    def cut(self, n_shards: int) -> NDArray:
+    def shard_ends(self, n_shards: int) -> NDArray:
         """Return the sequence ends that cut the rows into at most n_shards parts of about equal size."""
         return even_sequence_ends(self.ends, n_shards)
+
+    def absolute(self, start: int, stop: int) -> Sequences | None:
+        """Return the sequences in a range of rows with the absolute values of their features."""
+        part = self.rows(start, stop)
+        tokens = part.tokens.absolute(0, part.shape[0])
+        return None if tokens is None else Sequences(tokens, part.ends)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """Return the scores of tokens."""

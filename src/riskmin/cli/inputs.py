@@ -206,7 +206,7 @@ def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *,
             path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model)
         )
     data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
-    known = getattr(model, "feature_names_in_", None)
+    known = vars(model).get("feature_names_in_")
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data
     # the same columns in another order
@@ -279,7 +279,7 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
     reg = resolve_regularizer(model)
     if not reg.separable:
         return False
-    reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    reg = repeat_per_output(reg, vars(model).get("n_features_in_", n_weights), n_weights)
     # per weight: the factor of |w|, and the bounds on w
     terms = reg.terms(np.zeros(n_weights))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
@@ -403,7 +403,7 @@ def report_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
         problem_facts(model, dimensions) | {"lam": float(model.alpha)},
         n_nonzero_weights(model),
     )
-    if getattr(model, "n_queries_", 0):
+    if vars(model).get("n_queries_"):
         facts["queries"] = f"{model.n_queries_:,}"
     if n_nonzero is None:
         return facts

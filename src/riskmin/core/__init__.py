@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from riskmin.core.interfaces import Matrix as Matrix
     from riskmin.core.interfaces import Solver as Solver
     from riskmin.core.interfaces import as_solver as as_solver
+    from riskmin.core.interfaces import has_method as has_method
     from riskmin.core.records import Array as Array
     from riskmin.core.records import Criterion as Criterion
     from riskmin.core.records import Cut as Cut
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from riskmin.core.records import UnsupportedProblem as UnsupportedProblem
 
 _NAMES_OF_MODULE = {
-    "interfaces": "LinearMap Matrix Solver as_solver",
+    "interfaces": "LinearMap Matrix Solver as_solver has_method",
     "records": "Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result Shard ShardCache "
     "ShardStateLost Status UnsupportedProblem",
 }

@@ -7,47 +7,191 @@ Losses, regularizers, executors and risks have abstract bases in their rooms: `l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from riskmin.core.records import Array, Iterate, UnsupportedProblem
+import numpy as np
+
+from riskmin.core.records import Array, Iterate, NDArray, UnsupportedProblem
 
 if TYPE_CHECKING:
+    from riskmin.linear_maps.tree import Tree
     from riskmin.problem.objective import Objective
 
 
+def has_method(thing: object, name: str) -> bool:
+    """Whether an object of any class has a method of this name: asked where user-defined objects enter."""
+    return callable(getattr(thing, name, None))
+
+
 # ---------------------------------------------------------------- data and linear maps
-class Matrix(Protocol):
-    """The design matrix X of a shard in any storage format, as a linear operator on ranges of rows."""
+class Matrix(ABC):
+    """The design matrix X of a shard in any storage format, as a linear operator on ranges of rows.
+
+    Two properties and two products are required; what else a format can do has defaults, which are those of
+    rows that are computed on demand. `as_matrix` adapts any object with the four.
+    """
+
+    sparse: ClassVar[bool] = False
+    """Whether only nonzeros are stored."""
+    by_columns: ClassVar[bool] = False
+    """Whether columns are contiguous, and rows are not."""
+    has_row_ranges: ClassVar[bool] = False
+    """Whether any range of rows can be read from NumPy arrays: dense in either order, or CSR."""
+    one_block: bool = False
+    """Whether products read all rows at once, whatever their range."""
+    is_stored: bool = False
+    """Whether all entries are stored, in any array library."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]: ...
 
     @property
+    @abstractmethod
     def block_rows(self) -> int:
         """Rows per block, chosen such that a block is still in cache for the adjoint product."""
-        ...
 
+    @abstractmethod
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """Return X[start:stop] @ w."""
-        ...
 
+    @abstractmethod
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         """Add X[start:stop].T @ dz to out, in place."""
-        ...
 
-
-class LinearMap(Protocol):
-    """The linear map from the weights w to the scores, and its adjoint."""
+    # ------------------------------------------------------------ what is stored
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return self.shape[0] * self.shape[1]
 
     @property
+    def entries(self) -> NDArray | None:
+        """The stored entries, if they are in a NumPy array, of one or two dimensions."""
+        return None
+
+    @property
+    def array(self) -> NDArray | None:
+        """The entries, of shape (n, p), if all of them are stored in a NumPy array."""
+        return None
+
+    @property
+    def foreign(self) -> Array | None:
+        """The entries, of shape (n, p), if they are stored by another array library."""
+        return None
+
+    @property
+    def sequence_ends(self) -> NDArray | None:
+        """The row after the last row of each sequence, if rows are tokens of sequences."""
+        return None
+
+    @property
+    def features(self) -> Matrix:
+        """The rows themselves, if they are grouped; else X."""
+        return self
+
+    @property
+    def without_transpose(self) -> Matrix:
+        """X without its stored transpose, if it has one; else X."""
+        return self
+
+    def with_transpose(self) -> Matrix:
+        """X with a stored transpose, if its rows are sparse; else X."""
+        return self
+
+    def as_scipy(self) -> Any:
+        """The same arrays as a sparse SciPy array; None if X is not sparse."""
+        return None
+
+    # ------------------------------------------------------------ rows
+    def rows(self, start: int, stop: int) -> Matrix:
+        """A range of rows, if `shard_ends` gives more than one."""
+        raise NotImplementedError(f"{type(self).__name__} has no ranges of rows")
+
+    def shard_ends(self, n_shards: int) -> NDArray:
+        """0 and the row numbers at which shards of about equal size end: one shard if rows cannot be cut."""
+        return np.array([0, self.shape[0]])
+
+    def can_end_at(self, ends: NDArray) -> bool:
+        """Whether shards can be cut at some of these row numbers only."""
+        return True
+
+    def sample(self, index: NDArray) -> Any:
+        """Some rows in double precision, as an array or a sparse SciPy array, or all; None if not stored."""
+        return None
+
+    def absolute(self, start: int, stop: int) -> Matrix | None:
+        """A range of rows with the absolute values of their entries; None if they are not stored."""
+        return None
+
+    def first_not_finite(self) -> tuple[int, ...] | None:
+        """Row and column of a NaN or infinity, if there is one."""
+        return None
+
+
+class LinearMap(ABC):
+    """The linear map from the weights w to the scores, and its adjoint."""
+
+    shared: int = 0
+    """The number of rows of scores that belong to all examples, such as those of label transitions."""
+    n_intercepts: int = 0
+    """The number of intercepts at the end of w."""
+    is_identity: bool = False
+    """Whether scores are X w."""
+    can_be_standardized: bool = False
+    """Whether `Standardized` knows the map."""
+    centered: bool = False
+    """Whether the rows are centered: there is a `mean`, and an `inner` map of the rows as they are."""
+    standardized: bool = False
+    """Whether the columns are: there are a `shift`, a `scale`, and an `inner` map of X as it is."""
+    dot: Callable[[Array, Array], float] | None = None
+    """The inner product of gradients and points, if it is not that of their entries."""
+
+    @property
+    @abstractmethod
     def columns(self) -> int:
         """The number of scores per row; scores have shape (n,) if it is one, else (n, columns)."""
-        ...
 
-    def dim(self, n_features: int) -> int: ...
-    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array: ...
-    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None: ...
+    @abstractmethod
+    def dim(self, n_features: int) -> int:
+        """The length of w."""
+
+    @abstractmethod
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        """The scores of a range of rows."""
+
+    @abstractmethod
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add the gradient in w, given the gradient dz in the scores, to out."""
+
+    @property
+    def of_rows(self) -> LinearMap:
+        """The map of the rows as they are stored, if rows are centered; else the map itself."""
+        return self
+
+    def grad_from_outputs(self, D: Array) -> Array:
+        """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
+        return D.reshape(-1)
+
+    def absolute_pullback(self, X: Any, slopes: Array, out: Array) -> bool:
+        """Add sum_i slopes_i |x_ij| to out, if X has a formula for it; whether it has."""
+        return False
+
+    @property
+    def without_intercepts(self) -> LinearMap:
+        """The map without the intercepts at the end of w."""
+        return self
+
+    @property
+    def node_tree(self) -> Tree | None:
+        """The `Tree`, if scores are sums of weights along its paths; else None."""
+        return None
+
+    @property
+    def separate_outputs(self) -> bool:
+        """Whether each output has weights of its own, up to intercepts and centered rows."""
+        return False
 
 
 # ---------------------------------------------------------------- solvers
@@ -104,7 +248,7 @@ class AdaptedSolver(Solver):
     """A user's own solver, any object with `iterates`; `supports`, `resume` and `warm_start` are optional."""
 
     def __init__(self, given: Any) -> None:
-        self.given = given
+        self.given: Any = given
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the given solver."""
@@ -113,26 +257,22 @@ class AdaptedSolver(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """The reason that the given solver returns; without the method, it supports everything."""
-        return self._optional("supports", obj)  # type: ignore[no-any-return]
+        return self.given.supports(obj) if has_method(self.given, "supports") else None
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """Continue from a saved state, if the given solver can."""
-        return self._optional("resume", obj, state)  # type: ignore[no-any-return]
+        return self.given.resume(obj, state) if self.resumable else None
 
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
         """Start from the state of another run, if the given solver can."""
-        return self._optional("warm_start", obj, state, before)  # type: ignore[no-any-return]
-
-    def _optional(self, name: str, *args: Any) -> Any:
-        method = getattr(self.given, name, None)
-        return None if method is None else method(*args)
+        return self.given.warm_start(obj, state, before) if has_method(self.given, "warm_start") else None
 
     @property
     def resumable(self) -> bool:
         """Whether the given solver has the method `resume`."""
-        return hasattr(self.given, "resume")
+        return has_method(self.given, "resume")
 
     @property
     def name(self) -> str:
@@ -140,7 +280,7 @@ class AdaptedSolver(Solver):
         return type(self.given).__name__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AdaptedSolver) and bool(self.given == other.given)
+        return type(other) is AdaptedSolver and bool(self.given == other.given)
 
     def __hash__(self) -> int:
         return hash(type(self.given))
@@ -158,6 +298,6 @@ def as_solver(solver: Any) -> Solver:
     """Return the solver itself, or the adapter of any other object with the method `iterates`."""
     if isinstance(solver, Solver):
         return solver
-    if isinstance(solver, type) or not callable(getattr(solver, "iterates", None)):
+    if isinstance(solver, type) or not has_method(solver, "iterates"):
         raise TypeError(f"{solver!r} is no solver: give an object with the method iterates, such as Lbfgs()")
     return AdaptedSolver(solver)

@@ -59,6 +59,19 @@ class Shard(NamedTuple):
     """The sample weights, one per row, nonnegative."""
     cache: dict[str, Any]
 
+    @property
+    def part(self) -> None:
+        """None: the rows are here, not in a partition that is still to be read."""
+        return
+
+    def load(self) -> Shard:
+        """Return the shard itself: its rows are read."""
+        return self
+
+    def without_cache(self) -> Shard:
+        """Return the shard with an empty cache, to be sent to another process."""
+        return self._replace(cache=ShardCache())
+
 
 class Cut(NamedTuple):
     r"""An affine minorant of the risk, :math:`R(v) \ge a^\top v + b` for every v: the one certificate.

@@ -6,16 +6,18 @@ And objects of user-defined classes as instances of the abstract bases: a plain 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
-from types import new_class
+from types import MappingProxyType, new_class
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+
+from riskmin.core.interfaces import has_method
 
 
 class UntrustedCodeError(ValueError):
@@ -42,15 +44,24 @@ class Registry(dict[str, Any]):
         riskmin's objects by name.
     more : classes
         Classes of riskmin without a name, such as those that wrap others.
+    former : dict
+        Former names, and the present ones.
     """
 
     def __init__(
-        self, category: str, method: str, group: str, example: str, own: dict[str, Any], *more: type
+        self,
+        category: str,
+        method: str,
+        group: str,
+        example: str,
+        own: dict[str, Any],
+        *more: type,
+        former: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(own)
         self.category, self.method, self.group, self.example = category, method, group, example
         self.own_classes = {kind.__name__: kind for kind in (*more, *map(type, own.values()))}
-        self._own_names = frozenset(own)
+        self._own_names, self._former = frozenset(own), former
 
     def register(self, name: str, thing: Any) -> None:
         """Add an object, or a class whose default instance is meant, under a name."""
@@ -61,11 +72,26 @@ class Registry(dict[str, Any]):
         self[name] = self._checked(thing() if isinstance(thing, type) else thing, repr(name))
 
     def _checked(self, thing: Any, source: str) -> Any:
-        if not callable(getattr(thing, self.method, None)):
+        if not has_method(thing, self.method):
             raise ValueError(f"{source} is no {self.category}: it has no method {self.method}")
         return thing
 
     # ------------------------------------------------------------ names
+    def resolve(self, given: Any, adapt: Callable[[Any], Any], such_as: str) -> Any:
+        """Return the object of a text (see `lookup`), or `adapt(given)` for any other object."""
+        if isinstance(given, str):
+            given = self.lookup(given)
+        if isinstance(given, type):
+            name = given.__name__
+            raise ValueError(f"{name} is a class, not a {self.category}; give an instance: {name}()")
+        try:
+            return adapt(given)
+        except TypeError:
+            raise ValueError(
+                f"{given!r} is not a {self.category}: pass an object {such_as}, or one of the names "
+                f"{', '.join(self)}"
+            ) from None
+
     def lookup(self, text: str, trust: Collection[str] | None = None) -> Any:
         """Return the object that a text names, with the settings that follow.
 
@@ -77,12 +103,13 @@ class Registry(dict[str, Any]):
         trust : collection of str, optional
             The modules and packages that may be imported. None, for a text that a user gave: all of them.
         """
+        text = self._former.get(text, text)
         name, _, rest = (part.strip() for part in text.partition(":"))
         kind, _, after = rest.partition(",")
         is_path = name not in self and names_class(text)
         default = import_class(f"{name}:{kind}", self, trust) if is_path else self._named(name, trust)
         settings = parse_settings(f"{name}:{after}" if is_path else text, self.category, self.example)
-        if isinstance(default, type):
+        if is_path:
             return default(**check_params(default, settings))
         return dataclasses.replace(default, **check_params(type(default), settings)) if settings else default
 
@@ -132,7 +159,7 @@ class Registry(dict[str, Any]):
         except ValueError:
             found = None
         # the class of an adapted object derives from the user's
-        if found is None or not issubclass(kind, found) or kind.__module__ == "__main__":
+        if found not in kind.__mro__ or kind.__module__ == "__main__":
             raise ValueError(
                 f"{name} is a {self.category} of your own, and code is not written to files: define its "
                 "class in a module, so that the file can name it, or pickle the model"
@@ -179,7 +206,7 @@ def import_class(path: str, registry: Registry, trust: Collection[str] | None) -
         )
     with _import_errors(path, registry.category):
         kind: Any = attrgetter(qualname)(import_module(module))
-    if not isinstance(kind, type) or not callable(getattr(kind, registry.method, None)):
+    if not isinstance(kind, type) or not has_method(kind, registry.method):
         raise ValueError(f"{path} is no {registry.category}: it is no class with a method {registry.method}")
     return kind
 
@@ -189,16 +216,18 @@ def to_dict(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
     kind: Any = type(thing)
     # classes of riskmin by their short name, custom ones by their path
     name = kind.__name__ if kind in classes.values() else class_path(kind)
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    params = {f.name: getattr(thing, f.name) for f in fields}
+    params = settings_of(thing) if dataclasses.is_dataclass(kind) else {}
     return {"name": name, "params": {k: _plain_value(v, classes) for k, v in params.items()}}
+
+
+def settings_of(thing: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass and their values, which are not copied."""
+    return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
 
 
 def _plain_value(value: Any, classes: dict[str, Any]) -> Any:
     """Convert NumPy scalars, arrays and nested dataclasses to plain data."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     nested = type(value) in classes.values() or dataclasses.is_dataclass(value)
     return to_dict(value, classes) if nested else value
@@ -207,7 +236,7 @@ def _plain_value(value: Any, classes: dict[str, Any]) -> Any:
 def from_dict(data: dict[str, Any], find: Callable[[str], Any]) -> Any:
     """Return the object from which `to_dict` made the data, by the class that `find` returns for a name."""
     kind = find(data["name"])
-    params = {k: from_dict(v, find) if isinstance(v, dict) else v for k, v in data["params"].items()}
+    params = {k: from_dict(v, find) if type(v) is dict else v for k, v in data["params"].items()}
     return kind(**check_params(kind, params))
 
 
@@ -230,23 +259,24 @@ def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
         raise ValueError(f"{text!r} does not read as a {category}; write it like {example!r}") from None
 
 
+def repr_of_changes(thing: Any) -> str:
+    """Return the class of a dataclass and the settings that differ from their defaults."""
+    default = {f.name: f.default for f in dataclasses.fields(thing)}
+    changed = {name: value for name, value in settings_of(thing).items() if not _equal(value, default[name])}
+    text = ", ".join(f"{name}={_short_repr(value)}" for name, value in changed.items())
+    return f"{type(thing).__name__}({text})"
+
+
 class ArrayDataclass:
     """Equality of dataclasses some of whose fields are arrays, and a repr that omits the defaults."""
 
     def __repr__(self) -> str:
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        changed = [
-            (f.name, getattr(self, f.name)) for f in fields if not _equal(getattr(self, f.name), f.default)
-        ]
-        return (
-            f"{type(self).__name__}({', '.join(f'{name}={_short_repr(value)}' for name, value in changed)})"
-        )
+        return repr_of_changes(self)
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return all(_equal(getattr(self, n), getattr(other, n)) for n in names)
+        return all(map(_equal, settings_of(self).values(), settings_of(other).values()))
 
     # arrays are not hashable: equal objects must have equal hashes, so only the type is hashed
     def __hash__(self) -> int:
@@ -258,7 +288,7 @@ def _short_repr(value: Any) -> str:
     text = repr(value)
     if len(text) <= 60 and "\n" not in text:
         return text
-    shape = getattr(value, "shape", None)
+    shape: Any = getattr(value, "shape", None)
     return f"<{type(value).__name__}{f' of shape {shape}' if shape else ''}>"
 
 
@@ -269,12 +299,13 @@ def _equal(a: Any, b: Any) -> bool:
     # sparse matrices compare entry by entry, and have no truth value
     if issparse(a) or issparse(b):
         return type(a) is type(b) and a.shape == b.shape and (a != b).nnz == 0
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return bool(np.array_equal(a, b))
-    return bool(a == b)
+    return bool(np.all(a == b)) if np.shape(a) == np.shape(b) else False
 
 
 # ---------------------------------------------------------------- objects of user-defined classes
+_ABSENT: Any = object()
+
+
 def adapted(thing: Any, base: type, adapt: Callable[[Any], Any]) -> Any:
     """Return the object as an instance of the base, which supplies the defaults that its class lacks.
 
@@ -285,7 +316,7 @@ def adapted(thing: Any, base: type, adapt: Callable[[Any], Any]) -> Any:
     kind: Any = type(thing)
     # what the object has but its class has not, such as attributes that __getattr__ finds, goes to the class
     names = (name for name in dir(base) if not name.startswith("_") and not hasattr(kind, name))
-    own = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    own = {name: value for name in names if (value := getattr(thing, name, _ABSENT)) is not _ABSENT}
     made = _class_with_attributes(kind, base, adapt, own) if own else _adapted_class(kind, base, adapt)
     return _with_state_of(thing, made, kind)
 
@@ -309,15 +340,13 @@ def _with_state_of(thing: Any, made: Any, kind: type) -> Any:
     """Return a new object of the class `made` with the attributes of another: one dictionary, equal slots."""
     try:
         copy = object.__new__(made)
-        if hasattr(thing, "__dict__") and hasattr(copy, "__dict__"):
+        with suppress(AttributeError):  # a class of slots has no dictionary
             # past the __setattr__ of frozen dataclasses
             object.__setattr__(copy, "__dict__", thing.__dict__)
     except TypeError:  # a class that is not written in Python, such as SimpleNamespace
         copy = made.__new__(made)
         copy.__dict__.update(thing.__dict__)
-    for cls in kind.__mro__:
-        slots = cls.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
-                object.__setattr__(copy, name, getattr(thing, name))
+    state = object.__getstate__(thing)  # a dictionary; with slots, that and a dictionary of the slots
+    for name, value in state[1].items() if type(state) is tuple else ():
+        object.__setattr__(copy, name, value)
     return copy

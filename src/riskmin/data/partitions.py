@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from riskmin.arrays.partitioned import Partition, PartitionedMatrix
 from riskmin.data import limits
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
+from riskmin.data.formats.svmlight import read_svmlight
+from riskmin.data.loading import format_of, load
 from riskmin.data.store.reader import StoredMatrix, open_store
 from riskmin.executors import Processes, as_backend
 
@@ -65,8 +67,6 @@ def load_partitioned(
     ...     X.shape, linear_risk(X, y, Hinge())(np.zeros(2))[0]
     ((2, 2), 1.0)
     """
-    from riskmin.data import format_of
-
     kind = settings.get("format")
     if isinstance(paths, (str, os.PathLike)):
         if (kind or format_of(paths)) == "rsk":
@@ -95,10 +95,8 @@ def load_partitioned(
         )
     else:
         summaries, parts = _file_parts(files, executor, n_features, settings)
-    y, qid = (
-        _concatenated(files, field, [getattr(summary, field) for summary in summaries])
-        for field in ("y", "qid")
-    )
+    y = _concatenated(files, "y", [summary.y for summary in summaries])
+    qid = _concatenated(files, "qid", [summary.qid for summary in summaries])
     return Dataset(PartitionedMatrix(parts, executor), y, qid, summaries[0].names)  # type: ignore[arg-type]
 
 
@@ -150,9 +148,6 @@ class _LoadedFile(NamedTuple):
 
 def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _LoadedFile:
     """Read a file; may run on a worker."""
-    from riskmin.data import format_of, load
-    from riskmin.data.formats.svmlight import read_svmlight
-
     if (settings.get("format") or format_of(file)) != "svmlight":
         return _LoadedFile(load(file, n_features=n_features, **settings), False)
     base, labels = settings.get("zero_based", "auto"), settings.get("require_labels", True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from functools import singledispatch
 from itertools import accumulate
 from operator import itemgetter
 from types import ModuleType
@@ -18,25 +20,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    Dense,
-    DenseFortran,
-    ForeignArray,
-    as_scipy,
-    without_transpose,
-)
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import is_foreign, to_numpy
-from riskmin.arrays.sequences import Sequences
-from riskmin.core import NDArray, Shard, ShardCache
+from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
-from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle
@@ -50,7 +41,7 @@ LABEL_KEY, WEIGHT_KEY, SEQUENCE_END_KEY = (np.uint64(k) for k in (2**61 + 1, 2**
 def fingerprint(obj: Objective) -> str:
     """Return the SHA-256 of all numbers of a problem: rows, labels, weights, and arrays of its components."""
     digest = hashlib.sha256()
-    for path, content in _components((user_object(obj.risk), obj.reg), "", set()):
+    for path, content in _components((obj.risk.source, obj.reg), "", set()):
         digest.update(_saved_path(path, obj.risk).encode())
         digest.update(content)
     return digest.hexdigest()
@@ -61,21 +52,21 @@ def fingerprint(obj: Objective) -> str:
 # array would invalidate checkpoints, unless `FINGERPRINT_ATTRIBUTES` maps the new name to the old one.
 def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
-    if (
-        isinstance(obj, (ShardCache, Shard, KernelMatrix, str, bytes, int, float))
-        or obj is None
-        or id(obj) in visited
-    ):
+    if id(obj) in visited:
         return
     visited.add(id(obj))
-    if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
-        yield path, _bytes(obj)
-    # an executor; its rows may be in other processes
-    elif isinstance(obj, Executor):
-        yield path, _rows_digest(obj)
-    else:
-        for key, member in _members(obj):
-            yield from _components(member, f"{path}.{key}", visited)
+    content = _content(obj)
+    if content is not None:
+        yield path, content
+        return
+    for key, member in _members(obj):
+        yield from _components(member, f"{path}.{key}", visited)
+
+
+@singledispatch
+def _content(obj: Any) -> bytes | None:
+    """Return the digest of an array or of an executor's rows; None for any other object."""
+    return _bytes(obj) if is_foreign(obj) else None
 
 
 def _saved_path(path: str, risk: Oracle) -> str:
@@ -87,29 +78,49 @@ def _saved_path(path: str, risk: Oracle) -> str:
     return ".0.target" if path == ".0.intercept.target" else path
 
 
+@singledispatch
 def _members(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
-    if is_dataclass(obj) and not isinstance(obj, type):
-        named = [(_saved_name(f.name), getattr(obj, f.name, None)) for f in fields(obj)]
+    if is_dataclass(obj):
+        named = [(_saved_name(f.name), vars(obj).get(f.name)) for f in fields(obj)]
         # labels and weights are hashed with the rows, which may be on other processes
         yield from ((name, member) for name, member in named if name != "table")
-    elif isinstance(obj, dict):
-        yield from sorted(((str(key), member) for key, member in obj.items()), key=itemgetter(0))
-    elif isinstance(obj, (list, tuple)):
-        yield from ((str(k), member) for k, member in enumerate(obj))
-    elif hasattr(obj, "__dict__") and not isinstance(obj, (type, ModuleType)):
+        return
+    with suppress(TypeError):  # an object of slots has no `vars`
         yield from sorted(((_saved_name(k), v) for k, v in vars(obj).items()), key=itemgetter(0))
+
+
+@_members.register
+def _(obj: dict) -> Iterator[tuple[str, Any]]:  # type: ignore[type-arg]
+    yield from sorted(((str(key), member) for key, member in obj.items()), key=itemgetter(0))
+
+
+@_members.register
+def _(obj: list | tuple) -> Iterator[tuple[str, Any]]:  # type: ignore[type-arg]
+    yield from ((str(k), member) for k, member in enumerate(obj))
+
+
+@_members.register
+def _(
+    obj: ShardCache | Shard | KernelMatrix | str | bytes | int | float | type | ModuleType | None,
+) -> Iterator[tuple[str, Any]]:
+    return iter(())
 
 
 def _saved_name(name: str) -> str:
     return FINGERPRINT_ATTRIBUTES.get(name, name)
 
 
+@_content.register(sp.sparray)
+@_content.register(sp.spmatrix)
+def _(a: Any) -> bytes:
+    csr = sp.csr_array(a)
+    return b"".join(_bytes(array) for array in (csr.indptr, csr.indices, csr.data))
+
+
+@_content.register(np.ndarray)
 def _bytes(a: Any) -> bytes:
     """Return the digest of an array's dtype, shape and content."""
-    if sp.issparse(a):
-        csr = _by_rows(a)
-        return b"".join(_bytes(array) for array in (csr.indptr, csr.indices, csr.data))
     a = to_numpy(a)
     if a.dtype == object:
         return b""
@@ -119,7 +130,8 @@ def _bytes(a: Any) -> bytes:
 
 
 # ---------------------------------------------------------------- rows
-def _rows_digest(executor: Any) -> bytes:
+@_content.register
+def _(executor: Executor) -> bytes:
     """Return the number of rows and the sum of their hashes modulo 2^64."""
     lengths = executor.map(_length)
     # rows are numbered across shards, so that the sum does not depend on the partition
@@ -140,55 +152,59 @@ def shard_hash(shard: Shard, start: int) -> int:
     """
     n = len(shard.c)
     hashes = np.zeros(n, np.uint64)
-    X: Any = shard.X
-    if isinstance(X, Sequences):
-        hashes[X.ends - 1] = SEQUENCE_END_KEY
-        X = X.tokens
-    X = X.X if isinstance(X, KernelMatrix) else without_transpose(X)
-    _add_rows(X, hashes)
+    _add_rows(shard.X, hashes)
     for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
         hashes += _hash_rows(values, n, key)
     positions = np.arange(start + 1, start + n + 1).astype(np.uint64) * GOLDEN
     return int(_mixed(hashes + positions).sum())
 
 
+@singledispatch
 def _add_rows(X: Any, hashes: NDArray) -> None:
     """Add the hashes of the entries of each row; zeros add nothing, so that they need not be stored."""
-    if isinstance(X, Csr):
-        _add_compressed(X, hashes)
-    elif isinstance(X, Csc) or sp.issparse(X):
-        rows = _by_rows(as_scipy(X) if isinstance(X, Csc) else X)
-        _add_compressed(Csr(rows.indptr, rows.indices, rows.data, rows.shape[1]), hashes)
-    elif isinstance(X, (Dense, DenseFortran, ForeignArray)) or (isinstance(X, np.ndarray) and X.ndim == 2):
-        n, p = X.shape
-        keys, step = _keys(p), max(LIMITS.hash_block_entries // max(p, 1), 1)
-        for i in release_between(range(0, n, step)):
-            check()
-            hashes[i : i + step] += _hashed(_dense(X, i, i + step), keys).sum(axis=1, dtype=np.uint64)
-    elif hasattr(X, "scores"):  # a user-defined matrix gives products only: hash X w for a fixed random w
+    # objects that are no rows of numbers, such as the examples of a structured model, are not hashed
+
+
+@_add_rows.register
+def _(X: Matrix, hashes: NDArray) -> None:
+    if X.sequence_ends is not None:
+        hashes[X.sequence_ends - 1] += SEQUENCE_END_KEY
+    X = X.features
+    if X.sparse:
+        _add_rows(X.as_scipy(), hashes)
+    elif X.is_stored:
+        _add_dense(X.foreign if X.array is None else X.array, hashes)
+    else:  # a user-defined matrix gives products only: hash X w for a fixed random w
         w = np.random.default_rng(0).standard_normal(X.shape[1])
         for i in range(0, len(hashes), LIMITS.block_max_scores):
             j = min(i + LIMITS.block_max_scores, len(hashes))
             hashes[i:j] += _hashed(to_numpy(X.scores(w, i, j)), GOLDEN)
 
 
-def _by_rows(X: Any) -> Any:
-    return sp.csr_array(X)
+@_add_rows.register
+def _(X: KernelMatrix, hashes: NDArray) -> None:
+    _add_rows(X.X, hashes)
 
 
-def _dense(X: Any, i: int, j: int) -> NDArray:
-    """Return the rows i to j - 1 of a dense matrix."""
-    if isinstance(X, np.ndarray):
-        return X[i:j]
-    rows: NDArray = X.T[:, i:j].T if isinstance(X, DenseFortran) else to_numpy(X.X[i:j])
-    return rows
-
-
-def _add_compressed(X: Csr, hashes: NDArray) -> None:
-    """Add the hashes of the stored entries of each row of a CSR matrix."""
+@_add_rows.register(np.ndarray)
+def _add_dense(X: Any, hashes: NDArray) -> None:
+    """Add the hashes of the entries of a dense matrix of any array library."""
+    if X.ndim != 2:  # for a user-defined kernel, not of rows
+        return
     n, p = X.shape
+    keys, step = _keys(p), max(LIMITS.hash_block_entries // max(p, 1), 1)
+    for i in release_between(range(0, n, step)):
+        check()
+        hashes[i : i + step] += _hashed(to_numpy(X[i : i + step]), keys).sum(axis=1, dtype=np.uint64)
+
+
+@_add_rows.register(sp.sparray)
+@_add_rows.register(sp.spmatrix)
+def _(X: Any, hashes: NDArray) -> None:
+    rows = sp.csr_array(X)
+    n, p = rows.shape
     keys = _keys(p)
-    ends = np.asarray(X.indptr).astype(np.int64)
+    ends = rows.indptr.astype(np.int64)
     step = max(int(LIMITS.hash_block_entries * n / max(ends[-1], 1)), 1)
     for i in release_between(range(0, n, step)):
         check()
@@ -196,7 +212,7 @@ def _add_compressed(X: Csr, hashes: NDArray) -> None:
         entries = slice(ends[i], ends[j])
         sums = np.zeros(ends[j] - ends[i] + 1, np.uint64)
         # sums of a row as differences of cumulative sums: exact, since addition is modulo 2^64
-        np.cumsum(_hashed(X.data[entries], keys[X.indices[entries]]), out=sums[1:])
+        np.cumsum(_hashed(rows.data[entries], keys[rows.indices[entries]]), out=sums[1:])
         hashes[i:j] += np.diff(sums[ends[i : j + 1] - ends[i]])
 
 

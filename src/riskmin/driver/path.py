@@ -23,7 +23,6 @@ from riskmin.core import (
 )
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
-from riskmin.linear_maps.linear import MultiOutput
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import CallCounter, Objective
 from riskmin.problem.oracle import Oracle, as_oracle
@@ -96,8 +95,8 @@ def _gradient_at_zero(risk: Any, w: NDArray) -> NDArray:
     The cut has slope zero in the intercepts. At w = 0 all rows of a class have the same scores, so a problem
     with one row per class, weighted by the classes' total weights, has the same multipliers.
     """
-    k, inner = risk.n_intercepts, getattr(risk.linear_map, "inner", None)
-    if np.any(w) or not isinstance(inner, MultiOutput):
+    k = risk.n_intercepts
+    if np.any(w) or not risk.linear_map.separate_outputs:
         raise ValueError("its intercepts are not known there, so there is no lam_max: choose the largest lam")
     # features so small that the weights change the scores by less than rounding
     constants, tiny = risk.constant_prediction_cuts, 1e-6

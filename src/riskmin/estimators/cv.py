@@ -76,8 +76,8 @@ class _AlphaSearch:
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
         # `fit` passed a validated array without names on to the estimator
-        if hasattr(self, "feature_names_in_"):
-            self.best_estimator_.feature_names_in_ = self.feature_names_in_
+        if (names := vars(self).get("feature_names_in_")) is not None:
+            self.best_estimator_.feature_names_in_ = names
 
     def _scorer(self, template: Any) -> Any:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""

@@ -38,13 +38,10 @@ from riskmin.problem.linear_risk import linear_risk
 from riskmin.solvers import get_solver
 
 
-def flat_loss(model: Any) -> MulticlassHinge | Softmax:
+def flat_loss(model: Any) -> Any:
     """Return the multiclass loss that the parameter `loss` denotes, without the hierarchy."""
-    loss = (
-        model.loss
-        if isinstance(model.loss, str) and model.loss not in model.loss_aliases
-        else resolve_loss(model)
-    )
+    named = model.loss_aliases.get(model.loss) if isinstance(model.loss, str) else model.loss
+    loss = None if named is None else resolve_loss(model)
     if not isinstance(loss, (MulticlassHinge, Softmax)):
         raise ValueError(
             f"loss={model.loss!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
@@ -55,7 +52,7 @@ def flat_loss(model: Any) -> MulticlassHinge | Softmax:
 
 def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
-    if isinstance(flat_loss(model), Softmax):
+    if flat_loss(model).probabilistic:
         return True
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
 
@@ -202,13 +199,13 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
     def loss_for_tree(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
         """Return the loss for the labels of a tree."""
         flat = flat_loss(self)
-        if isinstance(flat, Softmax):
+        if flat.probabilistic:
             return HierarchicalSoftmax(tree)
         # a cost given with the loss object precedes the parameter `cost`
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
 
     def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
-        if not self.warm_start or not hasattr(self, "coef_"):
+        if not self.warm_start or "coef_" not in vars(self):
             return None
         if self.tree_ != tree or self.coef_.shape[1] != n_features:
             raise ValueError(

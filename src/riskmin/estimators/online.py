@@ -124,7 +124,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
             The fitted estimator itself.
         """
         # v_ is the dual vector, from which the next call continues
-        first = not hasattr(self, "v_")
+        first = "v_" not in vars(self)
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs both labels: give classes")
         X, y = validate_local_rows(self, X, y, reset=first, **VALIDATION_OPTIONS)

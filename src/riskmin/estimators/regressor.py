@@ -178,7 +178,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
 
     def _fitted_loss(self) -> Any:
         loss = resolve_loss(self)
-        if np.ndim(getattr(self, "coef_", 0.0)) != 2:  # not fitted, or one output
+        if np.ndim(vars(self).get("coef_", 0.0)) != 2:  # not fitted, or one output
             return loss
         joint = loss_for_outputs(loss, resolve_regularizer(self))
         return loss if joint is None else joint

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition, materialize
-from riskmin.core import Shard
+from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
+from riskmin.core import Shard, has_method
 from riskmin.core.deadline import check, check_each
 from riskmin.executors.coordination import Coordination
 
@@ -101,7 +101,7 @@ class SerialExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, blas_threads: int | None = 1) -> None:
-        self.shards = [materialize(shard) for shard in shards]
+        self.shards = [shard.load() for shard in shards]
         self.blas_threads = blas_threads
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
@@ -119,8 +119,7 @@ class ForeignExecutor(Executor):
     def __init__(self, inner: Any, backend: Backend) -> None:
         self.inner, self.backend, self.is_local = inner, backend, backend.is_local
         for name in ("sum", "is_local", "coordination", "blas_threads"):
-            if hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
+            setattr(self, name, getattr(inner, name, getattr(self, name)))
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -193,7 +192,7 @@ class ForeignBackend(Backend):
         executor = self.make(shards)
         if isinstance(executor, Executor):
             return executor
-        if not callable(getattr(executor, "map", None)):
+        if not has_method(executor, "map"):
             raise TypeError(f"{executor!r} has no method map(f, *args, each=()): derive it from `Executor`")
         return ForeignExecutor(executor, self)
 
@@ -206,9 +205,9 @@ def as_backend(executor: Any) -> Backend:
     """
     if isinstance(executor, Backend):
         return executor
-    if isinstance(executor, type) and issubclass(executor, Backend):
-        return executor()
-    make = getattr(executor, "place", executor)
+    if isinstance(executor, type) and Backend in executor.__mro__:
+        return executor()  # type: ignore[no-any-return]
+    make = executor.place if has_method(executor, "place") else executor
     if not callable(make):
         raise TypeError(f"executor={executor!r} is no executor: give one such as Threads(n_workers=2)")
     return ForeignBackend(make, bool(getattr(executor, "is_local", False)))

@@ -38,7 +38,7 @@ class Coordination:
 
 def coordination_of(risk: Any) -> Coordination:
     """Return the coordination of a risk: that of its executor, or that of a single process."""
-    executor: Any = getattr(risk, "executor", None)
+    executor = risk.executor
     return Coordination() if executor is None else executor.coordination
 
 
@@ -48,5 +48,5 @@ def blas_threads_of(risk: Any) -> int | None:
     One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
     of workers would change the rounding of sums, and results would differ in their last bits.
     """
-    executor: Any = getattr(risk, "executor", None)
+    executor = risk.executor
     return None if executor is None else executor.blas_threads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 import weakref
 from collections import deque
@@ -16,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.partitioned import LazyShard, materialize
+from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
 from riskmin.core.blas_threads import limit_worker_to_one_thread
 from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, current_limit
+from riskmin.core.messages import is_whole_number
 from riskmin.executors.base import (
     Backend,
     Executor,
@@ -34,7 +34,7 @@ def worker_count(n_workers: int | None) -> int:
     """Return the number of workers; None means one per core."""
     if n_workers is None:
         return os.cpu_count() or 1
-    if isinstance(n_workers, bool) or not isinstance(n_workers, numbers.Integral) or n_workers < 1:
+    if not is_whole_number(n_workers, at_least=1):
         raise ValueError(f"n_workers={n_workers!r}: give a whole number >= 1, or None for one per core")
     return int(n_workers)
 
@@ -110,7 +110,7 @@ class ThreadExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int) -> None:
-        self.shards = [materialize(shard) for shard in shards]
+        self.shards = [shard.load() for shard in shards]
         self.n_workers = n_workers
 
     @cached_property

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
-from riskmin.core import Shard, ShardCache, blas_threads, signals
+from riskmin.core import Shard, blas_threads, signals
 from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_tuples
@@ -105,10 +105,7 @@ def _serve(conn: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         try:
             received = data_buffer.unpack(conn.recv_bytes(), copy=False)
-            shards = [
-                s.load() if isinstance(s, LazyShard) else Shard(s[0], s[1], s[2], ShardCache())
-                for s in received
-            ]
+            shards = [shard.load() for shard in received]
             reply = sender.pack((True, None))
         except Exception as error:  # a partition that cannot be read
             reply = sender.pack((False, portable(error, "a worker process")))
@@ -140,7 +137,7 @@ class _WorkerHandle:
             self.process.start()
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
-        self.conn.send_bytes(self.data.pack([s if isinstance(s, LazyShard) else s[:3] for s in shards]))
+        self.conn.send_bytes(self.data.pack([shard.without_cache() for shard in shards]))
         # whether a reply is due: a call that is interrupted before it is received leaves it in the pipe
         self.reply_pending = True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Matrix, NDArray
+from riskmin.core import Array, LinearMap, Matrix, NDArray
 
 
 @cache
@@ -22,7 +22,7 @@ def _kernels() -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class ChainMap:
+class ChainMap(LinearMap):
     r"""The scores of chains: of each token's labels, of adjacent labels, and of first and last labels.
 
     .. math:: s(y) = start_{y_1} + \sum_t (W^\top x_t)_{y_t} + \sum_t T_{y_t, y_{t+1}} + end_{y_n}
@@ -44,7 +44,7 @@ class ChainMap:
         return self.k
 
     @property
-    def shared(self) -> int:
+    def shared(self) -> int:  # type: ignore[override]
         """The number of rows of scores that all tokens share: T, start and end."""
         return self.k + 2
 

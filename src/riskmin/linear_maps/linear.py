@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from riskmin.arrays.namespace import as_array_like, namespace
-from riskmin.core import Array, Matrix, NDArray
+from riskmin.core import Array, LinearMap, Matrix, NDArray
 from riskmin.linear_maps.tree import Tree
 
 
 @dataclass(frozen=True)
-class SingleOutput:
+class SingleOutput(LinearMap):
     r"""One score per row, :math:`z_i = x_i^\top w`.
 
     Examples
@@ -28,6 +28,8 @@ class SingleOutput:
     """
 
     columns = 1
+    is_identity = True
+    can_be_standardized = True
 
     def dim(self, n_features: int) -> int:
         return n_features
@@ -40,7 +42,7 @@ class SingleOutput:
 
 
 @dataclass(frozen=True)
-class MultiOutput:
+class MultiOutput(LinearMap):
     r"""k scores per row, :math:`z_i = W^\top x_i`, where w is W of shape (p, k) in row-major order.
 
     Parameters
@@ -60,6 +62,9 @@ class MultiOutput:
 
     k: int
 
+    can_be_standardized = True
+    separate_outputs = True
+
     @property
     def columns(self) -> int:
         return self.k
@@ -73,13 +78,9 @@ class MultiOutput:
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view, since w is contiguous
 
-    def grad_from_outputs(self, D: Array) -> Array:
-        """Return the gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
-        return D.reshape(-1)
-
 
 @dataclass(frozen=True)
-class WithIntercept:
+class WithIntercept(LinearMap):
     r"""A linear map with one intercept per output, :math:`z_i + b`, the entries of b at the end of w.
 
     Parameters
@@ -97,14 +98,30 @@ class WithIntercept:
            [13., 24.]])
     """
 
-    inner: Any
+    inner: LinearMap
 
     @property
     def columns(self) -> int:
-        return int(self.inner.columns)
+        return self.inner.columns
+
+    @property
+    def n_intercepts(self) -> int:  # type: ignore[override]
+        return self.columns
+
+    @property
+    def without_intercepts(self) -> LinearMap:
+        return self.inner
+
+    @property
+    def node_tree(self) -> Tree | None:
+        return self.inner.node_tree
+
+    @property
+    def separate_outputs(self) -> bool:
+        return self.inner.separate_outputs
 
     def dim(self, n_features: int) -> int:
-        return int(self.inner.dim(n_features)) + self.columns
+        return self.inner.dim(n_features) + self.columns
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         # z = X W + 1 b'
@@ -120,7 +137,7 @@ class WithIntercept:
 
 
 @dataclass(frozen=True)
-class Centered:
+class Centered(LinearMap):
     r"""A multi-output map of centered rows, :math:`z_i = W^\top (x_i - \bar x)`; X itself is not changed.
 
     Parameters
@@ -132,9 +149,16 @@ class Centered:
     inner: MultiOutput
     mean: NDArray = field(compare=False, repr=False)
 
+    centered = True
+    separate_outputs = True
+
     @property
     def columns(self) -> int:
         return self.inner.columns
+
+    @property
+    def of_rows(self) -> LinearMap:
+        return self.inner
 
     def dim(self, n_features: int) -> int:
         return self.inner.dim(n_features)
@@ -152,7 +176,7 @@ class Centered:
 
 
 @dataclass(frozen=True)
-class Standardized:
+class Standardized(LinearMap):
     r"""A linear map of standardized columns, :math:`z_i = W^\top ((x_i - m) \circ s)`; X is not changed.
 
     Parameters
@@ -162,16 +186,22 @@ class Standardized:
         m and s.
     """
 
-    inner: Any
+    inner: LinearMap
     shift: NDArray = field(compare=False, repr=False)
     scale: NDArray = field(compare=False, repr=False)
 
+    standardized = True
+
     @property
     def columns(self) -> int:
-        return int(self.inner.columns)
+        return self.inner.columns
+
+    @property
+    def node_tree(self) -> Tree | None:
+        return self.inner.node_tree
 
     def dim(self, n_features: int) -> int:
-        return int(self.inner.dim(n_features))
+        return self.inner.dim(n_features)
 
     def scaled(self, w: Array) -> Array:
         """Return the weights s * w of the columns of X itself."""
@@ -182,8 +212,8 @@ class Standardized:
         # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
         offset = as_array_like(self.shift, w) @ w.reshape(len(self.shift), -1)
         # weights of nodes: the offset of a label is the sum along its path
-        if isinstance(self.inner, TreePaths):
-            return self.inner.tree.to_labels(offset[None, :])[0]
+        if self.node_tree is not None:
+            return self.node_tree.to_labels(offset[None, :])[0]
         return offset if self.columns > 1 else offset[0]
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
@@ -198,15 +228,14 @@ class Standardized:
         self.inner.pullback(X, dz, start, stop, unscaled)
         total: Any = as_array_like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
         # the adjoint of the path sums: from labels to nodes
-        if isinstance(self.inner, TreePaths):
-            total = self.inner.tree.from_labels(total[None, :])[0]
+        if self.node_tree is not None:
+            total = self.node_tree.from_labels(total[None, :])[0]
         shift = (as_array_like(self.shift, out)[:, None] * total).reshape(-1)
         out += self.scaled(unscaled - shift)
 
     def grad_from_outputs(self, D: Array) -> Array:
         """Return the gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
-        slopes: Array = self.inner.grad_from_outputs(D)
-        return slopes
+        return self.inner.grad_from_outputs(D)
 
     @property
     def with_separate_weights(self) -> Standardized:
@@ -215,7 +244,7 @@ class Standardized:
 
 
 @dataclass(frozen=True)
-class TreePaths:
+class TreePaths(LinearMap):
     r"""Scores of the labels of a tree,
 
     .. math:: z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}.
@@ -224,6 +253,12 @@ class TreePaths:
     """
 
     tree: Tree
+
+    can_be_standardized = True
+
+    @property
+    def node_tree(self) -> Tree:
+        return self.tree
 
     @property
     def columns(self) -> int:

@@ -100,17 +100,7 @@ def get_loss(loss: Any) -> Any:
     >>> get_loss(Hinge(margin=2.0))
     Hinge(margin=2.0)
     """
-    if isinstance(loss, str):
-        loss = LOSSES.lookup(loss)
-    if isinstance(loss, type):
-        raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
-    try:
-        return as_loss(loss)
-    except TypeError:
-        raise ValueError(
-            f"{loss!r} is not a loss: pass an object with a method value_grad(z, y, c), "
-            f"or one of the names {', '.join(LOSSES)}"
-        ) from None
+    return LOSSES.resolve(loss, as_loss, "with a method value_grad(z, y, c)")
 
 
 def register_loss(name: str, loss: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Hessian, LinearMap, NDArray, UnsupportedProblem
+from riskmin.core import Array, Hessian, LinearMap, NDArray, UnsupportedProblem, has_method
 from riskmin.core.registry import adapted
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.losses.conjugate import Conjugate, IntervalConjugate
@@ -43,6 +43,8 @@ class Loss(ABC):
     """Whether the loss fixes the number of predicted positives: it has no best intercept."""
     multi_output_targets: bool = False
     """Whether labels have one column per output."""
+    probabilistic: bool = False
+    """Whether the loss is minus the log-likelihood of a model of class probabilities."""
     log_link: bool = False
     """Whether the prediction of a score z is exp(z)."""
     min_rows: int = 0
@@ -200,12 +202,17 @@ class Loss(ABC):
         """The loss that the user chose, of which this one may be a form (`by_query`)."""
         return self
 
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The loss, and the losses or the model that it wraps, the innermost last."""
+        return (self,)
+
 
 def as_loss(loss: Any) -> Loss:
     """Return an object with a method `value_grad` as a `Loss`, with the defaults of what it lacks."""
     if isinstance(loss, Loss):
         return loss
-    if not callable(getattr(loss, "value_grad", None)):
+    if not has_method(loss, "value_grad"):
         raise TypeError(f"{loss!r} is not a loss: it has no method value_grad(z, y, c)")
     result: Loss = adapted(loss, Loss, as_loss)
     return result
@@ -260,6 +267,11 @@ class Smoothed(Loss):
         """Return the linear map of the wrapped loss."""
         result: LinearMap | None = self.loss.linear_map(y, n_outputs)
         return result
+
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The smoothed form, and those of the wrapped loss."""
+        return self, *self.loss.components
 
     @property
     def multi_output(self) -> bool:

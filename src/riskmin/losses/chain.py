@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.base import Loss
@@ -52,7 +53,7 @@ class SequenceBatch(NamedTuple):
         Shapes and labels are checked first, because the kernels use them as unchecked memory indices.
         """
         name = type(loss).__name__
-        if not isinstance(z, np.ndarray):
+        if namespace(z) is not np:
             raise ValueError(f"{name} is computed by NumPy, not by {type(z).__module__}: give NumPy arrays")
         # z has n token rows, k transition rows and the rows of start and end
         n, k = len(z) - z.shape[1] - 2, z.shape[1]
@@ -126,6 +127,7 @@ class ChainCrf(_TaggingLoss):
     """
 
     smooth = True
+    probabilistic = True
     formula = "log sum_y' exp s(y') - s(y)"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import to_numpy
+from riskmin.arrays.namespace import as_numpy
 from riskmin.core import Array, NDArray
 
 
@@ -101,7 +101,7 @@ def encode_queries(qid: Any, n_rows: int) -> NDArray:
 
 def _present(loss: object, y: Array) -> NDArray:
     """Return the labels y as a NumPy array, after checking that there are some and none is NaN."""
-    labels = to_numpy(y) if hasattr(y, "__dlpack__") else np.asarray(y)
+    labels = as_numpy(y, "y")
     needs = f"{type(loss).__name__} needs a label for every row"
     if labels.size == 0:
         raise ValueError(f"{needs}, but y is empty; pass some rows")

@@ -283,6 +283,7 @@ class Logistic(Loss):
     """
 
     smooth = True
+    probabilistic = True
     task = "classification"
     formula = "log(1 + exp(-y z))"
     check_labels = check_signs

@@ -33,7 +33,7 @@ def one_hot(y: Array, z: Array) -> Array:
 
 def _as_scores_array(setting: NDArray, z: Array) -> Array:
     """Return an array setting of a loss in the array library and dtype of the scores z."""
-    if isinstance(z, np.ndarray):
+    if namespace(z) is np:
         return setting.astype(z.dtype, copy=False)
     # torch needs writable memory
     return as_array_like(setting.copy(), z)
@@ -74,11 +74,12 @@ class Softmax(_MulticlassLoss):
     """
 
     smooth = True
+    probabilistic = True
     formula = "log sum_j exp z_j - z_y"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss and its gradient: probabilities minus the one-hot labels."""
-        if isinstance(z, np.ndarray):
+        if namespace(z) is np:
             return _softmax(z, y, c)
         xp, true_class = namespace(z), one_hot(y, z)
         # subtract the largest score of each row: exp cannot overflow

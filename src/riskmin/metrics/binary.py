@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.core.messages import is_whole
 from riskmin.metrics.checks import check_labels_scores
 
 
@@ -101,7 +101,7 @@ def _hits(positive: NDArray, z: NDArray, k: int) -> float:
 
 
 def _check_k(k: int, n: int) -> int:
-    if not isinstance(k, numbers.Real) or not 1 <= k <= n or k != int(k):
+    if not is_whole(k, at_least=1) or k > n:
         raise ValueError(f"k={k!r}, but there are {n} rows: give a whole number from 1 to {n}")
     return int(k)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.core.messages import is_whole
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics.checks import check_labels_scores
 
@@ -218,7 +218,7 @@ def _check_grades(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray
 
 
 def _check_cutoff(k: int | None) -> None:
-    if k is not None and not (isinstance(k, numbers.Real) and 1 <= k < np.inf and k == int(k)):
+    if k is not None and not is_whole(k, at_least=1):
         raise ValueError(f"k={k!r}, but it must be a whole number >= 1, or None for all rows")
 
 

@@ -13,7 +13,7 @@ def project_onto_simplex(v: Array) -> Array:
 
     It is max(v - theta, 0), with the shift theta of a row determined by its largest entries.
     """
-    if isinstance(v, np.ndarray) and v.dtype == np.float64:
+    if namespace(v) is np and v.dtype == np.float64:
         from riskmin._numba.simplex_loops import project_rows  # compiled with Numba: a third of the time
 
         rows = v.copy()

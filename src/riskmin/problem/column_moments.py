@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    CsrWithTranspose,
-    Dense,
-    DenseFortran,
-    as_scipy,
-    with_duplicates_summed,
-    without_transpose,
-)
+from riskmin.arrays.matrix import with_duplicates_summed
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
@@ -108,21 +99,21 @@ def _length(shard: Shard) -> int:
 
 def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
     """The moments of a shard's columns; None if no row has a positive weight."""
-    X: Any = getattr(shard.X, "tokens", shard.X)
+    X = shard.X.features
     c = np.asarray(shard.c if given is None else given, dtype=np.float64)
     # equal weights for the rows of positive weight
     c = c if weighted else (c > 0).astype(np.float64)
     if not c.any():
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
-        if isinstance(X, (Dense, DenseFortran)):
+        if X.array is not None:
             return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
-        if isinstance(X, (Csr, Csc, CsrWithTranspose)):
-            return _of_sparse(with_duplicates_summed(as_scipy(without_transpose(X))), c)
+        if X.sparse:
+            return _of_sparse(with_duplicates_summed(X.as_scipy()), c)
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
 
 
-def _of_blocks(X: Dense | DenseFortran, c: NDArray) -> Iterator[ColumnMoments]:
+def _of_blocks(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
     """The moments of blocks of dense rows; rows of weight zero are left out."""
     n, step = X.shape[0], X.block_rows
     for i in release_between(range(0, n, step)):

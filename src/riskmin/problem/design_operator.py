@@ -13,19 +13,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.finite import stored_values
-from riskmin.arrays.matrix import (
-    Csr,
-    Dense,
-    DenseFortran,
-    as_row_matrix,
-    without_transpose,
-)
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense, DenseFortran
+from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.linear_maps.linear import SingleOutput, Standardized
+from riskmin.linear_maps.linear import SingleOutput
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
 
@@ -46,7 +41,7 @@ class DesignOperator:
         self.shape = self.row_metadata.shape
         self.nnz = max(self.row_metadata.nnz, 1)
         """The stored entries of X; 1 where there are none, since costs are divided by it."""
-        self.standardization = risk.linear_map if isinstance(risk.linear_map, Standardized) else None
+        self.standardization: Any = risk.linear_map if risk.linear_map.standardized else None
         """The shift and the scale of the columns, where X is stored without them."""
         # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
@@ -162,7 +157,7 @@ def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
 def _column_mean_squares(rows: Shard) -> NDArray:
     """The weighted mean square of each column, sum_i c_i x_ij^2."""
     X, c = row_matrix(rows), rows.c
-    if X.is_sparse:
+    if X.sparse:
         ends = X.indptr.astype(np.int64)
         # the weight c_i of its row, for each stored entry
         weights = np.repeat(c, ends[1:] - ends[:-1])
@@ -176,9 +171,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory available for them."""
-    X: Any = getattr(rows.X, "tokens", rows.X)
-    entries = stored_values(without_transpose(X))
-    return entries is not None and exceeds_memory(entries)
+    return exceeds_memory(rows.X.entries)
 
 
 def shard_length(shard: Shard) -> int:
@@ -192,19 +185,19 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
     parts: list[Any] = [X.take(block) for block in check_each(row_batches(index))]
     if len(parts) == 1:
         return parts[0]
-    return sp.vstack(parts, format="csr") if X.is_sparse else np.concatenate(parts)
+    return sp.vstack(parts, format="csr") if X.sparse else np.concatenate(parts)
 
 
 def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
-    X = without_transpose(shard.X)
-    return X if isinstance(X, (Csr, Dense, DenseFortran)) else row_major_matrix(shard)
+    X: Any = shard.X.without_transpose
+    return X if X.has_row_ranges else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows, without duplicate entries; cached with the shard."""
     if "rows" not in shard.cache:
-        X = without_transpose(shard.X)
+        X = shard.X.without_transpose
         shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
@@ -212,7 +205,7 @@ def row_major_matrix(shard: Shard) -> Csr | Dense:
 
 def _has_no_duplicates(X: Any) -> bool:
     """Whether no row of a CSR matrix stores a column twice; the test is faster than sorting each row."""
-    if not isinstance(X, Csr):
+    if not X.sparse or X.by_columns:
         return False
     from riskmin._numba.dual.check import has_repeated_column
 
@@ -224,7 +217,7 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
     """The upper triangle of X' diag(h) X, and X' s, of one shard; the vectors are h and any number of s."""
     X, p, (h, *others) = row_matrix(shard), shard.X.shape[1], vectors
     out = np.zeros((p, p))
-    if X.is_sparse:
+    if X.sparse:
         from riskmin._numba.gram import csr_gram
 
         for i, j in gram_row_ranges(X, h):
@@ -251,7 +244,7 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The diagonal of X' diag(h) X, of one shard."""
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
-    if X.is_sparse:
+    if X.sparse:
         from riskmin._numba.newton.exponential_family import csr_gram_diagonal
 
         for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):

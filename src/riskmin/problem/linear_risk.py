@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import numbers
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.finite import check_finite, stored_values
-from riskmin.arrays.matrix import (
-    STORED_MATRICES,
-    TRANSPOSE_FROM_COLUMNS,
-    Csc,
-    Csr,
-    ForeignArray,
-    as_matrix,
-    as_row_matrix,
-    is_custom_matrix,
-    with_transpose,
-)
+from riskmin.arrays.dense import even_ends
+from riskmin.arrays.finite import check_finite
+from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
-from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
+from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
 from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
+from riskmin.core.messages import is_whole_number
 from riskmin.executors import Backend, Executor, Serial, as_backend
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
@@ -114,31 +105,22 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     if isinstance(X, PartitionedMatrix):
         if X.source is None:
             return len(X.parts)
-        size = X.nnz
-    else:
-        data = stored_values(getattr(X, "tokens", X))
-        if data is None or isinstance(X, Csc):
-            return 1
-        size = data.size
+    elif X.one_block or not X.is_stored:
+        return 1
+    size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
     entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
     return int(np.clip(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1, 64))
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
-    """Cut the rows into contiguous shards; a matrix without a method `rows` becomes a single shard."""
-    if n_shards == 1 or not hasattr(X, "rows"):
-        parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
-    else:
-        ends = X.cut(n_shards) if hasattr(X, "cut") else _even_ends(X.shape[0], n_shards)
-        parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
+    """Cut the rows into contiguous shards; a matrix whose rows cannot be cut becomes a single one."""
+    ends = X.shard_ends(n_shards)
+    parts = [(X, slice(None))] if len(ends) == 2 else [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
     # the shards of a wide X also store its transpose, for the pullback
-    wide = wide and isinstance(X, Csr) and _is_wide(X.shape[1], X.data.size)
+    wide = wide and X.sparse and not X.one_block and _is_wide(X.shape[1], X.nnz)
     return [
-        Shard(
-            with_transpose(part) if wide and isinstance(part, Csr) else part, y[rows], c[rows], ShardCache()
-        )
-        for part, rows in parts
+        Shard(part.with_transpose() if wide else part, y[rows], c[rows], ShardCache()) for part, rows in parts
     ]
 
 
@@ -148,10 +130,10 @@ def lazy_shards(
     """Lazy shards of partitioned rows: cut like local rows if X has a source, else one per part of X."""
     if X.source is not None:
         X = X.cut(
-            (_even_ends(len(X), n_shards) if ends is None else even_sequence_ends(ends, n_shards)).tolist()
+            (even_ends(len(X), n_shards) if ends is None else even_sequence_ends(ends, n_shards)).tolist()
         )
     elif n_shards != len(X.parts):
-        X.cut(_even_ends(len(X), n_shards).tolist())  # raises: without a source it cannot be cut again
+        X.cut(even_ends(len(X), n_shards).tolist())  # raises: without a source it cannot be cut again
     elif ends is not None and not np.isin(X.ends[1:], ends).all():
         raise ValueError("a part of X ends within a sequence: have all of its rows in one part")
     wide = wide and X.sparse and _is_wide(X.shape[1], X.nnz)
@@ -161,12 +143,6 @@ def lazy_shards(
         inner = None if ends is None else ends[(ends > i) & (ends <= j)] - i
         shards.append(LazyShard(part, y[i:j], c[i:j], inner, wide))
     return shards
-
-
-def _even_ends(n: int, n_shards: int) -> NDArray:
-    """The row numbers 0 to n at which shards of equal size begin and end."""
-    ends: NDArray = np.linspace(0, n, n_shards + 1).astype(int)
-    return ends
 
 
 def _is_wide(p: int, size: int) -> bool:
@@ -185,7 +161,7 @@ def sequence_layout(
         )
     if lengths is None:
         raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
-    if isinstance(tokens, ForeignArray):
+    if tokens.foreign is not None:
         raise ValueError(
             f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
         )
@@ -206,13 +182,11 @@ def query_layout(
     X: Matrix | PartitionedMatrix, labels: NDArray, c: NDArray, loss: Loss
 ) -> tuple[NDArray | None, Loss]:
     """The ends of queries, and the loss as a sum over queries, if it is one and their rows are contiguous."""
-    if loss.task != "ranking" or isinstance(X, (ForeignArray, Csc)):
+    if loss.task != "ranking" or X.one_block:
         return None, loss
     ends = query_ends(labels)
     # parts that cannot be cut again must not end within a query
-    if ends is None or (
-        isinstance(X, PartitionedMatrix) and X.source is None and not np.isin(X.ends[1:], ends).all()
-    ):
+    if ends is None or not X.can_end_at(ends):
         return None, loss
     split = loss.by_query(labels, c)
     return (None, loss) if split is None else (ends, split)
@@ -237,9 +211,9 @@ def linear_risk(
     ----------
     X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
-        another array library. Or a `PartitionedMatrix`, with remote rows. Or a user-defined object that
-        implements `Matrix`, which may compute features on the fly; solvers that visit rows one by one
-        reject it.
+        another array library. Or a `PartitionedMatrix`, with remote rows. Or a user-defined object with
+        ``shape``, ``block_rows``, ``scores`` and ``pullback`` (see `Matrix`), which may compute features on
+        the fly; solvers that visit rows one by one reject it.
     y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
         (n, k) for `MultivariateSquared`. None for losses without labels.
@@ -278,25 +252,22 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     resolved: Loss = get_loss(loss)
-    backend = as_backend(executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial)
+    backend = as_backend(executor or (X.executor if is_partitioned(X) else None) or Serial)
     matrix = _as_rows(X, backend)
-    if is_custom_matrix(matrix) and not isinstance(matrix, STORED_MATRICES):
-        check_custom_matrix(matrix)
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
     labels: Any = check_labels(y, n, resolved, qid)
-    if not isinstance(matrix, PartitionedMatrix):
-        check_finite(matrix)
+    check_finite(matrix)
     # step 1: rows that belong together (sequences, queries), with their ends, and normalized weights
     ends = None
-    if getattr(resolved, "task", None) == "tagging" or lengths is not None:
+    if resolved.task == "tagging" or lengths is not None:
         ends, labels, c = sequence_layout(matrix, labels, sample_weight, lengths, resolved)
     else:
         c = check_weights(sample_weight, n)
         ends, resolved = query_layout(matrix, labels, c, resolved)
     # step 2: the map from w to scores; multi-output losses make their own
-    if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
+    if n_outputs is not None and not is_whole_number(n_outputs):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
     linear_map: Any = resolved.linear_map(labels, n_outputs) or SingleOutput()
     # with squared losses, intercepts are minimized out by centering rows and targets
@@ -304,10 +275,10 @@ def linear_risk(
     if fit_intercept and resolved.multi_output and resolved.multi_output_targets:
         target = c @ labels
         labels = labels - target
-    if isinstance(matrix, ForeignArray):
+    if matrix.foreign is not None:
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is not a number: turn its labels into numbers first")
-        labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
+        labels, c = as_array_like(labels, matrix.foreign), as_array_like(c, matrix.foreign)
     # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
     holder, rows, row_metadata = _place_rows(
@@ -323,32 +294,9 @@ def linear_risk(
 
 def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:
     """X as a matrix; a partitioned X is gathered into this process if the backend is local."""
-    if not isinstance(X, PartitionedMatrix):
+    if not is_partitioned(X):
         return as_matrix(X)
     return as_matrix(X.whole()) if backend.is_local else X
-
-
-def check_custom_matrix(X: Any) -> None:
-    """Raise unless a user-defined matrix returns one score per row, and a finite gradient."""
-    name, shape = type(X).__name__, getattr(X, "shape", None)
-    if (
-        not isinstance(shape, tuple)
-        or len(shape) != 2
-        or not all(isinstance(k, numbers.Integral) for k in shape)
-    ):
-        raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
-    if not isinstance(X.block_rows, numbers.Integral) or X.block_rows < 1:
-        raise ValueError(f"{name}.block_rows is {X.block_rows!r}: give how many rows to take at a time, >= 1")
-    # two rows suffice to detect wrong shapes, and gradients that are not finite
-    stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
-    z = X.scores(np.zeros(int(shape[1])), 0, stop)
-    if np.shape(z) != (stop,):
-        raise ValueError(
-            f"{name}.scores gives the shape {np.shape(z)} for {stop} rows: give one score per row"
-        )
-    X.pullback(np.ones(stop), 0, stop, out)
-    if not np.isfinite(out).all() or out.shape != (shape[1],):
-        raise ValueError(f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows")
 
 
 def _place_rows(
@@ -368,13 +316,13 @@ def _place_rows(
         holder = backend.place(lazy_shards(X, y, c, count, ends, wide=wide))
         return holder, None, RowMetadata.from_rows(X, y, c)
     # blocks of multi-output scores need row access
-    X = as_row_matrix(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
+    X = as_row_matrix(X) if X.sparse and X.by_columns and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
     holder = backend.place(make_shards(X, y, c, count, wide=wide))
-    if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
+    if not X.is_stored:
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
-    local = holder.is_local and not isinstance(X, ForeignArray)
+    local = holder.is_local and X.foreign is None
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 
 
@@ -382,6 +330,6 @@ def _shard_count(n_shards: int | None, n: int) -> int:
     """The requested number of shards; 0 for the default."""
     if n_shards is None:
         return 0
-    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+    if not is_whole_number(n_shards, at_least=1) or n_shards > n:
         raise ValueError(f"n_shards={n_shards!r}, but X has {n} rows: give a whole number from 1 to {n}")
     return int(n_shards)

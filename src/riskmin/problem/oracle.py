@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from riskmin.core import Array, Cut, Evaluation
+from riskmin.core import Array, Cut, Evaluation, has_method
 from riskmin.core.deadline import check
+from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
 
@@ -66,6 +67,8 @@ class Oracle(ABC):
     intercept: Intercept = NO_INTERCEPT
     caches_outputs: bool = False
     """Whether there is a method `restricted_risk`, as `WorkingSet` needs."""
+    cuts_always_valid: bool = False
+    """Whether cuts are valid whatever the user's code returns, such as an output that is not the best."""
 
     @abstractmethod
     def evaluate(self, w: Array) -> Evaluation:
@@ -79,6 +82,11 @@ class Oracle(ABC):
     def cursor(self, w: Array) -> Cursor:
         """A cursor at w, for line searches."""
         return OracleCursor(self, w)
+
+    @property
+    def source(self) -> Any:
+        """The object that the user gave as the risk."""
+        return self
 
     @property
     def multi_output(self) -> bool:
@@ -115,13 +123,19 @@ class UserOracle(Oracle):
     """A user-defined risk as an oracle: its tangents, less rounding, are its cuts."""
 
     def __init__(self, given: Any) -> None:
-        self.given = given
-        self.loss, self.executor = getattr(given, "loss", None), getattr(given, "executor", None)
-        self.caches_outputs = hasattr(given, "restricted_risk")
+        self.given, loss = given, getattr(given, "loss", None)
+        self.loss = loss if isinstance(loss, Loss) else None
+        self.executor = getattr(given, "executor", None)
+        self.caches_outputs = has_method(given, "restricted_risk")
 
     @property
     def dim(self) -> int:  # type: ignore[override]
         return int(self.given.dim)
+
+    @property
+    def source(self) -> Any:
+        """The user's object."""
+        return self.given
 
     def evaluate(self, w: Array) -> Evaluation:
         """The value and gradient that the user's object returns, with their tangent; or its own cut, too."""
@@ -133,7 +147,7 @@ class UserOracle(Oracle):
         return repr(self.given)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UserOracle) and bool(self.given == other.given)
+        return type(other) is UserOracle and bool(self.given == other.given)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -19,28 +19,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    CsrWithTranspose,
-    Dense,
-    DenseFortran,
-    ForeignArray,
-    as_matrix,
-    as_scipy,
-    with_transpose,
-    without_transpose,
-)
-from riskmin.arrays.memory_map import exceeds_memory, row_batches
+from riskmin.arrays.dense import Dense
+from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.memory_map import exceeds_memory
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
-from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
+from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import Rescaled, absorb_sizes, with_scaled_variables
+from riskmin.regularizers import with_scaled_variables
 
 
 class SampleMoments(NamedTuple):
@@ -123,9 +113,9 @@ class Preconditioner:
         """The same problem in v; None if it has no such form."""
         # the entries of w that belong to a column, one per output, are contiguous
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
-        reg = absorb_sizes(with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs)))
+        reg = with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs))
         risk = self.risk(obj.risk)
-        return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
+        return None if reg is None or risk is None else Objective(risk, reg.without_sizes, obj.lam, obj.count)
 
     def risk(self, risk: Any) -> Any:
         """The risk as a function of v; None if it is not the risk of a linear model."""
@@ -133,8 +123,7 @@ class Preconditioner:
         if rows is None:
             return self._implicit(risk)
         changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
-        if hasattr(risk.linear_map, "mean"):  # centered rows
-            linear_map: Any = risk.linear_map
+        if (linear_map := risk.linear_map).centered:
             # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
             return replace(changed, linear_map=replace(linear_map, mean=mean))
@@ -145,10 +134,10 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return False
-        X: Any = without_transpose(rows.X)
-        if isinstance(X, (Csr, Csc)) and self._stays_sparse(as_scipy(X)):
-            return X.data.size <= LIMITS.copy_max_entries and not exceeds_memory(X.data)
-        return isinstance(X, (Dense, DenseFortran)) and X.shape[0] * X.shape[1] <= LIMITS.copy_max_entries
+        X = rows.X
+        if X.sparse and self._stays_sparse(X.as_scipy()):
+            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.entries)
+        return X.array is not None and X.nnz <= LIMITS.copy_max_entries
 
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
@@ -156,15 +145,12 @@ class Preconditioner:
         if rows is None or not risk.executor.is_local:
             return None
         n, p = rows.X.shape
-        X: Any = rows.X
-        if isinstance(X, (Dense, DenseFortran)) and n * p <= LIMITS.copy_max_entries:
+        array, matrix = rows.X.array, rows.X.as_scipy()
+        if array is not None and n * p <= LIMITS.copy_max_entries:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
-            entries = np.asarray(X.array, np.float64, "C")
+            entries = np.asarray(array, np.float64, "C")
             return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
-        if not isinstance(X, (Csr, Csc, CsrWithTranspose)):
-            return None
-        matrix: Any = as_scipy(without_transpose(X))
-        if matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
+        if matrix is None or matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
             return None
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
         many = n * p <= LIMITS.copy_max_entries and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
@@ -195,12 +181,11 @@ class Preconditioner:
 
     def _implicit(self, risk: Risk) -> Risk | None:
         """The risk with X unchanged: every product is corrected by the shift and the scale."""
-        linear_map: Any = risk.linear_map
-        inner = linear_map.inner if isinstance(linear_map, WithIntercept) else linear_map
-        if not isinstance(inner, (SingleOutput, MultiOutput, TreePaths)):
+        inner = risk.linear_map.without_intercepts
+        if not inner.can_be_standardized:
             return None
         standardized = Standardized(inner, self.shift, self.scale)
-        outer = WithIntercept(standardized) if isinstance(linear_map, WithIntercept) else standardized
+        outer = WithIntercept(standardized) if risk.linear_map.n_intercepts else standardized
         return replace(risk, linear_map=outer, rows=None)
 
 
@@ -209,8 +194,8 @@ def _with_rows(executor: Executor, X: Any) -> Executor:
     shards: list[Shard] = executor.map(_itself)
     ends = np.cumsum([0, *(len(shard.c) for shard in shards)]).tolist()
     parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [isinstance(shard.X, CsrWithTranspose) for shard in shards]
-    parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
+    wide = [shard.X.without_transpose is not shard.X for shard in shards]
+    parts = [part.with_transpose() if w else part for part, w in zip(parts, wide, strict=True)]
     return executor.with_shards(
         [old._replace(X=part, cache=ShardCache()) for old, part in zip(shards, parts, strict=True)]
     )
@@ -319,13 +304,8 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     min_ratio = 8.0 if cheap else 100.0
     if ratio <= min_ratio or with_scaled_variables(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
-    return Preconditioner(shift, scale, _tree(risk)) if shift.any() or (scale != 1).any() else None
-
-
-def _tree(risk: Risk) -> Tree | None:
-    """The tree of scores that are sums along its paths, or None."""
-    inner = getattr(risk.linear_map, "inner", risk.linear_map)
-    return inner.tree if isinstance(inner, TreePaths) else None
+    tree = risk.linear_map.node_tree
+    return Preconditioner(shift, scale, tree) if shift.any() or (scale != 1).any() else None
 
 
 def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
@@ -333,18 +313,19 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
 
     None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
     """
-    reg = obj.reg.penalized_part
-    if not isinstance(reg, Rescaled) or (shift is None and risk.row_metadata is None):
+    reg: Any = obj.reg.penalized_part
+    if not reg.is_rescaled or (shift is None and risk.row_metadata is None):
         return None
     shift = np.zeros(risk.row_metadata.shape[1]) if shift is None else shift  # type: ignore[union-attr]
-    candidate = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], _tree(risk))
-    return candidate if candidate.can_store(risk) or absorb_sizes(reg) is reg else None
+    tree = risk.linear_map.node_tree
+    candidate = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], tree)
+    return candidate if candidate.can_store(risk) or reg.without_sizes is reg else None
 
 
 def _opened(obj: Objective) -> Objective:
     """The problem with a rescaled regularizer replaced by the form that solvers accept."""
     reg = obj.reg.penalized_part
-    return replace(obj, reg=absorb_sizes(reg)) if isinstance(reg, Rescaled) else obj
+    return replace(obj, reg=reg.without_sizes) if reg.is_rescaled else obj
 
 
 def sampled_moments(risk: Any) -> SampleMoments | None:
@@ -355,7 +336,7 @@ def sampled_moments(risk: Any) -> SampleMoments | None:
 
 def _linear(risk: Any) -> Risk | None:
     """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return risk if isinstance(risk, Risk) and risk.loss.task != "tagging" else None
+    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
 
 
 def _shift_invariant(risk: Any) -> bool:
@@ -411,8 +392,8 @@ def _moments(risk: Risk) -> SampleMoments | None:
 
 def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
-    X: Any = shard.X
-    if not isinstance(X, (Dense, DenseFortran, Csr, Csc, CsrWithTranspose, ForeignArray)):
+    X = shard.X
+    if not X.is_stored or X.sequence_ends is not None:
         return None
     c = to_numpy(shard.c)
     rows_used = np.flatnonzero(c > 0)
@@ -421,29 +402,15 @@ def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
         return SampleMoments(0.0, zero, zero, zero, zero)
-    rows: Any = _take_rows(X, rows_used)
+    rows = X.sample(rows_used)
     n = float(c[rows_used].sum())
     with np.errstate(over="ignore", invalid="ignore"):
-        if not isinstance(rows, np.ndarray):
+        if X.sparse:
             return _sparse_moments(rows, c[rows_used] if rows.format == "csr" else c)
         c = c[rows_used] / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
         relative = rows - rows[0]
         mean = c @ relative
         return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
-
-
-def _take_rows(X: Any, rows_used: NDArray) -> Any:
-    """Some rows: dense ones in double precision, sparse ones in the precision of X."""
-    if isinstance(X, Dense):
-        return np.concatenate([X.X[rows] for rows in row_batches(rows_used)]).astype(np.float64, copy=False)
-    if isinstance(X, DenseFortran):
-        return X.T[:, rows_used].T.astype(np.float64, copy=False)
-    if isinstance(X, ForeignArray):
-        return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
-    X = without_transpose(X)
-    if isinstance(X, Csr):
-        return sp.vstack([as_scipy(X)[rows] for rows in row_batches(rows_used)], format="csr")
-    return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:

@@ -146,7 +146,7 @@ class Risk(Oracle):
     @cached_property
     def dot(self) -> Callable[[Array, Array], float] | None:
         """The inner product of gradients and points, if it is not that of their entries."""
-        return getattr(self.linear_map, "dot", None)
+        return self.linear_map.dot
 
     def evaluate(self, w: Array) -> Evaluation:
         """R(w), a subgradient and a cut."""
@@ -190,7 +190,7 @@ class Risk(Oracle):
         ):
             return False
         y: Any = data.y
-        one_score = self.linear_map.columns == 1 and not getattr(self.linear_map, "shared", 0)
+        one_score = self.linear_map.columns == 1 and not self.linear_map.shared
         return one_score and isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
 
     # ------------------------------------------------------------ intercepts
@@ -247,7 +247,7 @@ class Risk(Oracle):
     @property
     def multi_output(self) -> bool:
         """Whether scores are two-dimensional, (n, k): also with k = 1, for losses that may have more."""
-        return self.loss.multi_output or getattr(self.linear_map, "columns", 1) > 1
+        return self.loss.multi_output or self.linear_map.columns > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A cursor at w that keeps its scores at the shards."""

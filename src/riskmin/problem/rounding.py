@@ -11,27 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    Dense,
-    DenseFortran,
-    ForeignArray,
-    without_transpose,
-)
 from riskmin.arrays.namespace import namespace
-from riskmin.arrays.sequences import Sequences
-from riskmin.core import Array, Cut, LinearMap, Shard
+from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
-from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, scores
@@ -42,7 +31,17 @@ SLOPE_SUM_RATIO = 4.0
 
 
 def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
-    """Estimate how much rounding may have raised a cut, or J at w."""
+    """Estimate how much rounding may have raised a cut, or J at w.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Objective, linear_risk
+    >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
+    >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
+    >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
+    True
+    """
     # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
     # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
@@ -106,7 +105,7 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
         cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
         b = risk.cursor(w).profile.best() if cached is None else cached[0]
-    if not isinstance(risk, Risk):
+    if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
     if not risk.loss.separable:
@@ -168,9 +167,7 @@ def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, 
     """Every m-th block of rows, with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
     ranges = list(blocks(shard, linear_map))
-    n, p = shard.X.shape
-    entries = getattr(getattr(shard.X, "data", None), "size", n * p)
-    yield from ranges[:: max(min(int(entries) // LIMITS.sampled_entries, len(ranges)), 1)]
+    yield from ranges[:: max(min(shard.X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
 
 
 def _slope_sizes(
@@ -207,37 +204,15 @@ def _slope_sizes(
     return xp.concat([tokens, shared]), extra
 
 
-def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
+def _absolute_pullback(X: Matrix, linear_map: LinearMap, slopes: Array, w: Array, i: int, j: int) -> Array:
     """sum_i |u_i| |x_ij|, per entry of w."""
     out = abs(0.0 * w)
-    if isinstance(linear_map, RkhsMap):  # computed for all rows at once
-        n = X.shape[0]
-        out[n:] = X.absolute_product(slopes)
+    if linear_map.absolute_pullback(X, slopes, out):
         return out
-    rows = absolute(X, i, j)
+    rows = X.absolute(i, j)
     if rows is None:
         linear_map.pullback(X, slopes, i, j, out)
         return abs(out)
     # the absolute values of centered rows are not known: take those of the rows
-    inner = linear_map.inner if hasattr(linear_map, "mean") else linear_map
-    inner.pullback(rows, slopes, 0, j - i, out)
+    linear_map.of_rows.pullback(rows, slopes, 0, j - i, out)
     return out
-
-
-def absolute(X: Any, i: int, j: int) -> Any:
-    """A range of rows with the absolute values of their entries; None for user-defined matrices."""
-    X = without_transpose(X)
-    if isinstance(X, (Dense, ForeignArray)):
-        return replace(X, X=abs(X.X[i:j]))
-    if isinstance(X, DenseFortran):
-        return DenseFortran(abs(X.T[:, i:j]))
-    if isinstance(X, Csr):
-        rows = X.rows(i, j)
-        return replace(rows, data=abs(rows.data))
-    if isinstance(X, Csc):
-        return replace(X, data=abs(X.data))
-    if isinstance(X, Sequences):
-        part = X.rows(i, j)
-        tokens = absolute(part.tokens, 0, part.shape[0])
-        return None if tokens is None else replace(part, tokens=tokens)
-    return None

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
 from riskmin.core.limits import LIMITS
-from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.compiled import row_loops
@@ -30,12 +28,12 @@ from riskmin.problem.compiled.tracing import TracedLoss
 def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
-    if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
+    if X.sequence_ends is not None:  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
     # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
-    if not getattr(X, "whole", False):
+    if not X.one_block:
         step = max(min(step, LIMITS.block_max_scores // linear_map.columns), 16)
     return release_between((i, min(i + step, n)) for i in range(0, n, step))
 
@@ -46,8 +44,9 @@ def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, 
     Rows are added to the gradient one after the other in C order and in CSR, whatever the blocks.
     """
     if (
-        isinstance(linear_map, SingleOutput)
-        and isinstance(shard.X, (Csr, Dense))
+        linear_map.is_identity
+        and shard.X.has_row_ranges
+        and not shard.X.by_columns
         and not maps_exceed_budget()
     ):
         return ((0, shard.X.shape[0]),)
@@ -298,13 +297,13 @@ def inner(a: Array, b: Array) -> float:
 
 def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
-    if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
+    if _has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
         yield from blocks(shard, linear_map)
         return
     z = state["z"]
     # a CPU is fastest on blocks that stay in cache; a GPU on all rows at once
     # rows per block with one cached score per row
-    step = 4096 if isinstance(z, np.ndarray) else max(len(z), 1)
+    step = 4096 if namespace(z) is np else max(len(z), 1)
     yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
 
 
@@ -335,4 +334,4 @@ def _has_score_matrix(linear_map: LinearMap) -> bool:
 
 def _shared(linear_map: LinearMap) -> int:
     """The number of rows of scores that belong to all examples: those of label transitions."""
-    return getattr(linear_map, "shared", 0)
+    return linear_map.shared

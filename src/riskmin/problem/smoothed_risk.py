@@ -27,7 +27,7 @@ class SmoothedRisk(Risk):
     @classmethod
     def from_risk(cls, risk: Any, mu: float) -> SmoothedRisk:
         """The smoothed form of a risk whose loss can be smoothed."""
-        kept = {f.name: getattr(risk, f.name) for f in fields(Risk) if f.init}
+        kept = {f.name: vars(risk)[f.name] for f in fields(Risk) if f.init}
         return cls(**kept | {"loss": OffsetSmoothed(risk.loss, mu), "unsmoothed": risk})
 
     @property

@@ -16,7 +16,6 @@ from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
-from riskmin.regularizers.rescaled import absorb_sizes as absorb_sizes
 from riskmin.regularizers.rescaled import rescaled as rescaled
 from riskmin.regularizers.separable import L1 as L1
 from riskmin.regularizers.separable import L2 as L2
@@ -59,17 +58,7 @@ def get_regularizer(reg: Any) -> Any:
     >>> get_regularizer(L1())
     L1()
     """
-    if isinstance(reg, str):
-        reg = REGULARIZERS.lookup(reg)
-    if isinstance(reg, type):
-        raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
-    try:
-        return as_regularizer(reg)
-    except TypeError:
-        raise ValueError(
-            f"{reg!r} is not a regularizer: pass an object such as L1(), "
-            f"or one of the names {', '.join(REGULARIZERS)}"
-        ) from None
+    return REGULARIZERS.resolve(reg, as_regularizer, "such as L1()")
 
 
 def register_regularizer(name: str, reg: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
-from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem, has_method
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
@@ -34,6 +34,12 @@ class Regularizer(ABC):
     """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
     diagonal: bool = False
     """Whether Omega is sum_j m_j w_j^2 / 2, with the weights m_j = `terms(w).square`."""
+    sum_of_absolutes: bool = False
+    """Whether Omega is sum_j l_j |w_j| + m_j w_j^2 / 2 of all w, with the coefficients `terms(w)`."""
+    can_be_bounded: bool = False
+    """Whether `Box` knows the function with bounds."""
+    is_rescaled: bool = False
+    """Whether Omega is a function of rescaled weights, with their `sizes`; see `Rescaled`."""
     formula: str = ""
     """The formula in one line of plain text."""
     halves: bool = False
@@ -135,6 +141,21 @@ class Regularizer(ABC):
         """Return the same function of v = w / s, for s > 0; None if riskmin has no such class."""
         return None
 
+    @property
+    def without_sizes(self) -> Regularizer:
+        """The same function as one of its original class with other weights, if it is rescaled."""
+        return self
+
+    @property
+    def free_directions(self) -> NDArray | None:
+        """The linearly independent rows C along which Omega is constant, if there are such directions."""
+        return None
+
+    def strong_convexity(self, w: Array) -> float:
+        """Return a modulus m >= 0 for which Omega - m |w|^2 / 2 is convex, as large as is cheaply known."""
+        xp = namespace(w)
+        return float(xp.min(self.terms(w).square + xp.zeros_like(w))) if self.separable else 0.0
+
     def recompute(self, w: Array, slope: bool = False) -> Array:
         """Return a point, or a slope, whose halves are consistent again, if it has `halves`."""
         return w
@@ -153,7 +174,7 @@ def as_regularizer(reg: Any) -> Regularizer:
     """Return an object with the four required methods as a `Regularizer`, with the defaults of the others."""
     if isinstance(reg, Regularizer):
         return reg
-    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not hasattr(reg, m)]
+    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not has_method(reg, m)]
     if missing:
         raise TypeError(f"{reg!r} is not a regularizer: it has no method {', '.join(missing)}")
     result: Regularizer = adapted(reg, Regularizer, as_regularizer)
@@ -200,28 +221,26 @@ def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
 
 def as_setting(value: Any) -> Any:
     """Return a number as a float, and a sequence as a read-only array of floats."""
-    if isinstance(value, (int, float, np.generic)):
-        return float(value)
     a = np.array(value, dtype=np.float64)
     a.flags.writeable = False
     return float(a) if a.ndim == 0 else a
 
 
-def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
+def by_feature(setting: Any, w: Array, name: str) -> Any:
     """Return a setting for use with w: a float unchanged, an array (one entry per feature) in w's library."""
-    if isinstance(setting, float):
+    if type(setting) is float:
         return setting
     if setting.shape != (len(w),):
         raise ValueError(
             f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one per entry"
         )
     # torch needs writable memory
-    return setting if isinstance(w, np.ndarray) else as_array_like(setting.copy(), w)
+    return setting if namespace(w) is np else as_array_like(setting.copy(), w)
 
 
 def check_setting(reg: object, name: str, valid: Callable[[Any], Any], needs: str) -> None:
     """Convert a setting to a float or an array of floats; raise a ValueError unless all entries are valid."""
-    value = as_setting(getattr(reg, name))
+    value = as_setting(vars(reg)[name])
     object.__setattr__(reg, name, value)
     if not np.all(valid(np.asarray(value))):
-        raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {getattr(reg, name)!r}")
+        raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {value!r}")

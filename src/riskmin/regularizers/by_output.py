@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import array_shape
 from riskmin.regularizers.entropy import Entropy
 from riskmin.regularizers.separable import Separable
 
@@ -22,9 +23,9 @@ def repeat_per_output(reg: Any, n_features: int, dim: int) -> Any:
         return reg
     changed: dict[str, Any] = {}
     for field in fields(reg):  # type: ignore[arg-type]
-        value = getattr(reg, field.name)
+        value = vars(reg)[field.name]
         # an array of any other length is left to the check against w
-        if isinstance(value, np.ndarray) and value.shape == (n_features,):
+        if array_shape(value) == (n_features,):
             changed[field.name] = np.repeat(value, n_outputs)
         elif isinstance(value, Separable):
             changed[field.name] = repeat_per_output(value, n_features, dim)

@@ -64,6 +64,11 @@ class Equality(ArrayDataclass, Regularizer):
         C.flags.writeable = False
         object.__setattr__(self, "C", C)
 
+    @property
+    def free_directions(self) -> NDArray:
+        """The rows of C."""
+        return self.C
+
     @cached_property
     def _weighted_rows(self) -> tuple[NDArray, NDArray]:
         """The matrices C K and C K C', where Omega_0(w) = w' K w / 2."""

@@ -70,7 +70,7 @@ class Entropy(ArrayDataclass, Regularizer):
         )
         # settings parsed from a name are floats
         for name in ("normalized", "balanced"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
+            object.__setattr__(self, name, bool(vars(self)[name]))
         total = ", sum w = sum prior" if self.normalized else ""
         object.__setattr__(self, "formula", f"sum w ln(w / prior) - w + prior{total}")
 
@@ -126,7 +126,7 @@ class Entropy(ArrayDataclass, Regularizer):
         mu = self._mu(x)
         prox = _pair_prox if self.balanced else _unsigned_prox
         w = _prox_with_total(self, x, mu, step) if self.normalized else prox(x, mu, step, 0.0)
-        return w.astype(v.dtype, copy=False) if isinstance(v, np.ndarray) else as_array_like(w, v)
+        return w.astype(v.dtype, copy=False) if namespace(v) is np else as_array_like(w, v)
 
     # ------------------------------------------------------------ dual
     def conjugate(self, u: Array) -> float:

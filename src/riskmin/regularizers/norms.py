@@ -46,6 +46,9 @@ class Quadratic(ArrayDataclass, Regularizer):
     (3.0, [1.0, 1.0])
     """
 
+    EIGENVALUE_MAX_COLUMNS = 1000
+    """The eigenvalues of a dense K are computed for at most this many columns."""
+
     K: Any
     solve: Callable[[NDArray], NDArray] | None = None
 
@@ -56,16 +59,21 @@ class Quadratic(ArrayDataclass, Regularizer):
         if sp.issparse(K):
             # the diagonal format has no max()
             object.__setattr__(self, "K", sp.csr_array(validated_sparse(K)))
-        elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
-            object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
+        elif not self._is_operator:
+            object.__setattr__(self, "K", K if type(K) is np.ndarray else np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
             raise ValueError(f"Quadratic needs a square K, not one of shape {self.K.shape}")
-        if isinstance(self.K, _linalg().LinearOperator):
+        if self._is_operator:
             return
         # symmetric up to rounding: a relative deviation of 1e-10
         largest = float(abs(self.K).max()) if self.K.shape[0] else 0.0
         if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
             raise ValueError("Quadratic needs K to be symmetric and finite: give (K + K.T) / 2")
+
+    @property
+    def _is_operator(self) -> bool:
+        """Whether K is a linear operator of SciPy, which only gives products."""
+        return isinstance(self.K, _linalg().LinearOperator)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle: without the factors of K, which SciPy cannot pickle."""
@@ -76,7 +84,7 @@ class Quadratic(ArrayDataclass, Regularizer):
         if self.solve is not None:
             return self.solve
         K: Any = self.K
-        if isinstance(K, _linalg().LinearOperator):
+        if self._is_operator:
             return lambda u: _conjugate_gradients(K, u)
         if sp.issparse(K):
             # with diagonal pivoting only, all pivots are positive if and only if K is positive definite
@@ -99,9 +107,18 @@ class Quadratic(ArrayDataclass, Regularizer):
     def scaled(self, s: NDArray) -> Quadratic | None:
         """Return the same function of v = w / s; None if K is a linear operator."""
         # (s v)' K (s v) = v' diag(s) K diag(s) v
-        if isinstance(self.K, np.ndarray):
-            return Quadratic(s[:, None] * self.K * s)
-        return Quadratic(sp.diags_array(s) @ self.K @ sp.diags_array(s)) if sp.issparse(self.K) else None
+        if self._is_operator:
+            return None
+        if sp.issparse(self.K):
+            return Quadratic(sp.diags_array(s) @ self.K @ sp.diags_array(s))
+        return Quadratic(s[:, None] * self.K * s)
+
+    def strong_convexity(self, w: Array) -> float:
+        """Return the smallest eigenvalue of a small dense K, less rounding."""
+        if self._is_operator or sp.issparse(self.K) or len(self.K) > self.EIGENVALUE_MAX_COLUMNS:
+            return 0.0
+        # the relative 1e-6 covers the rounding of the eigenvalue solver: the modulus is never overestimated
+        return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(self.K)[0]))
 
     def value(self, w: Array) -> float:
         """Return w' K w / 2."""
@@ -123,10 +140,10 @@ class Quadratic(ArrayDataclass, Regularizer):
         if step == 0:
             return v
         K: Any = self.K
-        if isinstance(K, np.ndarray):
-            return np.linalg.solve(np.eye(len(v)) + step * K, v)
         if sp.issparse(K):
             return _linalg().spsolve(sp.csc_array(sp.eye_array(len(v)) + step * K), v)
+        if not self._is_operator:
+            return np.linalg.solve(np.eye(len(v)) + step * K, v)
         # an operator is not factorized: conjugate gradients on I + step K
         shifted = _linalg().LinearOperator(K.shape, matvec=lambda x: x + step * (K @ x), dtype=float)
         return _conjugate_gradients(shifted, v)

@@ -18,7 +18,7 @@ class Rescaled(ArrayDataclass, Regularizer):
     r"""A regularizer of rescaled weights, :math:`\Omega(s \circ w)`.
 
     If X can be rescaled too (see `Preconditioner`), solvers work with :math:`\Omega` itself in the variables
-    :math:`s \circ w`; otherwise with the result of `absorb_sizes`. It has no proximal operator.
+    :math:`s \circ w`; otherwise with `without_sizes`. It has no proximal operator.
 
     Parameters
     ----------
@@ -26,6 +26,20 @@ class Rescaled(ArrayDataclass, Regularizer):
         :math:`\Omega`.
     sizes : (p,) array
         The :math:`s_j > 0`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import QNorm
+    >>> reg = Rescaled(QNorm(q=1.5), np.array([1.0, 10.0]))
+    >>> w = np.array([2.0, -0.3])
+    >>> reg.value(w) == QNorm(q=1.5).value(np.array([2.0, -3.0]))
+    True
+    >>> reg.scaled(np.array([1.0, 0.1]))
+    QNorm(q=1.5, power=2.0)
+    >>> from riskmin import L1
+    >>> Rescaled(L1(), np.array([2.0, 3.0])).without_sizes
+    L1(weights=array([2., 3.]))
     """
 
     UNIT_SIZE_TOLERANCE = 1e-14
@@ -33,6 +47,8 @@ class Rescaled(ArrayDataclass, Regularizer):
 
     reg: Any
     sizes: NDArray
+
+    is_rescaled = True
 
     def __post_init__(self) -> None:
         check_setting(self, "sizes", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
@@ -44,7 +60,14 @@ class Rescaled(ArrayDataclass, Regularizer):
         sizes = self.sizes * s
         # (sizes * s) * v = sizes * w: product 1 means the variables of Omega itself
         undone = bool(np.all(np.abs(sizes - 1) <= self.UNIT_SIZE_TOLERANCE))
-        return self.reg if undone else absorb_sizes(rescaled(self.reg, sizes))
+        return self.reg if undone else rescaled(self.reg, sizes).without_sizes
+
+    @property
+    def without_sizes(self) -> Regularizer:
+        """The same function as one of the class of Omega with other weights, if there is one."""
+        # `scaled` may also return None, for example for a linear operator
+        result: Regularizer | None = self.reg.scaled(self.sizes)
+        return self if result is None else result
 
     def value(self, w: Array) -> float:
         """Return Omega of the rescaled weights."""
@@ -105,19 +128,15 @@ class Rescaled(ArrayDataclass, Regularizer):
 
 
 def rescaled(reg: Any, sizes: NDArray) -> Any:
-    """Return Omega(sizes * w) as a function of w, for sizes > 0."""
+    """Return Omega(sizes * w) as a function of w, for sizes > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import QNorm
+    >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
+    ('Rescaled', QNorm(q=1.5, power=2.0))
+    """
     if bool(np.all(sizes == 1)):
         return reg
     return Rescaled(reg, sizes)
-
-
-def absorb_sizes(reg: Any) -> Any:
-    """Return a rescaled regularizer as one of the original class with other weights, if possible.
-
-    Any other regularizer, and one for which it is not possible, is returned unchanged.
-    """
-    if not isinstance(reg, Rescaled):
-        return reg
-    # `scaled` may also return None, for example for a linear operator
-    result = reg.reg.scaled(reg.sizes)
-    return reg if result is None else result

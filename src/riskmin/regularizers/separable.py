@@ -161,6 +161,7 @@ class L2(Separable):
 
     weights: Setting = 1.0
 
+    can_be_bounded = True
     formula = "|w|^2 / 2"
     diagonal = True
 
@@ -170,7 +171,7 @@ class L2(Separable):
     @property
     def unweighted(self) -> bool:
         """Whether all penalty factors are 1."""
-        return isinstance(self.weights, float) and self.weights == 1.0
+        return type(self.weights) is float and self.weights == 1.0
 
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
@@ -239,6 +240,8 @@ class L1(Separable):
 
     weights: Setting = 1.0
 
+    sum_of_absolutes = True
+    can_be_bounded = True
     formula = "|w|_1"
     polyhedral = True
 
@@ -289,6 +292,8 @@ class Elastic(Separable):
     eps: Setting = 0.5
     weights: Setting = 1.0
 
+    sum_of_absolutes = True
+    can_be_bounded = True
     formula = "eps |w|_1 + |w|^2 / 2"
 
     def __post_init__(self) -> None:
@@ -330,7 +335,7 @@ class Box(Separable):
     upper: Setting = math.inf
 
     def __post_init__(self) -> None:
-        if not isinstance(self.reg, (L1, L2, Elastic)):
+        if not self.reg.can_be_bounded:
             raise TypeError(f"Box bounds L1(), L2() or Elastic(), not {self.reg!r}")
         object.__setattr__(self, "formula", f"{self.reg.formula}, lower <= w <= upper")
         object.__setattr__(self, "polyhedral", self.reg.polyhedral)

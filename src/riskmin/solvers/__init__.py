@@ -46,7 +46,15 @@ _OWN: dict[str, Any] = {
     "proximal_gradient": ProximalGradient(),
     "smoothing": Smoothing(),
 }
-SOLVERS = Registry("solver", "iterates", "riskmin.solvers", "package.module:Solver,keep=5", _OWN, KernelDual)
+SOLVERS = Registry(
+    "solver",
+    "iterates",
+    "riskmin.solvers",
+    "package.module:Solver,keep=5",
+    _OWN,
+    KernelDual,
+    former=FORMER_SOLVER_NAMES,
+)
 """The names that the command and the estimators accept, and the solver of each."""
 
 
@@ -75,16 +83,7 @@ def get_solver(solver: str | Solver | None) -> Any:
     """
     if solver is None:
         return Auto()
-    if isinstance(solver, str):
-        solver = SOLVERS.lookup(FORMER_SOLVER_NAMES.get(solver, solver))
-    # a class instead of an instance is a likely mistake: the message names the instance to pass
-    if isinstance(solver, type) or not hasattr(solver, "iterates"):
-        name = solver.__name__ if isinstance(solver, type) else repr(solver)
-        raise ValueError(
-            f"solver={name} is neither a name ({', '.join(SOLVERS)}) nor a solver object; "
-            f"give an instance: {name if hasattr(solver, 'iterates') else 'Bundle'}()"
-        )
-    return as_solver(solver)
+    return SOLVERS.resolve(solver, as_solver, "such as Bundle()")
 
 
 def register_solver(name: str, solver: Any) -> None:

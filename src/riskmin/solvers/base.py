@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Cut, UnsupportedProblem
+from riskmin.core.messages import is_whole_number
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
@@ -22,8 +21,7 @@ MAX_CUT_ENTRY = 1e100
 # ---------------------------------------------------------------- checks
 def loss_of(risk: Any) -> Loss | None:
     """The loss of a risk that the user chose; None for an oracle that has none."""
-    loss = getattr(risk, "loss", None)
-    return loss.chosen if isinstance(loss, Loss) else None
+    return None if risk.loss is None else risk.loss.chosen
 
 
 def local_rows_reason(solver: object, obj: Objective) -> str | None:
@@ -35,16 +33,10 @@ def local_rows_reason(solver: object, obj: Objective) -> str | None:
     return None
 
 
-def repr_of_changes(solver: Any) -> str:
-    """The class and the settings that differ from their defaults: ``__repr__`` of solvers with many."""
-    changed = [f.name for f in fields(solver) if getattr(solver, f.name) != f.default]
-    return f"{type(solver).__name__}({', '.join(f'{name}={getattr(solver, name)!r}' for name in changed)})"
-
-
 def check_positive_int(solver: object, name: str) -> None:
     """Raise ValueError unless the setting `name` is an integer of at least 1."""
-    value = getattr(solver, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    value = vars(solver)[name]
+    if not is_whole_number(value, at_least=1):
         raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 

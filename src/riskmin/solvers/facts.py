@@ -7,14 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
-from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss
-from riskmin.problem.convexity.owner import user_object
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
@@ -37,7 +35,7 @@ class Facts:
     @property
     def loss_name(self) -> str:
         """The class of the loss, or of the risk if it has none."""
-        return type(user_object(self.risk) if self.loss is None else self.loss).__name__
+        return type(self.risk.source if self.loss is None else self.loss).__name__
 
     @property
     def reg_name(self) -> str:
@@ -111,7 +109,7 @@ class Facts:
     @property
     def l1(self) -> bool:
         """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
-        return isinstance(self.reg.penalized_part, (L1, Elastic))
+        return self.reg.penalized_part.sum_of_absolutes
 
     @property
     def quadratic(self) -> bool:
@@ -184,7 +182,7 @@ class Facts:
     def remote(self) -> RowMetadata | None:
         """The metadata of remote rows with one score each and a separable loss; None for other rows."""
         risk, rows = self.risk, self.risk.row_metadata
-        if risk.rows is not None or rows is None or not isinstance(rows.y, np.ndarray):
+        if risk.rows is not None or rows is None or namespace(rows.y) is not np:
             return None
         return rows if risk.loss.separable and not self.multi_output else None
 
@@ -221,9 +219,11 @@ class Facts:
     def dual_remote(self) -> bool:
         """Whether remote rows are sparse, without an intercept, and few enough for dual variables here."""
         rows = self.remote
+        if rows is None:
+            return False
         # sweeps of the shards use the columns as they are stored
-        plain = self.l2 and not self.profiled and not isinstance(self.risk.linear_map, Standardized)
-        return rows is not None and plain and rows.sparse and rows.shape[0] <= COSTS.dual_max_remote_rows
+        plain = self.l2 and not self.profiled and not self.risk.linear_map.standardized
+        return plain and rows.sparse and rows.shape[0] <= COSTS.dual_max_remote_rows
 
     @property
     def interval_dual(self) -> bool:

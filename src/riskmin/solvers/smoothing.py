@@ -69,8 +69,6 @@ class Smoothing(Solver):
     def __post_init__(self) -> None:
         if not self.c_mu > 0:
             raise ValueError(f"Smoothing needs c_mu > 0, not {self.c_mu!r}")
-        if not callable(getattr(self.inner, "iterates", None)):
-            raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
         object.__setattr__(self, "inner", as_solver(self.inner))
 
     def supports(self, obj: Objective) -> str | None:

@@ -73,7 +73,7 @@ class Switching(Solver):
 
     def __post_init__(self) -> None:
         for name in ("fast", "accurate"):
-            object.__setattr__(self, name, as_solver(getattr(self, name)))
+            object.__setattr__(self, name, as_solver(vars(self)[name]))
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if self.passes_per_digit is not None and not self.passes_per_digit > 0:
@@ -173,10 +173,7 @@ class Switching(Solver):
 
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
-    X = getattr(getattr(obj.risk, "rows", None), "X", None)
-    # a matrix of any storage: CSR with its transpose, sparse, or dense
-    matrix = getattr(X, "csr", X)
-    nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
+    nnz: int = 0 if obj.risk.rows is None else obj.risk.rows.X.nnz
     most = 1000.0
     if not nnz:
         return most

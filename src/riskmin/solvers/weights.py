@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import as_scipy
 from riskmin.core import NDArray
 
 
@@ -27,8 +26,8 @@ def outputs_share_weights(reg: Any, k: int) -> bool:
 def scale_features(X: Any, roots: Any) -> Any:
     """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights."""
     # with v_j = sqrt(m_j) w_j: x'w = sum_j (x_j / sqrt(m_j)) v_j, and sum_j m_j w_j^2 = |v|^2
-    if X.is_sparse:
+    if X.sparse:
         factors: NDArray = 1 / (roots + np.zeros(X.shape[1]))
-        csr = as_scipy(X)
+        csr = X.as_scipy()
         return sp.csr_array((csr.data * factors[csr.indices], csr.indices, csr.indptr), shape=X.shape)
     return X.X / roots

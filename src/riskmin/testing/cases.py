@@ -111,7 +111,7 @@ def make_case_sampler(
             raise AssertionError(
                 f"{loss!r}: {error}; pass check_loss columns=..., and labels=... that fit"
             ) from error
-        columns, shared = int(linear_map.columns), int(getattr(linear_map, "shared", 0))
+        columns, shared = int(linear_map.columns), linear_map.shared
     sampler = CaseSampler(draw, columns, shared)
     if loss.separable or not _requires_equal_weights(loss, sampler):
         return sampler

@@ -31,7 +31,6 @@ from riskmin import (
     path,
 )
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.partitioned import materialize
 from riskmin.core import Cut, Shard, ShardCache, UnsupportedProblem
 from riskmin.executors.base import Executor, SerialExecutor
 from riskmin.solvers.dual import cocoa
@@ -61,7 +60,7 @@ class RemoteShards(Executor):
     forgets = False
 
     def __init__(self, shards=()):
-        self.shards = [materialize(shard) for shard in shards]
+        self.shards = [shard.load() for shard in shards]
 
     def __call__(self, shards):
         return type(self)(shards)

@@ -98,14 +98,13 @@ def _fit_path(
     from riskmin.driver.path import lam_grid, path
     from riskmin.estimators._common.advice import diagnose_run
     from riskmin.executors import Serial, Threads
-    from riskmin.regularizers import absorb_sizes
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     # J has alpha as its strength; only its risk and its regularizer are used along the path
     J = _objective(model, table, executor)
     risk, reg = J.risk, J.reg.penalized_part
     # the default grid starts at lam_max if Omega makes weights zero
-    lams = given["lams"] or lam_grid(risk, absorb_sizes(reg), given["n_lams"] or 13).tolist()
+    lams = given["lams"] or lam_grid(risk, reg.without_sizes, given["n_lams"] or 13).tolist()
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
         suppress_warnings(),

@@ -125,7 +125,7 @@ def _check_numeric_labels(model: Any, y: Any) -> NDArray:
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
     # one row of coef_ per output
-    if np.ndim(getattr(model, "coef_", 0.0)) == 2:
+    if np.ndim(vars(model).get("coef_", 0.0)) == 2:
         raise ValueError(
             f"the model predicts {len(model.coef_)} numbers per row, but a file has one label per row: "
             "use the model in Python"

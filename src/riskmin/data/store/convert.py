@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.core.atomic_files import recover
 from riskmin.data.base import DataError, PathLike, check_dtype
+from riskmin.data.loading import format_of
 from riskmin.data.store.streams import DatasetStream, RestartStream, RowStream, open_stream
 from riskmin.data.store.writer import META, StoreWriter, check_replaceable
 
@@ -82,8 +83,6 @@ def convert(
     [[0.5 0.  2. ]
      [0.  1.  0. ]]
     """
-    from riskmin.data import format_of
-
     source = Path(source)
     selection = target_column, qid, n_features, require_labels
     kind = format or format_of(source)

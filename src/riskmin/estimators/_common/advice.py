@@ -10,7 +10,6 @@ from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments, sampled_moments
-from riskmin.regularizers import L1, Elastic, absorb_sizes
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
 
@@ -121,16 +120,16 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
 def untried_solver(objective: Objective, result: Result, given: Any) -> str | None:
     """Return the name of a solver that supports the problem and was not tried, or None."""
     # a solver chosen by the user failed: the automatic selection was not tried
-    if not (given is None or given == "auto" or isinstance(given, Auto)):
+    if not (given is None or given == "auto" or type(given) is Auto):
         return "auto"
-    loss, reg = loss_of(objective.risk), absorb_sizes(objective.reg.penalized_part)
+    loss, reg = loss_of(objective.risk), objective.reg.penalized_part.without_sizes
     # candidates in order of preference
     smooth, candidates = loss is not None and loss.smooth, []
     if reg.diagonal and loss is not None and loss.has_hessian and not loss.multi_output:
         candidates.append("newton")
     if smooth and reg.smooth:
         candidates.append("lbfgs")
-    if smooth and isinstance(reg, (L1, Elastic)):
+    if smooth and reg.sum_of_absolutes:
         candidates.append("owlqn")
     # Bundle supports every loss and every regularizer
     candidates.append("bundle")

@@ -19,12 +19,12 @@ from riskmin.estimators._common.multi_output import (
     unpack_weights,
 )
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
-from riskmin.losses import Logistic, Softmax, get_loss
+from riskmin.losses import get_loss
 
 
 def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
-    if isinstance(get_loss(model.loss), (Logistic, Softmax)):
+    if get_loss(model.loss).probabilistic:
         return True
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
 
@@ -130,7 +130,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
 
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row."""
-        if len(getattr(self, "classes_", ())) <= 2:
+        if len(vars(self).get("classes_", ())) <= 2:
             return super().predict(X)
         labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
         return labels
@@ -138,7 +138,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
-        if len(getattr(self, "classes_", ())) <= 2:
+        if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_proba(X)
             return pair
         p: NDArray = scipy_module("special").softmax(self.decision_function(X), axis=1)
@@ -147,7 +147,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        if len(getattr(self, "classes_", ())) <= 2:
+        if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_log_proba(X)
             return pair
         p: NDArray = scipy_module("special").log_softmax(self.decision_function(X), axis=1)
@@ -214,7 +214,7 @@ def class_codes(model: Any, y: Any, weight: NDArray | None) -> tuple[NDArray, ND
 def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
     """Return the row weights times the weights of their classes, where ``classes[codes]`` are the labels."""
     weight, k = np.ones(len(codes)) if weight is None else weight, len(classes)
-    if isinstance(given, str) and given == "balanced":
+    if given == "balanced":
         # factor = total weight / (k * weight of the class): all classes get the same sum
         factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
     else:

@@ -25,7 +25,6 @@ from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.executors import Serial
 from riskmin.problem.convexity import check
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import absorb_sizes
 from riskmin.solvers import get_solver
 
 
@@ -104,7 +103,7 @@ def search_alphas(
         risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
     if isinstance(alphas, int):
         grids = [
-            lam_grid(problem.risk, absorb_sizes(problem.reg.penalized_part), alphas) for problem in problems
+            lam_grid(problem.risk, problem.reg.penalized_part.without_sizes, alphas) for problem in problems
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.partitioned import PartitionedMatrix
+from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import Iterate, NDArray, Result
+from riskmin.core.messages import is_number
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
 from riskmin.estimators import ESTIMATOR_OF_TASK
@@ -40,7 +40,7 @@ from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer, repeat_per_output
+from riskmin.regularizers import Box, get_regularizer, repeat_per_output
 from riskmin.solvers import get_solver
 
 
@@ -87,7 +87,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
         reg = repeat_per_output(reg, risk.row_metadata.shape[1], risk.dim - risk.n_intercepts)
     if not model.positive:
         return reg
-    if isinstance(reg, (L1, L2, Elastic)):
+    if reg.can_be_bounded:
         return Box(reg, 0.0)
     raise ValueError(
         f"positive=True bounds L1, L2 and Elastic, not {reg!r}: set positive=False, and choose a regularizer "
@@ -97,7 +97,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
-    reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
+    reg, scale = resolve_regularizer(model), vars(model).get("scale_")
     if model.repeats_settings:
         reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
@@ -112,8 +112,8 @@ def n_unpenalized(model: Any) -> int:
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
     """Raise unless the parameter is a real number for which `fits` holds; `needs` describes the condition."""
-    value = getattr(model, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
+    value = vars(model)[name]
+    if not is_number(value) or not fits(value):
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
 
 
@@ -147,7 +147,7 @@ def fit_linear(
         weighted=rows.weight is not None,
         scaling=scaling,
     )
-    return w, b, PlacedRows(risk.executor) if isinstance(X, PartitionedMatrix) else X
+    return w, b, PlacedRows(risk.executor) if is_partitioned(X) else X
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
@@ -247,7 +247,7 @@ def supports_intercept(loss: Any) -> bool:
 
 
 def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
-    if not model.warm_start or not hasattr(model, "coef_"):
+    if not model.warm_start or "coef_" not in vars(model):
         return None
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not

@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import check_no_masks_or_dates
-from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource
+from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
 from riskmin.core import NDArray
 from riskmin.estimators.scikit_learn import validate_data
@@ -48,6 +48,10 @@ class EncodedLabels(NamedTuple):
 
 
 # ---------------------------------------------------------------- validation
+NO_LABELS = "no_validation"
+"""What `validate_data` of scikit-learn takes for rows without labels, or labels without rows."""
+
+
 def compute_if_dask(array: Any) -> Any:
     """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
     return to_local_array(array) if not _is_array(array) and is_dask(array) else array
@@ -55,7 +59,7 @@ def compute_if_dask(array: Any) -> Any:
 
 def _is_remote(X: Any) -> bool:
     """Whether X is partitioned, so that its entries need not be in this process."""
-    return isinstance(X, PartitionedMatrix) or (not _is_array(X) and is_dask(X))
+    return is_partitioned(X) or (not _is_array(X) and is_dask(X))
 
 
 def _is_array(data: Any) -> bool:
@@ -63,7 +67,7 @@ def _is_array(data: Any) -> bool:
     return data is None or isinstance(data, np.ndarray) or is_sparse(data)
 
 
-def validate_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
+def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True, **checks: Any) -> Any:
     """Validate X, or X and y, with `validate_data`.
 
     Of remote rows only the column names and the shape are checked; entries are checked where they are read.
@@ -75,12 +79,12 @@ def validate_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool =
     # remote rows: compute the labels, but do not read entries of X
     check_readable(y, "y")
     min_rows = checks.pop("ensure_min_samples", 1)
-    labels = y if isinstance(y, str) else validate_data(model, "no_validation", compute_if_dask(y), **checks)
+    labels = y if y is NO_LABELS else validate_data(model, NO_LABELS, compute_if_dask(y), **checks)
     rows = _partitioned(X)
     validate_data(model, _with_column_names(X, rows), skip_check_array=True, reset=reset)
     if len(rows) < min_rows:
         raise ValueError(f"X has {len(rows)} sample(s), but a minimum of {min_rows} is required: add rows")
-    if isinstance(y, str):
+    if y is NO_LABELS:
         return rows
     from sklearn.utils.validation import check_consistent_length
 
@@ -94,8 +98,8 @@ def check_readable(data: Any, name: str) -> Any:
     It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
     without checking their indices.
     """
-    if isinstance(data, str):
-        return data  # "no_validation"
+    if data is NO_LABELS:
+        return data
     # compiled loops follow the indices without bounds checks
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
@@ -105,7 +109,7 @@ def check_readable(data: Any, name: str) -> Any:
 
 
 def _partitioned(X: Any) -> PartitionedMatrix:
-    if isinstance(X, PartitionedMatrix):
+    if is_partitioned(X):
         return X
     from riskmin.executors.dask.executor import DaskExecutor
 
@@ -138,9 +142,9 @@ class DaskLabelsMixin:
         return float(super().score(X, compute_if_dask(y), compute_if_dask(sample_weight)))  # type: ignore[misc]
 
 
-def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
+def validate_local_rows(model: Any, X: Any, y: Any = NO_LABELS, **checks: Any) -> Any:
     """Validate X, or X and y, for estimators that need all rows in this process."""
-    if isinstance(X, PartitionedMatrix):
+    if is_partitioned(X):
         raise ValueError(
             f"{type(model).__name__} needs all rows in this process: give X.whole() if they fit into memory, "
             "or use a linear estimator such as LinearClassifier, which takes remote rows"
@@ -151,7 +155,7 @@ def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: 
 def executor_for(model: Any, X: Any) -> Any:
     """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
     # n_jobs has no effect on rows that come with an executor
-    executor = X.executor if isinstance(X, PartitionedMatrix) else None
+    executor = X.executor if is_partitioned(X) else None
     if executor is not None:
         return executor
     # None is a setting of joblib, which has it only once it is imported
@@ -166,7 +170,7 @@ def executor_for(model: Any, X: Any) -> Any:
 # ---------------------------------------------------------------- selection of rows
 def select_rows(X: Any, mask: NDArray) -> Any:
     """Return the rows for which the mask is true; empty partitions are dropped."""
-    if not isinstance(X, PartitionedMatrix):
+    if not is_partitioned(X):
         return X[mask]
     parts = [
         part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
@@ -280,9 +284,9 @@ def _place(X: PartitionedMatrix) -> Any:
 
 def linear_scores(X: Any, w: NDArray) -> NDArray:
     """Return the scores X w of validated rows, in float64 and without copying X."""
-    if isinstance(X, PartitionedMatrix):
+    if is_partitioned(X):
         X = _place(X)
-    if isinstance(X, PlacedRows):
+    if type(X) is PlacedRows:
         return X.scores(w)
     matrix = as_matrix(X)
     # NaN may be missing from the scores, since products may skip columns of weight zero

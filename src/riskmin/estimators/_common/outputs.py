@@ -81,7 +81,7 @@ def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
     # a shallow copy: fitted attributes of the output do not change the model
     single = copy.copy(model)
-    if model.warm_start and hasattr(model, "coef_"):
+    if model.warm_start and "coef_" in vars(model):
         if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
             raise ValueError(
                 f"warm_start=True starts from the last fit, but that was not of {k} outputs: "

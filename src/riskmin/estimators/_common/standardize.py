@@ -97,5 +97,5 @@ def column_scaling(
 
 def column_name(model: Any, j: int) -> str:
     """Return the name of a column for messages."""
-    names = getattr(model, "feature_names_in_", None)
+    names = vars(model).get("feature_names_in_")
     return f"column {j}" if names is None else f"{str(names[j])!r}"

@@ -12,7 +12,6 @@ from riskmin.core import NDArray, Result
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import RocArea
 from riskmin.problem import shard_ops
-from riskmin.problem.convexity.owner import loss_components
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
 
@@ -48,7 +47,7 @@ def describe_trivial_fit(
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
     # the innermost loss of wrappers such as Nu and Smoothed
-    loss = [*loss_components(objective.risk)][-1]
+    loss = objective.risk.loss.components[-1]
     task = "multiclass" if model.task == "hierarchy" else loss.task or model.task
     if task == "novelty":
         return "" if np.any(w) else _novelty_message(model)

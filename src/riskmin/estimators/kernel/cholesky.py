@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import field
 from typing import Any
 
@@ -13,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
+from riskmin.core.messages import is_whole_number
 from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.fit import check_number
 from riskmin.estimators._common.input import validate_local_rows
@@ -92,7 +92,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
         # the parameter `dtype` decides, not the type of X
         tags.transformer_tags.preserves_dtype = []
         return tags
@@ -134,14 +134,14 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         rank = self._check(n)
         self.kernel_ = kernel = resolve_kernel(self, X)
         # precomputed: X is the kernel matrix itself
-        if isinstance(kernel, str):
+        if kernel == "precomputed":
             K = KernelMatrix(kernel, X)
             rows, diagonal = K.store.__getitem__, K.diagonal
         else:
             rows, diagonal = lambda i: kernel(X[i], X), kernel_diagonal(kernel, X)
         factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
         self.pivots_, self.residual_ = factor.pivots, factor.residual
-        self.components_ = np.empty((0, 0)) if isinstance(kernel, str) else X[factor.pivots]
+        self.components_ = np.empty((0, 0)) if kernel == "precomputed" else X[factor.pivots]
         # factor.T is L^T, of shape (r, n): the rows of L at the pivots are lower triangular
         self.triangle_ = np.tril(factor.T[:, factor.pivots].T)
         self._n_features_out = len(factor.pivots)
@@ -152,7 +152,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if self.dtype not in ("float64", "float32"):
             raise ValueError(f"dtype={self.dtype!r}, but IncompleteCholesky makes 'float64' or 'float32'")
         rank = n_rows if self.rank is None else self.rank
-        if isinstance(rank, bool) or not isinstance(rank, numbers.Integral) or rank < 1:
+        if not is_whole_number(rank, at_least=1):
             raise ValueError(f"rank={self.rank!r}: give a whole number >= 1, or None to let tol decide")
         return min(int(rank), n_rows)
 

@@ -85,7 +85,7 @@ class KernelMachine(CertifiedEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
     def _check_parameters(self) -> None:
@@ -123,7 +123,7 @@ class KernelMachine(CertifiedEstimator):
         # gamma as a number; kernels of riskmin have an attribute, `partial` of scikit-learn's a keyword
         gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
         fitted = {"intercept": float(np.ravel(self.intercept_)[0])}
-        if not isinstance(kernel, str):
+        if kernel != "precomputed":
             arrays |= rows_to_arrays(self.support_vectors_)
         return arrays, fitted | {"gamma": None if gamma is None else float(gamma)}
 
@@ -136,7 +136,7 @@ class KernelMachine(CertifiedEstimator):
         if fitted["gamma"] is not None:
             resolved.gamma = read_finite(fitted, "gamma")
         self.kernel_, self.support_ = resolve_kernel(resolved, np.empty((0, p))), np.flatnonzero(beta)
-        if not isinstance(self.kernel_, str):
+        if self.kernel_ != "precomputed":
             self.support_vectors_ = rows_from_arrays(arrays, (len(self.support_), p))
         elif p == len(beta):
             self.support_vectors_ = np.empty((0, 0))

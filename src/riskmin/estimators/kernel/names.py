@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from functools import partial
 from typing import Any
 
@@ -12,14 +11,15 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from riskmin.arrays.namespace import as_numpy, to_floats
-from riskmin.arrays.partitioned import PartitionedMatrix
+from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import NDArray
 from riskmin.core.limits import LIMITS
+from riskmin.core.messages import is_number
 from riskmin.estimators._common.fit import (
     fit_objective,
     supports_intercept,
 )
-from riskmin.estimators._common.input import EncodedLabels, check_readable, validate_local_rows
+from riskmin.estimators._common.input import NO_LABELS, EncodedLabels, check_readable, validate_local_rows
 from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix, Polynomial, Rbf, sp, squared_norms
 from riskmin.problem.kernel.rkhs import as_pair, coefficients, kernel_risk
 from riskmin.problem.objective import Objective
@@ -32,19 +32,13 @@ KERNEL_VALIDATION_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np
 """Arguments of `validate_data` for kernels: float64 in row-major order."""
 
 
-def validate_kernel_rows(
-    model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any
-) -> Any:
+def validate_kernel_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True, **checks: Any) -> Any:
     """Validate X, or X and y: numeric rows, or arbitrary objects if the kernel is a callable.
 
     Objects, such as strings that only the kernel interprets, are given as one per row or as a 2-d array.
     """
     # only a callable kernel accepts rows that are not numbers
-    objects = (
-        None
-        if not callable(model.kernel) or isinstance(X, PartitionedMatrix) or sp.issparse(X)
-        else as_numpy(X, "X")
-    )
+    objects = None if not callable(model.kernel) or is_partitioned(X) or sp.issparse(X) else as_numpy(X, "X")
     if objects is None or objects.dtype.kind not in "USO" or to_floats(objects) is not None:
         return validate_local_rows(model, X, y, reset=reset, **checks, **KERNEL_VALIDATION_OPTIONS)
     if objects.ndim not in (1, 2) or 0 in objects.shape:
@@ -57,9 +51,9 @@ def validate_kernel_rows(
         raise ValueError(
             f"X has {width} columns, but {type(model).__name__} was fitted to {model.n_features_in_}"
         )
-    if isinstance(y, str):
+    if y is NO_LABELS:
         return objects
-    labels = validate_data(model, "no_validation", check_readable(y, "y"), reset=reset, **checks)
+    labels = validate_data(model, NO_LABELS, check_readable(y, "y"), reset=reset, **checks)
     check_consistent_length(objects, labels)
     return objects, labels
 
@@ -67,7 +61,7 @@ def validate_kernel_rows(
 def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     """Return the kernel that the model's parameters denote for data X: a callable, or "precomputed"."""
     kernel = model.kernel
-    if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
+    if callable(kernel) or kernel == "precomputed":
         return kernel
     # an indefinite kernel has no norm, so J would not be convex
     names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - INDEFINITE_KERNELS)
@@ -75,7 +69,7 @@ def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
         raise ValueError(
             f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, such as 'rbf'"
         )
-    if not isinstance(kernel, str) or kernel not in names:
+    if kernel not in names:
         raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
     if kernel in ("linear", "cosine"):
         return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
@@ -97,18 +91,18 @@ def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
 def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
     """Return gamma as a number; "scale" and "auto" are computed from X, as in scikit-learn's SVC."""
     gamma, p = model.gamma, X.shape[1]
-    if isinstance(gamma, str) and gamma in ("scale", "auto"):
-        if gamma == "auto":
-            return 1.0 / int(p)
+    if is_number(gamma) and 0 < float(gamma) < math.inf:
+        return float(gamma)
+    if gamma == "auto":
+        return 1.0 / int(p)
+    if gamma == "scale":
         c = np.full(X.shape[0], 1.0 / X.shape[0]) if weight is None else weight
         # variance of all entries of X, with row weights c
         mean = float((c @ X).mean())
         variance = float(c @ squared_norms(X)) / int(p) - mean * mean
         # a variance of rounding errors only: X is constant, and gamma = 1 as in scikit-learn
         return 1.0 / (int(p) * variance) if variance > 1e-12 * mean * mean else 1.0
-    if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
-        raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
-    return float(gamma)
+    raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
 
 
 def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArray:
@@ -116,7 +110,7 @@ def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArr
 
     If the kernel is precomputed, X holds the kernel values with all training rows.
     """
-    if isinstance(kernel, str):
+    if kernel == "precomputed":
         K = X[:, index]
         return np.asarray(K.toarray() if sp.issparse(K) else K)
     return np.asarray(kernel(X, rows), dtype=np.float64)
@@ -138,7 +132,7 @@ def fit_kernel_machine(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> 
     fit_intercept = model.fit_intercept and supports_intercept(loss)
     risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
     n, start = X.shape[0], None
-    if model.warm_start and hasattr(model, "result_"):
+    if model.warm_start and "result_" in vars(model):
         beta = coefficients(model.result_.w)
         if len(beta) != n:
             raise ValueError(
@@ -154,7 +148,7 @@ def fit_kernel_machine(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> 
     beta = coefficients(w)
     # rows whose coefficient is zero do not affect predictions
     model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
-    model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
+    model.support_vectors_ = np.empty((0, 0)) if kernel == "precomputed" else X[model.support_]
     support_coef: NDArray = beta[model.support_]
     return support_coef, b
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator
+from importlib import import_module
 from typing import Any, get_args
 
 import numpy as np
@@ -63,13 +64,11 @@ def _class_name(kind: type) -> str:
 
 def _class_by_name(name: Any) -> type[CertifiedEstimator] | None:
     """Return a class by its name in a file; None if there is none. No module of others is imported."""
-    if isinstance(name, str) and name in estimators.MODULE_OF:
-        kind = getattr(estimators, name)
-        known = isinstance(kind, type) and issubclass(kind, CertifiedEstimator) and kind.can_be_saved
-        return kind if known else None
+    if name in (*estimators.MODULE_OF,):
+        import_module(f"riskmin.estimators.{estimators.MODULE_OF[name]}")
     # a class of others is known once its module was imported
-    others = (kind for kind in _subclasses(CertifiedEstimator) if not kind.__module__.startswith("riskmin."))
-    return next((kind for kind in others if kind.can_be_saved and _class_name(kind) == name), None)
+    kinds = {_class_name(kind): kind for kind in _subclasses(CertifiedEstimator) if kind.can_be_saved}
+    return None if str(name).startswith("riskmin.") else kinds.get(str(name))
 
 
 def _names() -> str:
@@ -113,7 +112,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, CertifiedEstimator) or not model.can_be_saved:
         # the certificate of a search is that of its final fit
-        is_search = hasattr(model, "best_estimator_")
+        is_search = "best_estimator_" in vars(model)
         remedy = "save its best_estimator_" if is_search else f"only {_names()} can"
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
@@ -122,7 +121,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     if model.can_standardize and model.scale_ is not None:
         arrays["scale"] = model.scale_
     fitted["n_features"] = int(model.n_features_in_)
-    if hasattr(model, "feature_names_in_"):  # scikit-learn sets it where X has names
+    if "feature_names_in_" in vars(model):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
     meta = {
         "kind": "model",
@@ -195,9 +194,10 @@ def load_model(path: str | os.PathLike[str], trust: str | Collection[str] = ()) 
         return _read_model(kind, arrays, meta, [trust] if isinstance(trust, str) else trust)
     except UntrustedCodeError as error:
         raise FileError(f"{path} was not loaded: {error}") from None
+    except KeyError as error:
+        raise FileError(f"{path} is not a sound riskmin model: {error} is missing") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise FileError(f"{path} is not a sound riskmin model: {reason}") from None
+        raise FileError(f"{path} is not a sound riskmin model: {error}") from None
 
 
 # ---------------------------------------------------------------- write

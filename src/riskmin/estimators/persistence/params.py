@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from riskmin.core.former_names import FORMER_SOLVER_NAMES
 from riskmin.core.registry import Registry, from_dict, to_dict
 from riskmin.estimators._common.fit import resolve_loss, resolve_regularizer
 from riskmin.estimators.persistence.records import (
+    JSON_KINDS,
     is_homogeneous,
-    is_number,
+    is_list_of,
+    json_kind,
     json_name,
     to_python_number,
 )
@@ -52,7 +53,7 @@ def _loss_to_json(model: Any, given: Any) -> dict[str, Any]:
     loss = resolve_loss(model)
     # wrappers are written together with the loss inside them
     LOSSES.check_savable(loss.loss if type(loss) in (Nu, Smoothed) else loss)
-    return LOSSES.to_dict(loss) | {"given": given if isinstance(given, str) else None}
+    return LOSSES.to_dict(loss) | {"given": _text(given)}
 
 
 def _loss_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
@@ -63,13 +64,18 @@ def _loss_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
 
 def _regularizer_to_json(model: Any, given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
-    if isinstance(reg, Quadratic):
+    if type(reg) is Quadratic:
         raise ValueError(
             "Quadratic holds a matrix, which is not written to model files: keep coef_ and intercept_ "
             "yourself, or pickle the model"
         )
     REGULARIZERS.check_savable(reg.reg if type(reg) is Box else reg)
-    return REGULARIZERS.to_dict(reg) | {"given": given if isinstance(given, str) else None}
+    return REGULARIZERS.to_dict(reg) | {"given": _text(given)}
+
+
+def _text(given: Any) -> str | None:
+    """Return the name that a user gave; None if it was an object."""
+    return given if isinstance(given, str) else None
 
 
 def _regularizer_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
@@ -85,7 +91,7 @@ def _as_given(
         return value
     try:
         # a text in a file imports no more than the rest of the file does
-        named = registry.lookup(spelling, trust) if isinstance(spelling, str) else spelling
+        named = registry.lookup(spelling, trust)
     except ValueError:  # a name that is not registered in this process
         return value
     return given if registry.to_dict(named) == registry.to_dict(value) else value
@@ -96,33 +102,29 @@ def _solver_to_json(model: Any, solver: Any) -> Any:
     own = SOLVERS.own_classes.values()
     if type(solver) in own:
         return {"name": type(solver).__name__, "params": dataclasses.asdict(solver)}
-    return solver if isinstance(solver, str) and type(get_solver(solver)) in own else None
+    return _text(solver) if type(get_solver(solver)) in own else None
 
 
 def _solver_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
     # a name, None, or a class with its settings
-    if isinstance(written, dict):
+    if json_kind(written) == "an object":
         return SOLVERS.own_classes[written["name"]](**written["params"])
-    if isinstance(written, str):
-        SOLVERS.lookup(FORMER_SOLVER_NAMES.get(written, written), ())
+    if written is not None:
+        SOLVERS.lookup(written, ())
     return written
 
 
 def _class_weight_to_json(model: Any, given: Any) -> Any:
     """Return a dict as a list of pairs, since JSON keys are strings."""
-    return (
-        [[to_python_number(k), to_python_number(v)] for k, v in given.items()]
-        if isinstance(given, dict)
-        else given
-    )
+    return given if given in (None, "balanced") else [to_python_number(pair) for pair in given.items()]
 
 
 def _class_weight_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
-    return dict(written) if isinstance(written, list) else written
+    return dict(written) if json_kind(written) == "a list" else written
 
 
 def _kernel_to_json(model: Any, given: Any) -> Any:
-    if isinstance(given, str):
+    if _text(given) is not None:
         return given
     if type(given) not in SERIALIZABLE_KERNELS.values():
         raise ValueError(
@@ -133,7 +135,7 @@ def _kernel_to_json(model: Any, given: Any) -> Any:
 
 
 def _kernel_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
-    return written if isinstance(written, str) else from_dict(written, _kernel_class)
+    return written if json_kind(written) == "a string" else from_dict(written, _kernel_class)
 
 
 def _kernel_class(name: str) -> Any:
@@ -144,7 +146,7 @@ def _kernel_class(name: str) -> Any:
 
 def _hierarchy_to_json(model: Any, given: Any) -> Any:
     """Return the parameter `hierarchy` for JSON: pairs, since JSON keys are strings; None stays None."""
-    if isinstance(given, Tree):
+    if type(given) is Tree:
         return {"nodes": list(given.nodes), "parents": list(given.parents), "labels": list(given.labels)}
     return (
         [[json_name(node), json_name(parent)] for node, parent in given.items()]
@@ -155,7 +157,7 @@ def _hierarchy_to_json(model: Any, given: Any) -> Any:
 
 def _hierarchy_from_json(kind: Any, written: Any, trust: Collection[str]) -> Any:
     """Return the parameter that `_hierarchy_to_json` wrote."""
-    if isinstance(written, Mapping):
+    if json_kind(written) == "an object":
         return Tree(*(tuple(written[name]) for name in ("nodes", "parents", "labels")))
     return None if written is None else dict(written)
 
@@ -184,21 +186,27 @@ _OF_ONE_PROCESS = ("callback", "checkpoint")
 
 
 # ---------------------------------------------------------------- checks
-_PARAM_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "atol": ("a number or null", lambda v: v is None or is_number(v)),
+_PARAM_KINDS: dict[str, tuple[str, ...]] = {
+    "atol": ("a number", "null"),
+    "gamma": ("a string", "a number"),
+    "cost": ("a string", "a list"),
+    "constraints": ("a string", "a list", "null"),
+    "template": ("a string", "null"),
+    "order": ("a list", "null"),
+    "n_jobs": ("a number", "null"),
+}
+"""Parameters that allow several kinds of values; others allow that of their default, or a number or null."""
+_PARAM_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "n_jobs": ("a whole number or null", lambda v: v is None or type(v) is int),
-    "gamma": ("a string or a number", lambda v: isinstance(v, str) or is_number(v)),
-    "cost": ("a string or rows of numbers", lambda v: isinstance(v, str) or _is_square(v)),
-    "constraints": ("a string, pairs or null", lambda v: v is None or isinstance(v, (str, list))),
+    "cost": ("a string or rows of numbers", lambda v: json_kind(v) == "a string" or _is_square(v)),
     "template": ("'window' or null", lambda v: v in (None, "window")),
     "order": ("strings, numbers or null", lambda v: v is None or is_homogeneous(v)),
 }
-"""Parameters that allow several types: description of the types, and a predicate."""
+"""Further conditions on some of them."""
 
 
 def _is_square(value: Any) -> bool:
-    rows = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
-    return rows and all(is_number(v) for row in value for v in row)
+    return all(is_list_of(row, "a number") and len(row) == len(value) for row in value)
 
 
 def _check_types(name_of_kind: str, defaults: dict[str, Any], params: dict[str, Any]) -> None:
@@ -206,20 +214,14 @@ def _check_types(name_of_kind: str, defaults: dict[str, Any], params: dict[str, 
     for name, value in params.items():
         if name not in defaults:
             raise ValueError(f"{name_of_kind} has no parameter {name}")
-        # parameters without an entry must have the type of their default
-        needs, fits = _PARAM_TYPES.get(name, _type_of_default(defaults[name]))
-        if not fits(value):
+        kinds = _PARAM_KINDS.get(name, _kinds_of_default(defaults[name]))
+        needs, fits = _PARAM_CHECKS.get(name, (" or ".join(kinds), lambda _: True))
+        if json_kind(value) not in kinds or not fits(value):
             raise ValueError(f"its parameter {name} is {value!r}, not {needs}")
 
 
-def _type_of_default(default: Any) -> tuple[str, Callable[[Any], bool]]:
-    if isinstance(default, bool):
-        return "true or false", lambda v: isinstance(v, bool)
-    if isinstance(default, str):
-        return "a string", lambda v: isinstance(v, str)
-    if default is None:
-        return "a number or null", lambda v: v is None or is_number(v)
-    return "a number", is_number
+def _kinds_of_default(default: Any) -> tuple[str, ...]:
+    return ("a number", "null") if default is None else (JSON_KINDS.get(type(default), "a number"),)
 
 
 def check_loaded_model(model: Any) -> None:
@@ -231,8 +233,8 @@ def check_loaded_model(model: Any) -> None:
 
 
 def _check_class_weight(given: Any) -> None:
-    if isinstance(given, dict):
-        if not all(is_number(v) and 0 < v < math.inf for v in given.values()):
+    if json_kind(given) == "an object":
+        if not all(json_kind(v) == "a number" and 0 < v < math.inf for v in given.values()):
             raise ValueError("its class_weight holds values that are not finite numbers > 0")
     elif given not in (None, "balanced"):
         raise ValueError(f"its class_weight is {given!r}")

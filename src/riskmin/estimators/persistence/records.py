@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,44 @@ CSR_ARRAYS = ("data", "indices", "indptr")
 """The arrays of a CSR matrix."""
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number; a bool is not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+JSON_KINDS = {
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+"""The kinds of values that JSON has, by the type that its reader returns: never a subclass."""
+
+
+def json_kind(value: Any) -> str:
+    """Return the kind of a value that was read from JSON.
+
+    Examples
+    --------
+    >>> json_kind(1.5), json_kind(True), json_kind(["a"])
+    ('a number', 'true or false', 'a list')
+    """
+    return JSON_KINDS[type(value)]
+
+
+def is_list_of(value: Any, kind: str) -> bool:
+    """Whether a value that was read from JSON is a list, all of whose entries are of this kind."""
+    return json_kind(value) == "a list" and all(json_kind(v) == kind for v in value)
 
 
 def is_homogeneous(value: Any) -> bool:
     """Whether a value is a list of strings, or of numbers."""
-    if not isinstance(value, list):
-        return False
-    return all(isinstance(v, str) for v in value) or all(is_number(v) for v in value)
+    return is_list_of(value, "a string") or is_list_of(value, "a number")
 
 
 def to_python_number(value: Any) -> Any:
     """Convert NumPy scalars to Python numbers and sequences to lists; return anything else unchanged."""
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [to_python_number(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return [to_python_number(item) for item in value] if type(value) in (list, tuple) else value
 
 
 def classes_to_json(classes: NDArray) -> dict[str, Any]:
@@ -45,7 +65,6 @@ def classes_to_json(classes: NDArray) -> dict[str, Any]:
 def read_count(record: dict[str, Any], name: str) -> int:
     """Return an entry that must be an integer >= 0."""
     value = record[name]
-    # `type`, not isinstance: a bool is not a count
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} is {value!r}, not a whole number >= 0")
     return value
@@ -54,15 +73,15 @@ def read_count(record: dict[str, Any], name: str) -> int:
 def read_flag(record: dict[str, Any], name: str, default: bool | None = None) -> bool:
     """Return an entry that must be a bool."""
     value = record[name] if default is None else record.get(name, default)
-    if not isinstance(value, bool):
+    if json_kind(value) != "true or false":
         raise ValueError(f"{name} is {value!r}, neither true nor false")
-    return value
+    return bool(value)
 
 
 def read_finite(record: dict[str, Any], name: str) -> float:
     """Return an entry that must be a finite number."""
     value = record[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+    if json_kind(value) != "a number" or not np.isfinite(value):
         raise ValueError(f"{name} is {value!r}, not a finite number")
     return float(value)
 
@@ -81,7 +100,7 @@ def read_classes(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
     """Return the classes, which must be distinct; and sorted, unless a parameter defines their order."""
     values, dtype = record["values"], np.dtype(record["dtype"])
     # boolean classes count as numbers
-    as_numbers = [int(v) if isinstance(v, bool) else v for v in values]
+    as_numbers = [int(v) if json_kind(v) == "true or false" else v for v in values]
     if dtype.kind not in "biufUSO" or not is_homogeneous(as_numbers):
         raise ValueError(f"its classes are of {dtype}, or not all strings or all numbers")
     classes: NDArray = np.array(values, dtype=dtype)
@@ -104,7 +123,7 @@ def read_n_classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = T
 
 def read_feature_names(values: Any, p: int) -> NDArray:
     """Return the names of p features, which must be strings."""
-    if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
+    if not is_list_of(values, "a string"):
         raise ValueError("the names of its features are not all strings")
     if len(values) != p:
         raise ValueError(f"it names {len(values)} features, but has {p}")
@@ -114,10 +133,10 @@ def read_feature_names(values: Any, p: int) -> NDArray:
 def read_trace_row(record: Any) -> dict[str, Any]:
     """Return the last row of the trace, a dict of numbers and strings."""
     row = dict(record)
-    if not all(v is None or isinstance(v, (int, float, str)) for v in row.values()):
+    if any(json_kind(v) in ("a list", "an object") for v in row.values()):
         raise ValueError("the last row of its trace holds values that are neither numbers nor strings")
     for name in ("iteration", "seconds"):
-        if name in row and (not is_number(row[name]) or not math.isfinite(row[name])):
+        if name in row and (json_kind(row[name]) != "a number" or not math.isfinite(row[name])):
             raise ValueError(f"the entry {name} of its trace is {row[name]!r}, not a finite number")
     return row
 
@@ -125,8 +144,8 @@ def read_trace_row(record: Any) -> dict[str, Any]:
 def json_name(node: Any) -> Any:
     """Return the name of a node as a type that JSON preserves; raise if there is none."""
     # JSON preserves strings, numbers and null, but no NumPy scalars
-    name = node.item() if isinstance(node, np.generic) else node
-    if name is not None and not isinstance(name, (str, int, float)):
+    name = to_python_number(node)
+    if type(name) not in JSON_KINDS:
         raise ValueError(
             f"the node {node!r} is neither a string nor a number, and is not written to model files: "
             "rename it, or pickle the model"
@@ -154,7 +173,8 @@ def rows_to_arrays(rows: Any) -> dict[str, NDArray]:
     """Return support vectors, dense or sparse, as named arrays."""
     if not sp.issparse(rows):
         return {"vectors": np.asarray(rows)}
-    return {f"vectors.{name}": np.asarray(getattr(rows, name)) for name in CSR_ARRAYS}
+    arrays = rows.data, rows.indices, rows.indptr
+    return {f"vectors.{name}": np.asarray(a) for name, a in zip(CSR_ARRAYS, arrays, strict=True)}
 
 
 def rows_from_arrays(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:

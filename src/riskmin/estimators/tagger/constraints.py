@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.estimators.tagger.sequences_input import is_collection
 
 
 class TransitionRules(NamedTuple):
@@ -81,7 +82,7 @@ def _from_pairs(pairs: Iterable[Any], classes: list[Any]) -> NDArray:
     index = {None: 0} | {label: j for j, label in enumerate(classes, 1)}
     forbidden: NDArray = np.zeros((len(index), len(index)), bool)
     for pair in pairs:
-        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
+        if not is_collection(pair) or len(pair) != 2:
             raise ValueError(
                 f"constraints holds {pair!r}: give pairs (label, next label) that are forbidden, "
                 "None for the start and the end"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse, vstack
 
+from riskmin.arrays.namespace import array_shape
 from riskmin.core import NDArray
 from riskmin.data.formats.conll import window_features
 from riskmin.estimators._common.fit import normalize_weights
@@ -33,14 +34,14 @@ def read_tokens(
 
     With `reset` the features are those of X, else those of the fitted model.
     """
-    if lengths is None and (issparse(X) or getattr(X, "ndim", 1) == 2):
+    if lengths is None and _is_matrix(X):
         raise ValueError("X is a matrix: give lengths, the number of tokens of each sequence, in order")
     # sizes stays None for one matrix with `lengths`
     sizes: NDArray | None = None
     if lengths is None:
         sequences = _check_sequences(X)
         sizes = np.array([_n_tokens(sequence) for sequence in sequences], dtype=np.int64)
-        if not all(issparse(sequence) or getattr(sequence, "ndim", 1) == 2 for sequence in sequences):
+        if not all(_is_matrix(sequence) for sequence in sequences):
             return _encode_features(model, sequences, sizes, reset=reset)
         blocks = [check_readable(sequence, "a sequence of X") for sequence in sequences]
         X = vstack(blocks, format="csr") if issparse(blocks[0]) else np.vstack(blocks)
@@ -68,8 +69,12 @@ def _encode_features(
     return EncodedTokens(rows, sizes, False), {name: j for j, name in enumerate(names)}
 
 
+def _is_matrix(X: Any) -> bool:
+    return len(array_shape(X)) == 2
+
+
 def _n_tokens(sequence: Any) -> int:
-    return int(sequence.shape[0]) if hasattr(sequence, "shape") else len(sequence)
+    return (array_shape(sequence) or (len(sequence),))[0]
 
 
 def split_by_length(flat: list[Any], lengths: NDArray) -> list[list[Any]]:
@@ -146,7 +151,7 @@ def warm_start_weights(
 
 def _check_sequences(X: Any) -> list[Any]:
     """Return X as a list of sequences of tokens; raise if it is not one."""
-    if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__iter__"):
+    if not is_collection(X):
         raise ValueError(
             f"X is {short_repr(X)}: give a list of sequences, each a list of feature dicts, "
             "or a matrix with lengths"
@@ -155,7 +160,7 @@ def _check_sequences(X: Any) -> list[Any]:
     if not sequences:
         raise ValueError("X holds no sequences: give at least one")
     for number, sequence in enumerate(sequences):
-        if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__len__"):
+        if not is_collection(sequence):
             raise ValueError(
                 f"sequence {number} is {short_repr(sequence)}: give a list of tokens, each a dict of features"
             )
@@ -213,7 +218,7 @@ def flatten_labels(y: Any, tokens: EncodedTokens) -> list[Any]:
     if y is None:
         raise ValueError("y is None: give a label for every token")
     if tokens.from_matrix and not _is_nested(y):
-        flat: list[Any] = np.asarray(y).tolist() if not isinstance(y, list) else list(y)
+        flat: list[Any] = list(y) if type(y) is list else np.asarray(y).tolist()
         if len(flat) != tokens.X.shape[0]:
             raise ValueError(
                 f"y has {len(flat):,} labels, but X has {tokens.X.shape[0]:,} rows: give one per token"
@@ -232,9 +237,20 @@ def flatten_labels(y: Any, tokens: EncodedTokens) -> list[Any]:
             raise ValueError(
                 f"sequence {number} has {length} tokens, but {len(labels)} labels: give one label per token"
             )
-    return [label for labels in y for label in (labels.tolist() if hasattr(labels, "tolist") else labels)]
+    return [label for labels in y for label in (labels.tolist() if array_shape(labels) else labels)]
 
 
 def _is_nested(y: Any) -> bool:
     """Whether y is a sequence of sequences of labels."""
-    return len(y) > 0 and all(hasattr(item, "__len__") and not isinstance(item, (str, bytes)) for item in y)
+    return len(y) > 0 and all(is_collection(item) for item in y)
+
+
+def is_collection(items: Any) -> bool:
+    """Whether an object is a list, an array or another collection of items, and no text or dictionary.
+
+    Examples
+    --------
+    >>> is_collection(["a", "b"]), is_collection("ab"), is_collection({"a": 1}), is_collection(3)
+    (True, False, False, False)
+    """
+    return np.iterable(items) and not isinstance(items, (str, bytes, dict))

@@ -160,7 +160,7 @@ class ChainTagger(LinearEstimator):
         loss = resolve_loss(self)  # report invalid parameters before reading the data
         self._check_parameters()
         # `read_tokens` resets attributes of the previous fit
-        last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
+        last = vars(self).copy() if self.warm_start and "result_" in vars(self) else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
         labels = flatten_labels(compute_if_dask(y), tokens)
         # an empty sequence has no labels to fit; `predict` accepts it
@@ -266,7 +266,7 @@ class ChainTagger(LinearEstimator):
             (n_tokens, k) with a column for each of `classes_`.
         """
         check_is_fitted(self)
-        if not isinstance(resolve_loss(self), ChainCrf):
+        if not resolve_loss(self).probabilistic:
             raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
         tokens, _ = read_tokens(self, X, lengths, reset=False)
         marginals = label_marginals(self, tokens)

@@ -233,7 +233,7 @@ class DaskShards(Executor):
 
     def _rows_future(self, k: int) -> Any:
         """Return the future of a shard's rows, or None if they are not on a worker."""
-        part = getattr(self._shards[k], "part", None)
+        part = self._shards[k].part
         if not isinstance(part, WorkerPartition):
             return None
         if part.data.status == "cancelled":  # "lost" futures are about to be computed again
@@ -359,7 +359,6 @@ class DaskShards(Executor):
 
 def _without_local_state(shard: Shard | LazyShard) -> Shard | LazyShard:
     """Return a shard without its cache and without the future of its rows, which the task receives itself."""
-    if isinstance(shard, LazyShard):
-        part: Any = shard.part
-        return replace(shard, part=replace(part, data=None)) if isinstance(part, WorkerPartition) else shard
-    return Shard(*shard[:3], {})
+    if isinstance(shard.part, WorkerPartition):
+        return replace(shard, part=replace(shard.part, data=None))
+    return shard.without_cache()

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.partitioned import LazyShard
-from riskmin.core import Shard, ShardCache
+from riskmin.core import Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
@@ -73,12 +72,10 @@ class ShardSpec:
     def build(self, rows: Any) -> Shard:
         """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
         shard = self.shard
-        if not isinstance(shard, LazyShard):
-            return Shard(shard[0], shard[1], shard[2], ShardCache())
         # the client removed the future of the rows; the task received the rows themselves
         if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
-        return shard.load()
+        return shard.load().without_cache()  # type: ignore[no-any-return]
 
 
 class ShardGroup:

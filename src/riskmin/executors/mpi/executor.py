@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, PartitionedMatrix, materialize
+from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, PartitionedMatrix
 from riskmin.core import NDArray, Shard
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_arrays, sum_tuples
 from riskmin.executors.coordination import Coordination
@@ -234,8 +234,9 @@ class SpmdExecutor(Executor):
         self.coordination = backend
         communicator, n = self.communicator, len(shards)
         # a partition in the memory of a rank stays there; other shards are assigned in contiguous ranges
-        parts = [getattr(shard, "part", None) for shard in shards]
-        self.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
+        self.owner = [
+            getattr(shard.part, "rank", k * communicator.size // n) for k, shard in enumerate(shards)
+        ]
         # all ranks must have the same labels and weights, which the checksum verifies
         vectors = [x for shard in shards for x in (shard.y, shard.c)]
         local = [s for s, rank in zip(shards, self.owner, strict=True) if rank == communicator.rank]
@@ -243,7 +244,7 @@ class SpmdExecutor(Executor):
         communicator.exchange(
             "shards in order" if self.ordered else "shards",
             arguments_checksum([float(n), *vectors]),
-            lambda: self.shards.extend(materialize(s) for s in local),
+            lambda: self.shards.extend(shard.load() for shard in local),
         )
 
     def __reduce__(self) -> NoReturn:

@@ -226,6 +226,11 @@ class QuerySeparable(Loss):
         result: Loss = self.loss
         return result
 
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The separable form, and the ranking loss."""
+        return self, *self.loss.components
+
     @classmethod
     def from_labels(cls, loss: Any, y: Array, c: Array) -> QuerySeparable:
         """Build the separable loss from the labels and weights of all rows."""

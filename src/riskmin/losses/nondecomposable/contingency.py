@@ -11,7 +11,6 @@ highest score, so that one sort finds the maximum.
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
+from riskmin.core.messages import is_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
 from riskmin.losses.nondecomposable.entropy_smoothing import smoothed_by_entropy
@@ -212,7 +212,7 @@ class PrecisionAtK(Loss):
     check_labels = check_signs
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
+        if not is_whole(self.k, at_least=1):
             raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
         # settings parsed from a name are floats
         object.__setattr__(self, "k", int(self.k))

@@ -99,6 +99,11 @@ class Nu(Loss):
         term = self.loss.formula or "loss"
         object.__setattr__(self, "formula", f"min over t >= 0 of nu t + sum c max(0, {term} - t)")
 
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The loss, and those of the wrapped one."""
+        return self, *self.loss.components
+
     def check_labels(self, y: Array) -> None:
         """Check the labels by the wrapped loss."""
         self.loss.check_labels(y)

@@ -23,17 +23,17 @@ that the result does not depend on the order of the rows.
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like, to_numpy
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
+from riskmin.core.messages import is_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
     QueryLoss,
@@ -85,7 +85,7 @@ class Ndcg(QueryLoss):
     check_labels = check_nonnegative_grades
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
+        if not is_whole(self.k, at_least=1):
             raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
         # settings parsed from a name are floats
         object.__setattr__(self, "k", int(self.k))
@@ -333,4 +333,4 @@ def _scatter(rows: NDArray, slope: NDArray, z: Array) -> Array:
     """Return the gradient in z: `slope` for these rows, zero for all others."""
     dz = np.zeros(len(z))
     dz[rows] = slope
-    return dz.astype(z.dtype) if isinstance(z, np.ndarray) else as_array_like(dz, z)
+    return dz.astype(z.dtype) if namespace(z) is np else as_array_like(dz, z)

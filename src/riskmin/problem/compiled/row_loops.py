@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense, DenseFortran
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
-from riskmin.linear_maps.linear import SingleOutput, Standardized
 from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
 
 _thread = threading.local()
@@ -118,14 +116,15 @@ def mixed_tangent(
 # ---------------------------------------------------------------- one pass over X
 def value_grad(shard: Shard, traced: TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w: in one pass where the format allows it."""
-    by_blocks = isinstance(shard.X, (Dense, DenseFortran, Csr))
-    if by_blocks and isinstance(linear_map, SingleOutput):
+    inner: Any = linear_map
+    by_blocks = shard.X.has_row_ranges
+    if by_blocks and inner.is_identity:
         grad, sums = _one_pass(shard, traced, w, 0.0)
-    elif by_blocks and isinstance(linear_map, Standardized) and isinstance(linear_map.inner, SingleOutput):
+    elif by_blocks and inner.standardized and inner.inner.is_identity:
         # shifted and scaled columns: z = X (s w) - m'(s w), with the adjoint s (X' dz - m (1' dz))
-        scaled = linear_map.scaled(w)
-        grad, sums = _one_pass(shard, traced, scaled, -float(linear_map.offset(scaled)))
-        grad = linear_map.scaled(grad - linear_map.shift * float(sums[2]))
+        scaled = inner.scaled(w)
+        grad, sums = _one_pass(shard, traced, scaled, -float(inner.offset(scaled)))
+        grad = inner.scaled(grad - inner.shift * float(sums[2]))
     else:
         z, grad = linear_map.scores(shard.X, w, 0, shard.X.shape[0]), np.zeros_like(w)
         slopes, sums = mixed_tangent(shard, traced, z, None, 0.0, [(0.0, 1.0)])
@@ -156,11 +155,9 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     return grad, out
 
 
-def _format(X: Dense | DenseFortran | Csr) -> tuple[Any, tuple[Any, ...]]:
+def _format(X: Any) -> tuple[Any, tuple[Any, ...]]:
     """The kernel of a storage format, and the arrays that it reads."""
     k = _kernels()
-    if isinstance(X, Dense):
-        return k.dense_value_grad, (X.X,)
-    if isinstance(X, DenseFortran):
-        return k.columns_value_grad, X.flat()
-    return k.csr_value_grad, (X.indptr, X.indices, X.data)
+    if X.sparse:
+        return k.csr_value_grad, (X.indptr, X.indices, X.data)
+    return (k.columns_value_grad, X.flat()) if X.by_columns else (k.dense_value_grad, (X.X,))

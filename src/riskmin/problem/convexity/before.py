@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.arrays.namespace import array_shape, as_array_like, namespace
 from riskmin.core import Array
 from riskmin.executors.coordination import coordination_of
-from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components, user_object
+from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components
 from riskmin.problem.convexity.scores import (
     CHECK_SECONDS,
     absolute_tolerance,
     check_scores,
     relative_tolerance,
 )
-from riskmin.problem.risk import Risk
-from riskmin.problem.structured.structured_risk import MarginRisk
+from riskmin.problem.oracle import as_oracle
 
 GRADIENT_STEPS = (0.1, 1.0, 10.0)
 """Distances of test points along the negative gradient, in units of the step to where the tangent is zero."""
@@ -31,18 +30,34 @@ RANDOM_STEPS = (0.01, 1.0, 100.0)
 
 
 def check(risk: Any, reg: Any, w0: Array) -> None:
-    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest."""
-    given = user_object(risk)
+    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, linear_risk
+    >>> class Capped:
+    ...     __module__, separable = "a_module_of_yours", True
+    ...     def value_grad(self, z, y, c):
+    ...         r = z - y
+    ...         return c @ np.minimum(r * r, 4.0), 2 * c * r * (r * r < 4.0)
+    >>> check(linear_risk(np.eye(2), [1.0, 2.0], Capped()), L2(), np.zeros(2))
+    Traceback (most recent call last):
+    ...
+    ValueError: Capped is not convex: ...
+    """
+    risk = as_oracle(risk)
+    given = risk.source
     if not is_foreign(risk) or _last() is given:
         return
     # a loss of scores is checked at random scores; any other user code is checked at random w
-    has_score_loss = isinstance(risk, Risk) and not getattr(risk.linear_map, "shared", 0)
+    has_score_loss = risk.linear_map is not None and not risk.linear_map.shared
     with np.errstate(all="ignore"):
         if has_score_loss and not all(is_builtin(part) for part in loss_components(risk)):
             check_scores(
                 next(type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), risk
             )
-        if not (is_builtin(given) and (has_score_loss or isinstance(risk, MarginRisk))):
+        if not (is_builtin(given) and (has_score_loss or risk.cuts_always_valid)):
             _check_points(risk, reg, w0)
     _remember(given)
 
@@ -87,12 +102,12 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
 def _evaluate(risk: Any, w: Array) -> tuple[float, Array]:
     """R(w) and its gradient, after checking their types and shapes; infinity on overflow."""
     try:
-        value, grad, *_ = user_object(risk)(w)
+        value, grad, *_ = risk.source(w)
     except ArithmeticError:
         return math.inf, w
-    if tuple(getattr(grad, "shape", ())) != tuple(w.shape):
+    if array_shape(grad) != tuple(w.shape):
         raise ValueError(
-            f"the gradient of {describe(risk)} has shape {tuple(getattr(grad, 'shape', ()))}, but w has "
+            f"the gradient of {describe(risk)} has shape {array_shape(grad)}, but w has "
             f"{tuple(w.shape)}: give one number per weight"
         )
     return float(value), grad

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.arrays.namespace import array_shape, as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
@@ -25,12 +25,26 @@ CHECK_SECONDS = 0.25
 
 
 def relative_tolerance(a: Array) -> float:
-    """Violations smaller than this, relative to the compared numbers, are attributed to rounding."""
-    return 1e-7 if getattr(getattr(a, "dtype", None), "itemsize", 8) >= 8 else 1e-3
+    """Violations smaller than this, relative to the compared numbers, are attributed to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> relative_tolerance(np.ones(1)), relative_tolerance(np.ones(1, dtype=np.float32))
+    (1e-07, 0.001)
+    """
+    return 1e-7 if a.dtype.itemsize >= 8 else 1e-3
 
 
 def absolute_tolerance(a: Array, largest: float) -> float:
-    """The rounding error to expect of a risk that is nearly zero, if its largest value was `largest`."""
+    """The rounding error to expect of a risk that is nearly zero, if its largest value was `largest`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> absolute_tolerance(np.ones(1), 1.0) < 1e-11
+    True
+    """
     return 1e-5 * relative_tolerance(a) * largest + 1e-7 * relative_tolerance(a)
 
 
@@ -50,12 +64,12 @@ class _Sample(NamedTuple):
 
     def label(self, row: int = 0) -> str:
         """A description of the label of a row; numbers with few digits."""
-        y = _to_numpy(self.y)[row]
+        y = to_numpy(self.y)[row]
         return f" with y = {y:.4g}" if y.dtype.kind == "f" and y.ndim == 0 else f" with y = {y}"
 
     def score(self, z: float) -> str:
         """A score as text; relative to the label if it is close to it, to show digits that differ."""
-        y = _to_numpy(self.y)
+        y = to_numpy(self.y)
         close = y.shape == (1,) and y.dtype.kind == "f" and abs(z - y[0]) < 0.1 * abs(y[0])
         return f"y {'-' if z < y[0] else '+'} {abs(z - y[0]):.4g}" if close else f"{z:.4g}"
 
@@ -69,11 +83,6 @@ class _LineEvaluations(NamedTuple):
     grad: NDArray
     slack: float
     """Tolerated rounding error of the values, from the sizes of their terms near the middle of the line."""
-
-
-def _to_numpy(a: Array) -> NDArray:
-    """Labels or weights in NumPy."""
-    return to_numpy(a) if hasattr(a, "__dlpack__") else np.asarray(a)
 
 
 def check_scores(name: str, risk: Any) -> None:
@@ -98,7 +107,7 @@ def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     if not loss.separable or loss.chosen is not loss:
         yield _Sample(y, c, False)
         return
-    labels, weights = _to_numpy(y), _to_numpy(c)
+    labels, weights = to_numpy(y), to_numpy(c)
     rows = np.flatnonzero(weights > 0)
     if labels.ndim == 1 and labels.dtype.kind in "biuf":
         # the smallest and the largest label are always in the sample
@@ -119,7 +128,7 @@ def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[
     """Starts and directions of lines in the space of scores: around zero, and around labels."""
     shape = (*sample.c.shape, *width)
     d = rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
-    y = _to_numpy(sample.y)
+    y = to_numpy(sample.y)
     has_targets = y.shape == shape and y.dtype.kind in "biuf" and not np.isin(y, (-1.0, 0.0, 1.0)).all()
     # around the targets, in steps of about 1 and of about their size
     if has_targets:
@@ -152,7 +161,7 @@ def _evaluate_line(
             if len(points) > 2 and (time.perf_counter() > end or len(points) * d.size > 2**23):
                 break
             z = as_array_like(z0 + t * d, sample.c)
-            scores = _to_numpy(z).astype(np.float64)
+            scores = to_numpy(z).astype(np.float64)
             value, grad = _evaluate(name, loss, z, sample)
             # beyond the square root of the largest number, differences and products overflow
             if value > float(limits.max) ** 0.5 and np.max(np.abs(scores)) > 1:
@@ -193,20 +202,23 @@ def _evaluate(name: str, loss: Any, z: Array, sample: _Sample) -> tuple[float, N
             f"value_grad of {name} fails on {len(sample.c)} of the rows ({error}): a loss that is separable "
             "must take any of them; one that needs all rows must have separable = False"
         ) from error
-    if not (isinstance(result, (tuple, list)) and len(result) == 2):
-        raise ValueError(f"value_grad of {name} must return two things, its value and its gradient in z")
-    value, grad = result
-    if tuple(getattr(value, "shape", ())):
+    try:
+        value, grad = result
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"value_grad of {name} must return two things, its value and its gradient in z"
+        ) from None
+    if array_shape(value):
         raise ValueError(
             f"value_grad of {name} returns values of shape {tuple(value.shape)}: add them up, c @ values"
         )
-    kind = tuple(getattr(grad, "shape", ())), getattr(grad, "dtype", type(grad).__name__)
+    kind = array_shape(grad), getattr(grad, "dtype", type(grad).__name__)
     if kind != (tuple(shape), dtype):
         raise ValueError(
             f"the gradient of {name} is of {kind[1]} and shape {kind[0]}, but the scores are of {dtype} and "
             f"shape {tuple(shape)}: give one number per score"
         )
-    return float(value), _to_numpy(grad).astype(np.float64)
+    return float(value), to_numpy(grad).astype(np.float64)
 
 
 def _check_line(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray) -> None:
@@ -244,7 +256,7 @@ def _check_line(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray) 
 
 def _total(sample: _Sample) -> float:
     """The total weight of the rows, by which losses are divided in messages."""
-    return float(_to_numpy(sample.c).sum())
+    return float(to_numpy(sample.c).sum())
 
 
 def _not_convex(name: str, sample: _Sample, z: NDArray, v: NDArray, chord: float) -> str:
@@ -287,7 +299,7 @@ def _check_slopes(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray
     if np.max(fall) <= 0:
         return
     k, row = np.unravel_index(int(np.argmax(fall)), fall.shape)
-    c = _to_numpy(sample.c)[row]
+    c = to_numpy(sample.c)[row]
     raise ValueError(
         f"{name} is not convex, or its gradient is wrong: its slope in a row{sample.label(int(row))} falls "
         f"from {slopes[k, row] / c:.4g} to {slopes[k + 1, row] / c:.4g} on a line from scores of "

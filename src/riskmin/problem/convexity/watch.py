@@ -13,7 +13,6 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut
 from riskmin.problem.convexity.owner import describe, is_foreign
 from riskmin.problem.convexity.scores import absolute_tolerance, relative_tolerance
-from riskmin.problem.structured.structured_risk import MarginRisk
 
 
 @dataclass
@@ -148,7 +147,13 @@ def _height(cut: Cut, w: Array) -> float:
 
 
 def monitor_for(obj: Any, w0: Array) -> CutMonitor | None:
-    """The monitor of a run; None if all code is riskmin's, or if a model's argmax is checked instead."""
-    # a cut of a MarginRisk is valid for any output that the argmax returns, even if it is not the best
-    argmax = isinstance(obj.risk, MarginRisk)
-    return CutMonitor(obj, w0) if is_foreign(obj.risk) and not argmax else None
+    """The monitor of a run; None if all code is riskmin's, or if a model's argmax is checked instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk
+    >>> monitor_for(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
+    True
+    """
+    return CutMonitor(obj, w0) if is_foreign(obj.risk) and not obj.risk.cuts_always_valid else None

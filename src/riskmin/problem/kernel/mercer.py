@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, NDArray
+from riskmin.core import Array, Matrix, NDArray, has_method
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_matmul
 from riskmin.core.limits import LIMITS
 
@@ -52,7 +52,7 @@ def squared_norms(A: Any) -> NDArray:
 
 
 def _check_positive(kernel: object, name: str) -> None:
-    value = getattr(kernel, name)
+    value = vars(kernel)[name]
     if not 0 < value < math.inf:
         raise ValueError(f"{type(kernel).__name__} needs {name} to be a finite number > 0, not {value!r}")
 
@@ -156,16 +156,16 @@ class Polynomial:
         return powers
 
 
-def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
+def kernel_diagonal(kernel: Any, X: Any) -> NDArray:
     """The k(x_i, x_i), by the kernel's method `diagonal` if it has one."""
-    if hasattr(kernel, "diagonal"):
+    if has_method(kernel, "diagonal"):
         return np.asarray(kernel.diagonal(X), dtype=np.float64)
     # by small diagonal blocks of K: 32 evaluations per entry, but vectorized
     starts = range(0, X.shape[0], 32)
     return np.concatenate([np.diagonal(kernel(X[i : i + 32], X[i : i + 32])) for i in starts]).astype(float)
 
 
-class KernelMatrix:
+class KernelMatrix(Matrix):
     r"""The kernel matrix of the rows of X, :math:`K_{ij} = k(x_i, x_j)`, by rows.
 
     Rows are computed on demand, many at a time, and cached; the least recently used ones are evicted first.
@@ -186,7 +186,7 @@ class KernelMatrix:
 
     def __init__(self, kernel: Kernel | str, X: Any, cache_bytes: int = 2**28) -> None:
         n = int(X.shape[0])
-        self.shape, self.X, self.n_rows_computed = (n, n), X, 0
+        self.n, self.X, self.n_rows_computed = n, X, 0
         if isinstance(kernel, str):
             self.kernel: Kernel | None = None
             self.store = _precomputed(kernel, X)
@@ -203,6 +203,11 @@ class KernelMatrix:
         self.row_in = np.full(slots, -1)  # by slot: its row, -1 if it is empty
         self.used = np.zeros(slots, dtype=np.int64)  # by slot: the time of its last use
         self.clock = 0  # counts calls of `slots`
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns, which are equal."""
+        return self.n, self.n
 
     @property
     def block_rows(self) -> int:

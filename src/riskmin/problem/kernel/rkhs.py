@@ -20,7 +20,7 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_numpy
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, Cut, Matrix, NDArray, Shard
+from riskmin.core import Array, Cut, LinearMap, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
@@ -40,18 +40,41 @@ def swap_halves(w: Array) -> Array:
 
 
 def as_pair(z: NDArray, beta: NDArray) -> NDArray:
-    """The function with scores z = K beta and coefficients beta, as a pair."""
+    """The function with scores z = K beta and coefficients beta, as a pair.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_pair(np.array([2.0]), np.array([4.0])).round(4).tolist()
+    [1.4142, 2.8284]
+    """
     return np.concatenate([z, beta]) / SQRT2
 
 
 def coefficients(w: NDArray) -> NDArray:
-    """The beta of a pair."""
+    """The beta of a pair.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> coefficients(as_pair(np.array([2.0]), np.array([4.0]))).round(12).tolist()
+    [4.0]
+    """
     return SQRT2 * w[len(w) // 2 :]
 
 
 @dataclass(frozen=True)
-class RkhsMap:
-    """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`."""
+class RkhsMap(LinearMap):
+    """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix
+    >>> K = KernelMatrix(DotProduct(), np.array([[1.0], [2.0]]))
+    >>> RkhsMap().scores(K, as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])), 0, 2).round(12).tolist()
+    [3.0, 6.0]
+    """
 
     columns = 1
 
@@ -68,6 +91,10 @@ class RkhsMap:
         slope = dz / SQRT2
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
+
+    def absolute_pullback(self, X: Any, slopes: Array, out: Array) -> bool:
+        out[X.shape[0] :] = X.absolute_product(slopes)  # for all rows at once
+        return True
 
     def dot(self, g: Array, w: Array) -> float:
         """The inner product of a slope and a function, from the function's scores alone.
@@ -93,6 +120,12 @@ class RkhsNorm(Regularizer):
         Identifies the feature space, so that a run cannot be resumed in a different one.
     K : KernelMatrix, optional
         The kernel matrix, with which `recompute` recomputes products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(RkhsNorm().value(as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0]))), 12)  # f(x) = 3 x
+    4.5
     """
 
     kernel: str = ""
@@ -172,7 +205,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
         if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):
             check_finite(as_matrix(X))
             X = X.astype(np.float64, copy=False)
-    if isinstance(kernel, str) and kernel in _NAMED:
+    if kernel in (*_NAMED,):
         kernel = _NAMED[kernel]()
     if not (callable(kernel) or kernel == "precomputed"):
         raise ValueError(f"kernel={kernel!r}: give a callable k(A, B), {', '.join(_NAMED)} or precomputed")

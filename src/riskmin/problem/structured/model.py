@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Shard, UnsupportedProblem
+from riskmin.core import Array, Shard, UnsupportedProblem, has_method
+from riskmin.core.messages import is_whole_number
 from riskmin.executors import Serial, as_backend
 from riskmin.losses.base import Loss
 from riskmin.problem.linear_risk import check_weights
@@ -111,12 +111,17 @@ class Structured(Loss):
         object.__setattr__(self, "loss", kind)
         object.__setattr__(self, "smooth", kind == "log")
         dim = getattr(self.model, "dim", None)
-        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
+        if not is_whole_number(dim, at_least=1):
             raise ValueError(f"dim of {self._name()} is {dim!r}: give the length of w, a whole number >= 1")
+
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """The loss, and the model."""
+        return self, self.model
 
     def _missing(self, names: Sequence[str]) -> list[str]:
         """The methods of this list that the model does not have."""
-        return [name for name in names if not callable(getattr(self.model, name, None))]
+        return [name for name in names if not has_method(self.model, name)]
 
     def _name(self) -> str:
         return self.model.__name__ if isinstance(self.model, type) else type(self.model).__name__
@@ -231,7 +236,7 @@ def _shard_count(n_shards: int | None, n: int) -> int:
     """The requested number of shards, or the default, at most 8."""
     if n_shards is None:
         return min(8, n)
-    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+    if not is_whole_number(n_shards, at_least=1) or n_shards > n:
         raise ValueError(
             f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import NDArray
+from riskmin.core import NDArray, has_method
 from riskmin.problem.structured.log_partition import PartitionExamples
 from riskmin.problem.structured.output_cache import MarginExamples
 
@@ -24,16 +24,18 @@ def probe_points(model: Any, dim: int, size: float) -> list[NDArray]:
     rng = np.random.default_rng(0)
     # |w'phi| is about step for features phi of norm `size`
     weights = [step / (size or 1.0) * rng.standard_normal(dim) for step in (0.0, 1.0, 1.0, 10.0)]
-    project = getattr(model, "project", None)
-    return weights if project is None else [np.asarray(project(w), dtype=np.float64) for w in weights]
+    if not has_method(model, "project"):
+        return weights
+    return [np.asarray(model.project(w), dtype=np.float64) for w in weights]
 
 
 def all_outputs(model: Any, x: Any) -> list[Any]:
     """All outputs of a small example; none if there are too many, or the model does not list them."""
-    list_outputs = getattr(model, "outputs", None)
+    if not has_method(model, "outputs"):
+        return []
     # one more than that, to detect that there are too many
     most = 500
-    outputs = [] if list_outputs is None else list(islice(list_outputs(x), most + 1))
+    outputs = list(islice(model.outputs(x), most + 1))
     return outputs if len(outputs) <= most else []
 
 

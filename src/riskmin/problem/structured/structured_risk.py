@@ -137,6 +137,7 @@ class MarginRisk(Oracle):
     """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
 
     caches_outputs = True
+    cuts_always_valid = True
     loss: Any = field()
     held: OpenedExamples = field(repr=False, compare=False)
     dim: int

@@ -21,7 +21,6 @@ import numpy as np
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.core import Array, Cut, LinearMap, NDArray, Shard
-from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
@@ -80,9 +79,9 @@ class CenteredFrame:
         class_sums, linear_map = risk.constant_prediction_cuts, risk.linear_map
         # Weighted mean of the rows: the sums over the classes, divided by the total weight.
         mean = to_numpy(namespace(class_sums.sums).sum(class_sums.sums, axis=1)) / class_sums.weights.sum()
-        inner: Any = linear_map.inner  # type: ignore[attr-defined]
+        inner: Any = linear_map.without_intercepts
         # The mean is that of the standardized columns.
-        inner = inner.inner if isinstance(inner, Standardized) else inner
+        inner = inner.inner if inner.standardized else inner
         return cls(inner, as_array_like(mean, w), risk.n_intercepts)
 
     def to_centered(self, cut: Cut) -> Cut:

@@ -9,15 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import (
-    Csc,
-    Csr,
-    CsrWithTranspose,
-    Dense,
-    DenseFortran,
-    as_scipy,
-    with_duplicates_summed,
-)
+from riskmin.arrays.compressed import Csc, Csr
+from riskmin.arrays.dense import Dense, DenseFortran
+from riskmin.arrays.matrix import as_matrix, with_duplicates_summed
 from riskmin.core import NDArray, Shard, deadline
 from riskmin.core.deadline import check, check_each, chunk_ranges
 from riskmin.solvers.coordinate.quadratic_model import (
@@ -101,7 +95,7 @@ class DenseColumns:
 
     def _minimize_by_cycles(self, model: Model) -> Solution:
         """Minimize the model by cycles over its columns, without a Gram matrix."""
-        T = self.X.T[model.columns] if isinstance(self.X, DenseFortran) else self.X.X.T[model.columns]
+        T = self.X.array.T[model.columns]
         # h_k = sum_i D_i x_ik^2, the second derivative in w_k.
         h = np.einsum("ki,ki,i->k", T, T, model.curvature)
         w, r = model.w.copy(), model.slope.copy()
@@ -145,11 +139,11 @@ class DenseColumns:
         block = np.empty((self.GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
         for i in check_each(range(0, n, self.GRAM_BLOCK_ROWS * gram.stride)):
             rows = slice(i, min(i + self.GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
-            if isinstance(self.X, DenseFortran):
-                B = (self.X.T[:, rows][columns] * scale[rows]).astype(kind).T
+            if self.X.by_columns:
+                B = (self.X.array.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
                 B = block[: len(scale[rows])]
-                kernels().gather_columns(self.X.X[rows], columns, scale[rows], B)
+                kernels().gather_columns(self.X.array[rows], columns, scale[rows], B)
             G += B[:, first:].T @ B
         return G
 
@@ -167,8 +161,8 @@ class ColumnStore:
     def __init__(self, X: Csr | Csc) -> None:
         self.X = X
         self.n_rows, p = X.shape
-        if isinstance(X, Csc):
-            csc = with_duplicates_summed(as_scipy(X))
+        if X.by_columns:
+            csc = with_duplicates_summed(X.as_scipy())
             ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
             self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
             self.count = np.diff(ends)
@@ -186,7 +180,7 @@ class ColumnStore:
         """Copy missing columns, in one pass over X, which also copies the columns of `prefetch`."""
         if (self.start[columns] >= 0).all():
             return
-        assert isinstance(self.X, Csr)
+        assert not self.X.by_columns
         wanted = np.union1d(columns, prefetch)
         if self.count[wanted].sum() > self.COPY_ALL_ABOVE_SHARE * self.count.sum():
             wanted = np.arange(len(self.start))
@@ -425,18 +419,16 @@ def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
 
 def every_nth_row(X: Any, stride: int) -> Any:
     """Return every `stride`-th row of X; None for a format without cheap access to rows."""
-    if isinstance(X, DenseFortran):
-        return DenseFortran(np.ascontiguousarray(X.T[:, ::stride]))
-    if isinstance(X, Dense):
-        return Dense(np.ascontiguousarray(X.X[::stride]))
-    return as_scipy(X)[::stride] if isinstance(X, Csr) else None
+    if X.array is not None:
+        return as_matrix(np.array(X.array[::stride], order="F" if X.by_columns else "C"))
+    return None if X.one_block else X.as_scipy()[::stride]
 
 
 def columns_of(rows: Shard) -> DenseColumns | SparseColumns:
     """Return the columns of a matrix in this process; copies of sparse columns are cached with the shard."""
     X: Any = rows.X
-    if isinstance(X, (Dense, DenseFortran)):
+    if X.array is not None:
         return DenseColumns(X)
     if "columns" not in rows.cache:
-        rows.cache["columns"] = ColumnStore(X.csc if isinstance(X, CsrWithTranspose) else X)
+        rows.cache["columns"] = ColumnStore(X if X.without_transpose is X else X.csc)
     return SparseColumns(rows.cache["columns"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
 from riskmin.numerics.precision import CUT_ROUNDING
@@ -86,7 +85,7 @@ class PointEvaluator:
         """Return X' slope and X' guess, in one pass over the rows."""
         X: Any = self.rows.X
         grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        if guess is None or not isinstance(X, (Csr, Dense)):
+        if guess is None or X.by_columns or not X.has_row_ranges:
             X.pullback(slope, 0, len(slope), grad)
             if guess is not None:
                 X.pullback(guess, 0, len(slope), guess_grad)
@@ -95,7 +94,7 @@ class PointEvaluator:
         from riskmin._numba import products  # Numba is imported on first use, not with the package
 
         n, p = X.shape
-        if isinstance(X, Dense):
+        if not X.sparse:
             for i, j in chunk_ranges(0, n, 2 * n * p):
                 products.dense_pullback_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
             return grad, guess_grad

@@ -18,6 +18,7 @@ from riskmin.arrays.matrix import as_matrix, as_row_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
+from riskmin.core.messages import is_whole_number
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -79,8 +80,8 @@ class ChainAscent(Solver):
 
     def __post_init__(self) -> None:
         for name, minimum in (("atoms", 2), ("turns", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= minimum):
+            value = vars(self)[name]
+            if not is_whole_number(value, at_least=minimum):
                 raise ValueError(f"{name} must be a whole number >= {minimum}, not {value!r}")
 
     def supports(self, obj: Objective) -> str | None:
@@ -280,11 +281,11 @@ def _kernel_data(shard: Any) -> tuple[Any, Any]:
     X = as_row_matrix(shard.X.tokens)
     n, p = X.shape
     # if fewer than half of its entries are nonzero, X is converted to CSR
-    if not X.is_sparse and np.count_nonzero(X.X) < 0.5 * n * p:
+    if not X.sparse and np.count_nonzero(X.X) < 0.5 * n * p:
         X = as_row_matrix(as_matrix(sp.csr_array(X.X)))
     # Dense rows use the same arrays: row i starts at i p, and all have the column indices 0 to p - 1.
-    columns = X.indices.astype(np.int64) if X.is_sparse else np.arange(p)
-    rows = kernels.TokenRows(X.row_ends.astype(np.int64), columns, X.values, int(not X.is_sparse))
+    columns = X.indices.astype(np.int64) if X.sparse else np.arange(p)
+    rows = kernels.TokenRows(X.row_ends.astype(np.int64), columns, X.values, int(not X.sparse))
     # gram holds one m x m block per sequence of m tokens; offsets are the starts of the blocks.
     sizes = np.diff(ends, prepend=0) ** 2
     offsets, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))

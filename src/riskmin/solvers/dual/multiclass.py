@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.multiclass import MulticlassHinge
@@ -128,7 +129,7 @@ class MulticlassAscent:
         shard, k = risk.rows, risk.linear_map.columns
         X = row_major_matrix(shard)
         n, p = X.shape
-        dense = not X.is_sparse
+        dense = not X.sparse
         # Sparse rows process classes in vectors of four.
         padded_k = k if dense else -(-k // 4) * 4
         cost = np.full((k, padded_k), cls.MISSING_CLASS_COST)
@@ -166,12 +167,12 @@ class MulticlassAscent:
 
     def _weight_vector(self) -> NDArray:
         """Return a copy of the weights as the vector w."""
-        return (self.W[:, : self.k] if self.X.is_sparse else self.W.T).flatten()
+        return (self.W[:, : self.k] if self.X.sparse else self.W.T).flatten()
 
     def _set_weights(self, w: NDArray) -> None:
         """Store the vector w in the layout of the sweep."""
         W = w.reshape(-1, self.k)
-        if self.X.is_sparse:
+        if self.X.sparse:
             self.W[:, : self.k] = W
         else:
             self.W[:] = W.T
@@ -306,12 +307,12 @@ class MulticlassAscent:
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
         # Dense rows use one row of W per class, sparse rows one row of W per feature.
-        run = k.sweep if X.is_sparse else k.dense_sweep
-        data = (X.indptr, X.indices, X.data) if X.is_sparse else (X.X,)
+        run = k.sweep if X.sparse else k.dense_sweep
+        data = (X.indptr, X.indices, X.data) if X.sparse else (X.X,)
         state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
         options = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
-        workspace = [*np.empty((5 if X.is_sparse else 4, self.cost.shape[1]))]
-        if X.is_sparse:
+        workspace = [*np.empty((5 if X.sparse else 4, self.cost.shape[1]))]
+        if X.sparse:
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
         # Kernels are called on ranges of rows so that deadlines are checked in between.
         entries_per_row = X.nnz / max(1, X.shape[0])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import as_matrix, as_scipy
+from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.linear_maps.linear import MultiOutput
@@ -176,7 +176,7 @@ def rms_row_norm(shard: Shard) -> float:
 
 def _with_constant_column(X: Any, s: float) -> Any:
     """Return X with one more column, constant s."""
-    if X.is_sparse:
-        parts: Any = [as_scipy(X), sp.csr_array(np.full((X.shape[0], 1), s, dtype=X.data.dtype))]
+    if X.sparse:
+        parts: Any = [X.as_scipy(), sp.csr_array(np.full((X.shape[0], 1), s, dtype=X.data.dtype))]
         return sp.hstack(parts, format="csr")
     return np.hstack([X.X, np.full((X.shape[0], 1), s, dtype=X.X.dtype)])

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense
 from riskmin.core import NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.losses.conjugate import IntervalConjugate
@@ -33,7 +34,7 @@ def check_kernels() -> Any:
 
 def _indices_and_values(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
     """Return the column indices (None for dense rows) and the values of all rows, concatenated."""
-    return X.indices if X.is_sparse else None, X.values
+    return X.indices if X.sparse else None, X.values
 
 
 def _allocate_records(n: int) -> NDArray:

@@ -12,7 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense, as_matrix, as_scipy
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense
+from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 
@@ -64,7 +66,7 @@ class SimplexFace:
         k = len(cost)
         # A row with a single positive multiplier is at a vertex of its simplex: it cannot move on the face.
         rows = np.flatnonzero(((beta > 0).sum(axis=1) > 1) & (curvature > 0))
-        X_face: Any = as_matrix(as_scipy(X)[rows] if isinstance(X, Csr) else X.X[rows])
+        X_face: Any = as_matrix(X.as_scipy()[rows] if X.sparse else X.X[rows])
         return cls(rows, X_face, beta[rows, :k].copy(), c[rows], cost[y[rows], :k], curvature[rows], lam)
 
     def climb(self, z: NDArray, W: NDArray) -> tuple[NDArray, NDArray, float, int]:

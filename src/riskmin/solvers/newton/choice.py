@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.problem.objective import Objective
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.multi_output.score_problems import (
@@ -37,7 +38,7 @@ def unsupported_reason(obj: Objective) -> str | None:
     if risk.multi_output:
         return multi_output_reason(obj)
     table = risk.row_metadata
-    if table is None or not isinstance(table.y, np.ndarray):
+    if table is None or namespace(table.y) is not np:
         return (
             "Newton needs a linear_risk of NumPy arrays, with one score per row: "
             "use Auto, Smoothing or Bundle"

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import Csr, Dense, DenseFortran
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.core import Array, Hessian, NDArray, PairBlock
 from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
@@ -166,8 +167,8 @@ class NewtonSystem(LinearSystem):
         if not len(active):
             return -1.0 * weight * g
         part: Any = self.design.gather(active).astype(np.float64, copy=False)
-        scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
-        dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
+        dense, H = not sp.issparse(part), restrict_hessian(hessian, active)
+        scaled = part * weight if dense else part @ sp.diags_array(weight)
         gram = interruptible_matmul(scaled, part.T) if dense else (scaled @ part.T).toarray()
         # I + H G is not symmetric, hence LU instead of Cholesky; it takes 2/3 m^3 operations
         M, work = np.eye(len(active)) + hessian_product(H, gram), 2 / 3 * len(active) ** 3
@@ -274,7 +275,7 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
 
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
-    if X.is_sparse:
+    if X.sparse:
         # in chunks of rows above, between which the deadline is checked
         above, weights, below, q, first, last = block
         for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two, repr_of_changes
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem

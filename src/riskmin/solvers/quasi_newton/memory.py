@@ -115,7 +115,7 @@ class LbfgsMemory:
 
 def _products(A: Array, R: Array) -> NDArray:
     """Return A R' for an R of few rows; in blocks that stay in cache, where NumPy is twice as fast."""
-    if not isinstance(A, np.ndarray):
+    if namespace(A) is not np:
         return np.asarray(to_numpy(A @ R.T), dtype=float)
     products = np.zeros((len(A), len(R)))
     width = 4096

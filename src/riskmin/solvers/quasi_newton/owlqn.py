@@ -12,7 +12,6 @@ import numpy as np
 from riskmin.arrays.namespace import namespace, zeros_for
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.proximal_gradient import risk_uncertainty, smooth_reason
 from riskmin.solvers.state_checks import check_state
@@ -65,7 +64,7 @@ class OwlQn(Solver):
         """None for smooth losses with `L1` or `Elastic`."""
         if reason := smooth_reason(self.name, obj):
             return reason
-        if not isinstance(reg := obj.reg.penalized_part, (L1, Elastic)):
+        if not (reg := obj.reg.penalized_part).sum_of_absolutes:
             return f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient"
         return None
 

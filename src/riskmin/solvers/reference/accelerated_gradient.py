@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Quadratic
 from riskmin.solvers.base import intercepts_reason, mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
@@ -114,7 +111,7 @@ class AcceleratedGradient(Solver):
         return self._run(obj, Estimate(state["w"], state["w"]), L, Cut(state["a"], b))
 
     def _run(self, obj: Objective, estimate: Estimate, L: float, model: Cut | None) -> Iterator[Iterate]:
-        strong_convexity = obj.lam * _convexity(obj.reg, estimate.w)
+        strong_convexity = obj.lam * obj.reg.strong_convexity(estimate.w)
         at_w = obj(estimate.w)
         estimate = (
             estimate if estimate.best is not None else replace(estimate, best=estimate.w, best_value=at_w[0])
@@ -205,18 +202,6 @@ def _fits(
     risk = J - obj.lam * obj.reg.value(new)
     slack = 4 * obj.risk.relative_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
     return float(dg @ dg) <= L * (float(dg @ (y - new)) + slack)
-
-
-def _convexity(reg: Any, w: Array) -> float:
-    """Return the strong convexity modulus of a separable or small quadratic regularizer, 0 for any other."""
-    if isinstance(reg, Quadratic) and isinstance(reg.K, np.ndarray) and len(reg.K) <= 1000:
-        # The relative 1e-6 covers the rounding of the eigenvalue solver: the modulus must not be
-        # overestimated.
-        return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(reg.K)[0]))
-    if not reg.separable:
-        return 0.0
-    xp = namespace(w)
-    return float(xp.min(reg.terms(w).square + xp.zeros_like(w)))
 
 
 def _snapshot(estimate: Estimate, L: float, model: Cut) -> Callable[[], dict[str, Array]]:

@@ -140,8 +140,8 @@ class AugmentedLagrangian(GradientSteps):
         if self.algorithm not in (2, 3):
             raise ValueError(f"algorithm is 2 or 3, that of the paper, not {self.algorithm}")
         for name in ("mu", "bias_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)}")
+            if not 0 < (value := vars(self)[name]) < math.inf:
+                raise ValueError(f"{name} must be a number above 0, not {value}")
 
     def _constraints_reason(self, constrained: bool) -> str | None:
         if constrained:

@@ -21,12 +21,13 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
+from riskmin.core.messages import is_whole_number
+from riskmin.core.registry import repr_of_changes
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
-from riskmin.regularizers import Equality
-from riskmin.solvers.base import local_rows_reason, repr_of_changes
+from riskmin.solvers.base import local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     RowConjugate,
@@ -79,11 +80,12 @@ class GradientAscent:
     def create(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> GradientAscent:
         """Start from the dual variables of a state, or from the slopes of the loss at w0."""
         shard, loss, intercept = local_rows_of(obj.risk, solver)
-        reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
+        C = obj.reg.free_directions
+        reg: Any = obj.reg if C is None else obj.reg.reg  # type: ignore[attr-defined]
         conjugate = conjugate_for(loss, shard.y)
         n, p = shard.X.shape
         # Unpenalized directions come from the regularizer, an unpenalized intercept from the risk.
-        C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))
+        C = np.zeros((0, p)) if C is None else C
         # One column of scores per unpenalized direction, then a column of ones for the intercept.
         P = np.ones((n, len(C) + intercept))
         P[:, : len(C)] = np.transpose([_scores(shard, row) for row in C]) if len(C) else 0.0
@@ -260,7 +262,7 @@ class GradientSteps(Solver):
             raise ValueError(f"rate must be a number above 0, not {self.rate}")
         if not 0 < self.damping < 2:
             raise ValueError(f"damping must be above 0 and below 2 for the bound to rise, not {self.damping}")
-        if not (isinstance(self.seed, int) and self.seed >= 0):
+        if not is_whole_number(self.seed, at_least=0):
             raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
 
     def supports(self, obj: Objective) -> str | None:
@@ -268,8 +270,8 @@ class GradientSteps(Solver):
         if reason := local_rows_reason(self, obj):
             return reason
         shard, loss, intercept = local_rows_of(obj.risk, self)
-        reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
-        constrained = intercept or isinstance(obj.reg, Equality)
+        free: Any = obj.reg if obj.reg.free_directions is not None else None
+        reg, constrained = (obj.reg, intercept) if free is None else (free.reg, True)
         return (
             conjugate_reason(self.name, loss, shard.y)
             or transfer_reason(self.name, reg)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Dense, as_row_matrix
+from riskmin.arrays.matrix import as_row_matrix
 from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.regularizers import Entropy, QNorm
@@ -25,7 +25,7 @@ from riskmin.regularizers import Entropy, QNorm
 def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
     """Return X by rows as the kernel takes it: indptr, indices, data, and whether it is dense."""
     rows = as_row_matrix(X)
-    if isinstance(rows, Dense):
+    if not rows.sparse:
         n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
         return ends, np.arange(p, dtype=np.uint32), rows.X.reshape(-1), 1

@@ -17,7 +17,6 @@ import numpy as np
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each
-from riskmin.linear_maps.linear import WithIntercept
 from riskmin.problem.design_operator import DesignOperator, mean_squared_norm, row_matrix
 from riskmin.solvers.costs import PRODUCT_COSTS
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -138,7 +137,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         they get the weight of a feature of typical size, and with a smooth loss nearly none.
         """
         weights = self.reg.terms(g).square + 0.0 * g
-        if isinstance(self.linear_map, WithIntercept):
+        if self.linear_map.n_intercepts:
             weights[-self.linear_map.columns :] = self.intercept_weight * (
                 1.0 if mu else self.SMOOTH_INTERCEPT_PENALTY
             )
@@ -208,7 +207,7 @@ class MultiOutputNewtonSystem(LinearSystem):
 
     def _centered(self, solve: Solve) -> Solve:
         """The preconditioner without the sum of all intercepts, on which the loss does not depend."""
-        if not isinstance(self.linear_map, WithIntercept):
+        if not self.linear_map.n_intercepts:
             return solve
         k = self.linear_map.columns
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csr, Dense, DenseFortran, as_scipy
+from riskmin.arrays.compressed import Csr
+from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.core import Matrix, NDArray
 from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
 from riskmin.core.limits import LIMITS
-from riskmin.linear_maps.linear import Centered, WithIntercept
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
 from riskmin.solvers.costs import PRODUCT_COSTS
@@ -59,11 +59,11 @@ class MultiOutputActiveRows(NamedTuple):
     def gram(self, h: NDArray) -> NDArray:
         """X' diag(h) X, where X has a column of ones for intercepts, or is centered."""
         G = _gram(self.X, h)
-        if isinstance(self.linear_map, (WithIntercept, Centered)):
+        if self.linear_map.n_intercepts or self.linear_map.centered:
             # s = X' h, the sum of h_i x_i
             s, total = np.zeros(len(G)), float(h.sum())
             self.X.pullback(h, 0, len(h), s)
-            if isinstance(self.linear_map, WithIntercept):
+            if self.linear_map.n_intercepts:
                 return np.block([[G, s[:, None]], [s[None, :], np.array([[total]])]])
             # sum_i h_i (x_i - m)(x_i - m)' = G - s m' - m s' + (sum_i h_i) m m'
             m = self.linear_map.mean
@@ -85,7 +85,7 @@ class MultiOutputActiveRows(NamedTuple):
 # in operations of a large dense matrix product
 def cg_step_cost(part: MultiOutputActiveRows) -> float:
     """The cost of a step of conjugate gradients."""
-    entries = (PRODUCT_COSTS.sparse_entry if part.X.is_sparse else PRODUCT_COSTS.thin_product) * part.nnz
+    entries = (PRODUCT_COSTS.sparse_entry if part.X.sparse else PRODUCT_COSTS.thin_product) * part.nnz
     return float(
         part.linear_map.columns * (entries + PRODUCT_COSTS.elementwise * part.X.shape[0])
         + 5 * PRODUCT_COSTS.numpy_call
@@ -96,7 +96,7 @@ def gram_cost(part: MultiOutputActiveRows) -> float:
     """The cost of one matrix X' diag(h) X and its inverse."""
     m, p = part.X.shape
     # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
-    if part.X.is_sparse:
+    if part.X.sparse:
         return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**3
     return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise) + p**3
 
@@ -112,10 +112,10 @@ def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
 
 def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
     """The cost of the exact solver by rows; infinite for too many rows, or if penalties of classes differ."""
-    plain = part.hessian.factors is not None and not part.X.is_sparse
+    plain = part.hessian.factors is not None and not part.X.sparse
     # P^-1 acts on features alone only if it is the same for all classes
     alike = bool((P[:, :1] == P).all() and P.min() > 0)
-    if not plain or isinstance(part.linear_map, Centered) or not alike:
+    if not plain or part.linear_map.centered or not alike:
         return np.inf
     # H_i of a row with r active classes has rank r - 1
     size = int(np.maximum(part.active_classes - 1, 0).sum())
@@ -131,8 +131,8 @@ def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> flo
 def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of the diagonal."""
     X, h = part.X, part.hessian.diagonal
-    squares = as_scipy(X).power(2).T @ h if X.is_sparse else X.array.T**2 @ h
-    if isinstance(part.linear_map, WithIntercept):
+    squares = X.as_scipy().power(2).T @ h if X.sparse else X.array.T**2 @ h
+    if part.linear_map.n_intercepts:
         squares = np.vstack([squares, h.sum(axis=0)])
     # P and squares have one row per feature and one column per class
     scale = 1 / (P + squares + DIAGONAL_FLOOR).reshape(-1)
@@ -166,7 +166,7 @@ def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     q, k = P.shape
     # the mean of |S_i|^2 over the rows, for their active classes S_i, against k^2
     sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
-    by_pairs = part.X.is_sparse or sparse_pairs
+    by_pairs = part.X.sparse or sparse_pairs
     M = (_matrix_by_pairs(part, q, k) if by_pairs else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
     diagonal = M.reshape(-1)[:: k * q + 1]
     diagonal += P.T.reshape(-1)
@@ -185,10 +185,10 @@ def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse by Woodbury's formula: each H_i is a sum of a few u u', and P the same for all classes."""
     assert part.hessian.factors is not None
-    assert not part.X.is_sparse
+    assert not part.X.sparse
     (rows, U), p, k = part.hessian.factors(), P[:, :1], P.shape[1]
     X = part.X.take(rows)
-    if isinstance(part.linear_map, WithIntercept):
+    if part.linear_map.n_intercepts:
         X = np.column_stack([X, np.ones(len(X))])
     # the matrix is P + V V', with one column x_i (x) u of V per factor u of H_i; the matrix I + V' P^-1 V of
     # Woodbury's formula is I + (X P^-1 X') * (U U'), elementwise
@@ -226,14 +226,14 @@ def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
     H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(LIMITS.pair_block_entries // (k * q), 16)
-    assert not part.X.is_sparse
+    assert not part.X.sparse
     X = part.X.array
     for i in check_each(range(0, m, size)):
         block = slice(i, min(i + size, m))
         rows = X[block]
-        if isinstance(part.linear_map, WithIntercept):
+        if part.linear_map.n_intercepts:
             rows = np.column_stack([rows, np.ones(len(rows))])
-        elif isinstance(part.linear_map, Centered):
+        elif part.linear_map.centered:
             rows = rows - part.linear_map.mean
         for a in range(k):
             unit = np.zeros((len(rows), k))
@@ -246,7 +246,7 @@ def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
 
 def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
     """X' diag(h) X for h of either sign; rows with h = 0 cost nothing."""
-    if X.is_sparse:
+    if X.sparse:
         from riskmin._numba.gram import csr_gram
 
         out = np.zeros((X.shape[1], X.shape[1]))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, NDArray
-from riskmin.linear_maps.linear import Centered, MultiOutput, WithIntercept
 from riskmin.losses.multiclass import MulticlassHinge, one_hot
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem import shard_ops
@@ -62,14 +61,14 @@ class MultiOutputScoreProblem(ScoreProblem):
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)
         self.design = MultiOutputDesignOperator(risk)
-        self.n_intercepts = risk.linear_map.columns if isinstance(risk.linear_map, WithIntercept) else 0
+        self.n_intercepts = risk.linear_map.n_intercepts
         self.last_evaluation: tuple[Any, ...] = ()
         """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
 
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
         """Whether there are several scores per row."""
-        return isinstance(obj.risk, Risk) and obj.risk.multi_output
+        return obj.risk.multi_output
 
     @classmethod
     def from_objective(cls, obj: Objective) -> MultiOutputScoreProblem:
@@ -290,10 +289,7 @@ def multi_output_reason(obj: Objective) -> str | None:
     reg, linear_map = obj.reg.penalized_part, risk.linear_map
     if risk.rows is None:
         return "Newton needs a linear_risk with local rows: use Lbfgs or Smoothing"
-    plain = isinstance(linear_map, MultiOutput) or (
-        isinstance(linear_map, (WithIntercept, Centered)) and isinstance(linear_map.inner, MultiOutput)
-    )
-    if not risk.loss.has_hessian or not plain:
+    if not risk.loss.has_hessian or not linear_map.separate_outputs:
         return f"{type(risk.loss).__name__} has no second derivatives for Newton: use Lbfgs or Smoothing"
     if not reg.diagonal:
         return f"Newton needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
