@@ -1,5 +1,6 @@
 """Small examples of the parts of `riskmin.core`."""
 
+import math
 import pickle
 
 import numpy as np
@@ -17,7 +18,7 @@ from riskmin.core.deadline import (
 )
 from riskmin.core.former_names import present_names, present_state_key, same_description
 from riskmin.core.interfaces import as_solver
-from riskmin.core.messages import format_label, one_line, printable
+from riskmin.core.messages import format_label, is_number, is_whole, is_whole_number, one_line, printable
 from riskmin.core.records import Hessian, PairBlock, ShardCache, ShardStateLost
 from riskmin.core.registry import adapted, is_trusted, names_class, parse_settings
 
@@ -144,3 +145,22 @@ def test_adapted():
     assert mine.scale == 2.0
     assert not (mine.smooth)
     assert isinstance(mine, Mine)
+
+
+def test_is_number():
+    assert is_number(0.5)
+    assert not is_number(True)
+    assert not is_number("1")
+
+
+def test_is_whole():
+    assert is_whole(3.0, at_least=1)
+    assert not is_whole(2.5, at_least=1)
+    assert not is_whole(math.inf, at_least=1)
+
+
+def test_is_whole_number():
+    assert is_whole_number(3)
+    assert not is_whole_number(0, at_least=1)
+    assert not is_whole_number(3.0)
+    assert not is_whole_number(True)

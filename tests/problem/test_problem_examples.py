@@ -32,7 +32,7 @@ from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm, as_pair, coefficients
 from riskmin.problem.oracle import as_oracle, tangent
 from riskmin.problem.preconditioning import Preconditioner, preconditioner
 from riskmin.problem.risk import check_point
-from riskmin.problem.rounding import absolute, rounding_allowance
+from riskmin.problem.rounding import rounding_allowance
 from riskmin.problem.smoothed_risk import SmoothedRisk
 
 
@@ -94,10 +94,6 @@ def test_rounding_allowance():
     X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
     J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
     assert rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
-
-
-def test_absolute():
-    assert absolute(as_matrix(np.array([[-1.0, 2.0], [3.0, -4.0]])), 1, 2).X.tolist() == [[3.0, 4.0]]
 
 
 def test_smoothed_risk():
@@ -219,7 +215,7 @@ def test_describe():
         __module__ = "a_module_of_yours"
 
     assert describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())) == "Mine"
-    assert describe(lambda w: (0.0, w)) == "the risk"
+    assert describe(as_oracle(lambda w: (0.0, w))) == "the risk"
 
 
 def test_relative_tolerance():

@@ -6,7 +6,7 @@ from riskmin import L1, Box
 from riskmin.regularizers import L2, QNorm, with_scaled_variables
 from riskmin.regularizers.base import Cut, as_regularizer
 from riskmin.regularizers.by_output import repeat_per_output
-from riskmin.regularizers.rescaled import Rescaled, absorb_sizes, rescaled
+from riskmin.regularizers.rescaled import Rescaled, rescaled
 from riskmin.regularizers.unpenalized import unpenalized_tail
 
 
@@ -52,9 +52,8 @@ def test_rescaled_by_ones():
     assert rescaled(QNorm(), np.ones(2)) == QNorm()
 
 
-def test_absorb_sizes():
-    assert absorb_sizes(rescaled(L1(), np.array([2.0, 3.0]))) == L1(weights=[2.0, 3.0])
-    assert absorb_sizes(L1()) == L1()
+def test_without_sizes():
+    assert Rescaled(L1(), np.array([2.0, 3.0])).without_sizes == L1(weights=[2.0, 3.0])
 
 
 def test_unpenalized_tail():

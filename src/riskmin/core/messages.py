@@ -39,33 +39,15 @@ def format_label(label: object) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a setting is a real number, and not True or False.
-
-    Examples
-    --------
-    >>> is_number(0.5), is_number(True), is_number("1")
-    (True, False, False)
-    """
+    """Whether a setting is a real number, and not True or False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, at_least: float) -> bool:
-    """Whether a setting is a whole number of at least this size, of any type: 3 and 3.0.
-
-    Examples
-    --------
-    >>> is_whole(3.0, at_least=1), is_whole(2.5, at_least=1), is_whole(math.inf, at_least=1)
-    (True, False, False)
-    """
+    """Whether a setting is a whole number of at least this size, of any type: 3 and 3.0."""
     return is_number(value) and at_least <= value < math.inf and value == int(value)
 
 
 def is_whole_number(value: Any, at_least: float = -math.inf) -> bool:
-    """Whether a setting is an integer of at least this size, and not True or False.
-
-    Examples
-    --------
-    >>> is_whole_number(3), is_whole_number(0, at_least=1), is_whole_number(3.0), is_whole_number(True)
-    (True, False, False, False)
-    """
+    """Whether a setting is an integer of at least this size, and not True or False."""
     return is_number(value) and isinstance(value, numbers.Integral) and int(value) >= at_least
