@@ -63,13 +63,6 @@ def as_writable_view(a: NDArray) -> NDArray:
     """Return the same memory as a writable view: Numba compiles a kernel again for read-only arrays.
 
     Kernels never write to X. Nothing else may either, since the memory may belong to a mapped file.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> a = np.frombuffer(bytes(16))
-    >>> a.flags.writeable, as_writable_view(a).flags.writeable
-    (False, True)
     """
     return a if a.flags.writeable or a.size == 0 else np.asarray(_WritableInterface(a))
 
@@ -101,16 +94,7 @@ _TIME_TYPES = np.datetime64, np.timedelta64
 
 
 def check_no_masks_or_dates(a: Any, name: str) -> None:
-    """Raise if a holds masked values, dates or times, which would silently be read as numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> check_no_masks_or_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
-    Traceback (most recent call last):
-    ...
-    ValueError: y holds datetime64[D], which is no number: encode it as days since a first one, or drop it
-    """
+    """Raise if a holds masked values, dates or times, which would silently be read as numbers."""
     _refuse_mask(a, name)
     remedy = "encode it as days since a first one, or drop it"
     for column, kind in _column_dtypes(a):

@@ -11,14 +11,7 @@ from riskmin.core.limits import LIMITS
 
 
 def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
-    """Return 0 and the sequence ends that cut the rows into shards of about equal size.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> even_sequence_ends(np.array([2, 3, 6]), 2).tolist()
-    [0, 3, 6]
-    """
+    """Return 0 and the sequence ends that cut the rows into shards of about equal size."""
     all_ends = np.append(0, ends)
     # cuts into equal numbers of rows, then moved to sequence ends
     targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
@@ -39,14 +32,6 @@ class Sequences(Matrix):
         The features.
     ends : (m,) array
         The row after the last row of each sequence, in increasing order; the last is the number of rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin.arrays.matrix import as_matrix
-    >>> X = Sequences(as_matrix(np.eye(6)), np.array([2, 3, 6]))
-    >>> X.shape, X.rows(2, 6).ends.tolist(), X.shard_ends(2).tolist()
-    ((6, 6), [1, 4], [0, 3, 6])
     """
 
     tokens: Matrix

@@ -44,18 +44,6 @@ def validated_sparse(X: Any) -> Any:
     ------
     ValueError
         Naming the first inconsistency.
-
-    Examples
-    --------
-    >>> import numpy as np, scipy.sparse as sp
-    >>> X = sp.csr_array(np.eye(2))
-    >>> validated_sparse(X) is X
-    True
-    >>> X.indices[1] = 7
-    >>> validated_sparse(X)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    riskmin.arrays.sparse_checks.InvalidSparseMatrix: X is not a valid sparse matrix: an index of its ...
     """
     n, p = X.shape
     # compressed formats are checked in place, the others before their conversion

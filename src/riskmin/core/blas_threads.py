@@ -164,13 +164,7 @@ def limit_worker_to_one_thread() -> None:
 
 @cache
 def scipy_module(part: str) -> Any:
-    """Import a SciPy subpackage at its first use: the import takes time, and may load a BLAS library.
-
-    Examples
-    --------
-    >>> scipy_module("special").gammaln(1.0)
-    np.float64(0.0)
-    """
+    """Import a SciPy subpackage at its first use: the import takes time, and may load a BLAS library."""
     module = import_module(f"scipy.{part}")
     _libraries.apply_to_new_libraries()
     return module
@@ -183,14 +177,7 @@ def scipy_linalg() -> Any:
 
 # ---------------------------------------------------------------- factorizations
 def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
-    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> cho_factor(np.array([[4.0]]))[0].tolist()
-    [[2.0]]
-    """
+    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits."""
     # a Cholesky factorization takes n^3 / 3 operations
     n, work = len(A), len(A) ** 3 / 3
     if work < THREADED_CALL_OPERATIONS:
@@ -227,14 +214,7 @@ def _potrf() -> Any:
 
 
 def inverse(A: NDArray) -> NDArray:
-    """Return the inverse of a matrix, or of each matrix in a stack.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> inverse(np.array([[2.0]])).tolist()
-    [[0.5]]
-    """
+    """Return the inverse of a matrix, or of each matrix in a stack."""
     # operations of one inverse
     work = 2.0 * A.shape[-1] ** 3
     # a long stack is inverted matrix by matrix, so that it can be interrupted

@@ -39,14 +39,6 @@ class TimeLimit:
     ----------
     deadline : float
         Value of `time.perf_counter`. It may be changed at any time, also by other threads.
-
-    Examples
-    --------
-    >>> TimeLimit().call(check)
-    >>> TimeLimit(deadline=0.0).call(check)
-    Traceback (most recent call last):
-    ...
-    riskmin.core.deadline.OutOfTime
     """
 
     __slots__ = ("deadline",)
@@ -89,11 +81,6 @@ def chunk_ranges(start: int, stop: int, work: float, multiple: int = 1) -> Itera
         `MAX_KERNEL_OPERATIONS`, if they are evenly distributed.
     multiple : int
         Ranges begin at multiples of this number, counted from `start`.
-
-    Examples
-    --------
-    >>> list(chunk_ranges(0, 10, 10.0)), list(chunk_ranges(0, 10, 2.5 * MAX_KERNEL_OPERATIONS, multiple=2))
-    ([(0, 10)], [(0, 4), (4, 8), (8, 10)])
     """
     if work <= MAX_KERNEL_OPERATIONS:
         check()
@@ -157,11 +144,6 @@ def interruptible_call(
     *args : object
     cancel : callable
         Called if the thread is abandoned.
-
-    Examples
-    --------
-    >>> interruptible_call(1e12, sum, [1, 2])
-    3
     """
     check()
     if work < THREADED_CALL_OPERATIONS:
@@ -194,13 +176,6 @@ def interruptible_call(
 
 
 def interruptible_matmul(A: Any, B: Any) -> Any:
-    """Return A @ B for dense matrices, as an `interruptible_call`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> interruptible_matmul(np.eye(2), np.ones((2, 1))).tolist()
-    [[1.0], [1.0]]
-    """
+    """Return A @ B for dense matrices, as an `interruptible_call`."""
     # m k n multiplications and as many additions
     return interruptible_call(2.0 * A.shape[0] * A.shape[1] * B.shape[-1], A.__matmul__, B)

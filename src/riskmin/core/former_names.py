@@ -41,15 +41,7 @@ OMITTED_SETTINGS = {
 
 
 def present_names(text: str) -> str:
-    """Return the description of a problem or solver with former names replaced by the present ones.
-
-    Examples
-    --------
-    >>> present_names("HandOver(Lbfgs(memory=20), Bundle(keep=20), digit=8.0)")
-    'Switching(Lbfgs(memory=20), Bundle(keep=20), passes_per_digit=8.0)'
-    >>> present_names("Relay((SemismoothNewton(direct=2500), Newton(direct=9, sampled=True)))")
-    'Fallback((Newton(), Newton(direct=9)))'
-    """
+    """Return the description of a problem or solver with former names replaced by the present ones."""
     # words before "(" are classes, words before "=" parameters
     text = re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
     return re.sub(r"(\w+)\(([^()]*)\)", _without_omitted_settings, text)
@@ -59,11 +51,6 @@ def same_description(saved: str, present: str) -> bool:
     """Whether a description in a file, which may have former names, is that of a present object.
 
     `DualGaussSeidel` was one class for three methods; its states tell which of them it was.
-
-    Examples
-    --------
-    >>> same_description("HandOver(DualGaussSeidel(), Lbfgs())", "Switching(DualCoordinateAscent(), Lbfgs())")
-    True
     """
     names = present_names(saved)
     return saved == present or any(names.replace("DualGaussSeidel(", f"{name}(") == present for name in DUAL)
@@ -75,12 +62,6 @@ def _without_omitted_settings(call: re.Match[str]) -> str:
 
 
 def present_state_key(key: str) -> str:
-    """Return the present name of an array of a solver's state.
-
-    Examples
-    --------
-    >>> present_state_key("own.centre"), present_state_key("w")
-    ('own.center', 'w')
-    """
+    """Return the present name of an array of a solver's state."""
     prefix, dot, last = key.rpartition(".")
     return prefix + dot + FORMER_STATE_KEYS.get(last, last)

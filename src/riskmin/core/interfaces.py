@@ -295,16 +295,7 @@ class AdaptedSolver(Solver):
 
 
 def as_solver(solver: Any) -> Solver:
-    """Return the solver itself, or the adapter of any other object with the method `iterates`.
-
-    Examples
-    --------
-    >>> class Mine:
-    ...     def iterates(self, obj, w0):
-    ...         yield from ()
-    >>> as_solver(Mine()).name
-    'Mine'
-    """
+    """Return the solver itself, or the adapter of any other object with the method `iterates`."""
     if isinstance(solver, Solver):
         return solver
     if isinstance(solver, type) or not has_method(solver, "iterates"):

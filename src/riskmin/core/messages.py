@@ -18,11 +18,6 @@ def printable(text: object) -> str:
     Returns
     -------
     str
-
-    Examples
-    --------
-    >>> printable("red\x1b[31m.csv\n")
-    'red\\x1b[31m.csv\\n'
     """
     string = str(text)
     if string.isprintable():
@@ -31,24 +26,12 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Return the text on one line, with whitespace collapsed and unprintable characters escaped.
-
-    Examples
-    --------
-    >>> one_line("two\n  lines\t\x07")
-    'two lines \\x07'
-    """
+    r"""Return the text on one line, with whitespace collapsed and unprintable characters escaped."""
     return printable(" ".join(str(text).split()))
 
 
 def format_label(label: object) -> str:
-    """Return a class label as in a data file, where 1.0 is "1".
-
-    Examples
-    --------
-    >>> format_label(1.0), format_label("spam")
-    ('1', 'spam')
-    """
+    """Return a class label as in a data file, where 1.0 is "1"."""
     # floats of NumPy are registered as real numbers, too
     if isinstance(label, numbers.Real) and not isinstance(label, numbers.Integral):
         return str(int(float(label))) if float(label).is_integer() else str(label)
@@ -56,33 +39,15 @@ def format_label(label: object) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a setting is a real number, and not True or False.
-
-    Examples
-    --------
-    >>> is_number(0.5), is_number(True), is_number("1")
-    (True, False, False)
-    """
+    """Whether a setting is a real number, and not True or False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, at_least: float) -> bool:
-    """Whether a setting is a whole number of at least this size, of any type: 3 and 3.0.
-
-    Examples
-    --------
-    >>> is_whole(3.0, at_least=1), is_whole(2.5, at_least=1), is_whole(math.inf, at_least=1)
-    (True, False, False)
-    """
+    """Whether a setting is a whole number of at least this size, of any type: 3 and 3.0."""
     return is_number(value) and at_least <= value < math.inf and value == int(value)
 
 
 def is_whole_number(value: Any, at_least: float = -math.inf) -> bool:
-    """Whether a setting is an integer of at least this size, and not True or False.
-
-    Examples
-    --------
-    >>> is_whole_number(3), is_whole_number(0, at_least=1), is_whole_number(3.0), is_whole_number(True)
-    (True, False, False, False)
-    """
+    """Whether a setting is an integer of at least this size, and not True or False."""
     return is_number(value) and isinstance(value, numbers.Integral) and int(value) >= at_least

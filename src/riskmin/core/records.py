@@ -26,29 +26,14 @@ Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted
 
 
 class ShardCache(dict[str, Any]):
-    """The cache of a shard: a dictionary that is pickled as an empty one, so that it is never sent.
-
-    Examples
-    --------
-    >>> import pickle
-    >>> pickle.loads(pickle.dumps(ShardCache(k=1)))
-    {}
-    """
+    """The cache of a shard: a dictionary that is pickled as an empty one, so that it is never sent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardCache, ()
 
 
 class ShardStateLost(RuntimeError):
-    """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state.
-
-    Examples
-    --------
-    >>> raise ShardStateLost("the scores of a point")
-    Traceback (most recent call last):
-    ...
-    riskmin.core.records.ShardStateLost: the scores of a point
-    """
+    """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state."""
 
 
 class Shard(NamedTuple):
@@ -236,13 +221,6 @@ class PairBlock(NamedTuple):
     .. math:: W_{above_i,\, below_j} = p_i q_j \quad\text{for } first_i \le j < last_i,
 
     and zero otherwise. `first` and `last` are nondecreasing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> above, below = np.array([0, 1]), np.array([2, 3])
-    >>> PairBlock(above, np.ones(2), below, np.ones(2), np.array([0, 1]), np.array([1, 2])).last.tolist()
-    [1, 2]
     """
 
     above: Array
@@ -256,12 +234,6 @@ class PairBlock(NamedTuple):
 class Hessian(NamedTuple):
     r"""The Hessian of a loss in the scores, :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
     - \sum_k (W_k + W_k^\top)`: a diagonal minus a low-rank part minus pair blocks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Hessian(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist()  # [[1, -1], [-1, 1]] / 2
-    [1.0, 1.0]
     """
 
     diagonal: Array

@@ -171,13 +171,7 @@ class Registry(dict[str, Any]):
 
 
 def names_class(text: str) -> bool:
-    """Whether a text has the form of a class to import, not that of a name with settings.
-
-    Examples
-    --------
-    >>> names_class("package.module:Class,level=0.9"), names_class("huber:delta=2"), names_class("huber")
-    (True, False, False)
-    """
+    """Whether a text has the form of a class to import, not that of a name with settings."""
     first = text.partition(":")[2].partition(",")[0].strip()
     return first != "" and "=" not in first
 
@@ -188,13 +182,7 @@ def class_path(kind: type) -> str:
 
 
 def is_trusted(module: str, trust: Collection[str] | None) -> bool:
-    """Whether a module may be imported: it is named, or is in a package that is; None allows every module.
-
-    Examples
-    --------
-    >>> is_trusted("package.module", ["package"]), is_trusted("package", []), is_trusted("package", None)
-    (True, False, True)
-    """
+    """Whether a module may be imported: it is named, or is in a package that is; None allows every module."""
     return trust is None or any(module == name or module.startswith(f"{name}.") for name in trust)
 
 
@@ -262,13 +250,7 @@ def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
-    """Parse the settings after the colon.
-
-    Examples
-    --------
-    >>> parse_settings("huber:delta=2", "loss", "huber:delta=2")
-    {'delta': 2.0}
-    """
+    """Parse the settings after the colon."""
     try:
         # a pair without "=" or with two fails to unpack, which is a ValueError as well
         pairs = [item.split("=") for item in text.partition(":")[2].split(",") if item.strip()]
@@ -330,16 +312,6 @@ def adapted(thing: Any, base: type, adapt: Callable[[Any], Any]) -> Any:
     The new object has the attributes of the old one, and its class derives from that of the old one and from
     the base, under the old name: methods, repr and equality remain those of the user's class. `adapt` is the
     function that called this one; a pickle holds the original object and calls it.
-
-    Examples
-    --------
-    >>> class Base:
-    ...     smooth = False
-    >>> class Mine:
-    ...     scale = 2.0
-    >>> mine = adapted(Mine(), Base, lambda thing: thing)
-    >>> type(mine).__name__, mine.scale, mine.smooth, isinstance(mine, Mine)
-    ('Mine', 2.0, False, True)
     """
     kind: Any = type(thing)
     # what the object has but its class has not, such as attributes that __getattr__ finds, goes to the class

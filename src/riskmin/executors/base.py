@@ -206,12 +206,6 @@ def as_backend(executor: Any) -> Backend:
 
     That is a `Backend` or a class of them, an object with a method `place`, or a function of the shards that
     returns an executor, such as a class with `map` and `sum`.
-
-    Examples
-    --------
-    >>> from riskmin import Threads
-    >>> as_backend(Threads(n_workers=2))
-    Threads(n_workers=2)
     """
     if isinstance(executor, Backend):
         return executor

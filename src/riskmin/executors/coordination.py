@@ -47,13 +47,6 @@ def blas_threads_of(risk: Any) -> int | None:
 
     One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
     of workers would change the rounding of sums, and results would differ in their last bits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, linear_risk
-    >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
-    1
     """
     executor = risk.executor
     return None if executor is None else executor.blas_threads

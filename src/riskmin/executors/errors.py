@@ -10,13 +10,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def portable(error: E, origin: str) -> E | RuntimeError:
-    """Return the error if it can be pickled, else a RuntimeError with its origin, message and traceback.
-
-    Examples
-    --------
-    >>> portable(ValueError("no such column"), "rank 1")
-    ValueError('no such column')
-    """
+    """Return the error if it can be pickled, else a RuntimeError with its origin, message and traceback."""
     # some exceptions are pickled but cannot be unpickled: test both ways
     try:
         pickle.loads(pickle.dumps(error))

@@ -34,14 +34,6 @@ class ChainMap(LinearMap):
     ----------
     k : int
         The number of labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin.arrays.matrix import as_matrix
-    >>> w = np.arange(1.0, 13.0)  # two features, two labels
-    >>> ChainMap(2).scores(as_matrix(np.eye(2)), w, 1, 2).tolist()
-    [[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0], [11.0, 12.0]]
     """
 
     k: int
@@ -90,14 +82,6 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     Returns
     -------
     (n,) array of int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> E = np.array([[1.0, 0.0], [0.0, 2.0], [1.5, 0.0]])
-    >>> T = np.array([[0.0, -np.inf], [0.0, 0.0]])  # no 1 after a 0
-    >>> decode(E, T, np.zeros(2), np.zeros(2), np.array([3]))
-    array([1, 1, 0])
     """
     z, ends = _stack_scores(E, T, start, end, ends)
     # with cost 0, the most violating path is the path of the largest score, whatever the reference y
@@ -135,13 +119,6 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
     -------
     (n, k) array
         Each row sums to one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> E, T = np.zeros((2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])  # 00, 10 and 11 are allowed
-    >>> marginals(E, T, np.zeros(2), np.zeros(2), np.array([2])).round(4).tolist()
-    [[0.3333, 0.6667], [0.6667, 0.3333]]
     """
     # the kernel's gradient is the expectation minus the indicators of a reference path: an allowed one
     labels = decode(E, T, start, end, ends)

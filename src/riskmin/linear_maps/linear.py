@@ -144,14 +144,6 @@ class Centered(LinearMap):
     ----------
     inner : MultiOutput
     mean : (p,) array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin.arrays.matrix import as_matrix
-    >>> X, W = np.array([[1.0], [3.0]]), np.array([1.0, 2.0])
-    >>> Centered(MultiOutput(2), np.array([2.0])).scores(as_matrix(X), W, 0, 2).tolist()
-    [[-1.0, -2.0], [1.0, 2.0]]
     """
 
     inner: MultiOutput
@@ -192,14 +184,6 @@ class Standardized(LinearMap):
     inner : SingleOutput, MultiOutput or TreePaths
     shift, scale : (p,) array
         m and s.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin.arrays.matrix import as_matrix
-    >>> linear_map = Standardized(SingleOutput(), np.array([2.0]), np.array([10.0]))
-    >>> linear_map.scores(as_matrix(np.array([[1.0], [3.0]])), np.array([1.0]), 0, 2).tolist()
-    [-10.0, 10.0]
     """
 
     inner: LinearMap
@@ -266,15 +250,6 @@ class TreePaths(LinearMap):
     .. math:: z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}.
 
     w is ``W.ravel()``, W of shape (p, nodes): labels share the weights of their common ancestors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Tree
-    >>> from riskmin.arrays.matrix import as_matrix
-    >>> linear_map = TreePaths(Tree.from_paths(["C/C15", "M"]))
-    >>> linear_map.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
-    array([[6., 8.]])
     """
 
     tree: Tree

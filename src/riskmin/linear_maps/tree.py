@@ -261,11 +261,6 @@ def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
     """Return the parent of every node on the paths; nodes are named by their full paths.
 
     A label that is no string is a root.
-
-    Examples
-    --------
-    >>> path_parents(["C/C15", "M"])
-    {'C': None, 'C/C15': 'C', 'M': None}
     """
     if not isinstance(separator, str) or not separator:
         raise ValueError(f"separator={separator!r}, but it must be a string such as '/'")

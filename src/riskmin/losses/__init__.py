@@ -125,11 +125,5 @@ def register_loss(name: str, loss: Any) -> None:
 
 
 def formula(loss: Loss) -> str:
-    """Return the formula of a loss in one line of plain text.
-
-    Examples
-    --------
-    >>> formula(Hinge())
-    'max(0, margin - y z)'
-    """
+    """Return the formula of a loss in one line of plain text."""
     return as_loss(loss).formula or repr(loss)

@@ -141,13 +141,6 @@ class Loss(ABC):
         """Return the Hessian in z of the loss (mu = 0) or of the smoothed loss, one-sided where it jumps.
 
         By default from the conjugate. Multi-output losses have `block_hessian` instead.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from riskmin import Hinge
-        >>> Hinge().hessian(np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5), mu=1.0).diagonal.tolist()
-        [0.5, 0.0]
         """
         conjugate = self.interval_conjugate(y)
         return None if conjugate is None else conjugate.hessian(z, c, mu, center)
@@ -216,17 +209,7 @@ class Loss(ABC):
 
 
 def as_loss(loss: Any) -> Loss:
-    """Return an object with a method `value_grad` as a `Loss`, with the defaults of what it lacks.
-
-    Examples
-    --------
-    >>> class Mine:
-    ...     def value_grad(self, z, y, c):
-    ...         return c @ (z - y) ** 2, 2 * c * (z - y)
-    >>> loss = as_loss(Mine())
-    >>> type(loss).__name__, loss.separable, loss.smooth, loss.has_hessian
-    ('Mine', True, False, False)
-    """
+    """Return an object with a method `value_grad` as a `Loss`, with the defaults of what it lacks."""
     if isinstance(loss, Loss):
         return loss
     if not has_method(loss, "value_grad"):
@@ -308,17 +291,7 @@ class Smoothed(Loss):
 
 @dataclass(frozen=True)
 class OffsetSmoothed(Smoothed):
-    """A smoothed loss whose offset tangents are cuts of the unsmoothed loss.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge
-    >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
-    >>> value, dz, offset = OffsetSmoothed(Hinge(), mu=1.0).offset_tangent(z, y, c)
-    >>> float(value), dz.tolist(), float(offset)  # the tangent plus the offset is a cut of the hinge loss
-    (0.0625, [-0.25, 0.0], 0.0625)
-    """
+    """A smoothed loss whose offset tangents are cuts of the unsmoothed loss."""
 
     def offset_tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
         """Return the smoothed loss, its gradient, and the offset that makes the tangent a cut of the loss."""

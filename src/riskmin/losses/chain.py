@@ -39,14 +39,6 @@ class SequenceBatch(NamedTuple):
 
     `z` are the scores, `y` the integer labels, `ends` the end of each sequence (exclusive) and `c` the weight
     of each sequence.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y = np.array([[1.0, 5], [0, 5], [1, 7]])
-    >>> batch = SequenceBatch.from_arrays(None, np.zeros((7, 2)), y, np.array([0.25, 0.25, 0.75]))
-    >>> batch.y.tolist(), batch.ends.tolist(), batch.c.tolist()
-    ([1, 0, 1], [2, 3], [0.25, 0.75])
     """
 
     z: NDArray

@@ -27,14 +27,7 @@ from riskmin.numerics.simplex import project_onto_simplex
 
 
 def one_hot(y: Array, z: Array) -> Array:
-    """Return the one-hot encoding of the classes y, in the shape, library and dtype of the scores z.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one_hot(np.array([1.0, 0.0]), np.zeros((2, 3))).tolist()
-    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
-    """
+    """Return the one-hot encoding of the classes y, in the shape, library and dtype of the scores z."""
     return namespace(z).astype(as_array_like(np.arange(float(z.shape[1])), z) == y[:, None], z.dtype)
 
 

@@ -15,13 +15,7 @@ Equal rows may get scores that differ by rounding; a threshold must not separate
 
 
 def distinct_cuts(z: NDArray) -> NDArray:
-    """Return the possible numbers of scores below a threshold, for sorted scores z; ties stay together.
-
-    Examples
-    --------
-    >>> distinct_cuts(np.array([1.0, 2.0, 2.0, 5.0])).tolist()
-    [0, 1, 3, 4]
-    """
+    """Return the possible numbers of scores below a threshold, for sorted scores z; ties stay together."""
     distinct = np.diff(z) > SCORE_TIE_TOLERANCE * np.abs(z).max()
     result: NDArray = np.concatenate([[0], np.flatnonzero(distinct) + 1, [len(z)]])
     return result
@@ -31,11 +25,6 @@ def midpoint_threshold(z: NDArray, count: int) -> float:
     """Return the threshold with `count` of the sorted scores z below: the midpoint of two adjacent scores.
 
     Below or above all scores, it has distance one from the nearest (or more, for huge scores).
-
-    Examples
-    --------
-    >>> midpoint_threshold(np.array([1.0, 2.0, 5.0]), 2), midpoint_threshold(np.array([1.0, 2.0, 5.0]), 0)
-    (3.5, 0.0)
     """
     # outside of all scores: a distance of one, or more where one is below the tie tolerance
     if count == 0:
@@ -46,26 +35,14 @@ def midpoint_threshold(z: NDArray, count: int) -> float:
 
 
 def threshold_for_count(z: NDArray, positives: int) -> float:
-    """Return the threshold that `positives` scores exceed, or the nearest number that ties allow.
-
-    Examples
-    --------
-    >>> threshold_for_count(np.array([3.0, 1.0, 2.0, 4.0]), 1)
-    3.5
-    """
+    """Return the threshold that `positives` scores exceed, or the nearest number that ties allow."""
     z = np.sort(np.asarray(z, dtype=np.float64))
     counts = distinct_cuts(z)
     return midpoint_threshold(z, int(counts[np.argmin(np.abs(len(z) - counts - positives))]))
 
 
 def best_f_beta_threshold(z: NDArray, y: NDArray, beta: float) -> float:
-    """Return the threshold with the largest F-beta of predicting positive above it.
-
-    Examples
-    --------
-    >>> best_f_beta_threshold(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.0, -1.0, -1.0]), 1.0)
-    0.5
-    """
+    """Return the threshold with the largest F-beta of predicting positive above it."""
     rows = stable_argsort(z)
     # missed[m] is the number of positives among the m lowest scores
     z, positive = z[rows], (y[rows] > 0).astype(np.float64)
@@ -77,14 +54,7 @@ def best_f_beta_threshold(z: NDArray, y: NDArray, beta: float) -> float:
 
 
 def best_balanced_threshold(z: NDArray, y: NDArray, c: NDArray) -> float:
-    """Return the threshold with the largest sum of sensitivity and specificity (Youden's J).
-
-    Examples
-    --------
-    >>> z, y = np.array([3.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.0, -1.0, -1.0])
-    >>> best_balanced_threshold(z, y, np.ones(4) / 4)
-    0.5
-    """
+    """Return the threshold with the largest sum of sensitivity and specificity (Youden's J)."""
     rows = stable_argsort(z)
     z, positive, c = z[rows], y[rows] > 0, c[rows]
     counts, missed, rejected = distinct_cuts(z), prefix_sums(c * positive), prefix_sums(c * ~positive)

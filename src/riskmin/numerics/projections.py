@@ -45,13 +45,6 @@ def project(t: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float
     ----------
     P. M. Pardalos, N. Kovoor, An algorithm for a singly constrained class of quadratic programs subject to
     upper and lower bounds, Mathematical Programming 46, 1990.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = np.ones(3)
-    >>> project(np.array([2.0, 0.5, 0.0]), one, 0 * one, one, total=1.0)
-    array([1., 0., 0.])
     """
     # rows of weight zero do not enter the sum: they are clipped, and the others projected
     weighted = c > 0

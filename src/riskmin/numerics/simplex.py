@@ -12,12 +12,6 @@ def project_onto_simplex(v: Array) -> Array:
     """Return the projection of each row of v onto the simplex (entries >= 0 with sum one).
 
     It is max(v - theta, 0), with the shift theta of a row determined by its largest entries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> project_onto_simplex(np.array([[2.0, 0.5, 0.0], [0.5, 0.5, 0.3]])).round(6).tolist()
-    [[1.0, 0.0, 0.0], [0.4, 0.4, 0.2]]
     """
     if namespace(v) is np and v.dtype == np.float64:
         from riskmin._numba.simplex_loops import project_rows  # compiled with Numba: a third of the time

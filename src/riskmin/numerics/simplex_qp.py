@@ -48,12 +48,6 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     -------
     (m,) array
         A point of the simplex for any rounding errors, hence a valid mixture of cuts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> simplex_qp(np.diag([1.0, 1.0]), np.zeros(2), np.array([1.0, 0.0]))
-    array([0.5, 0.5])
     """
     x = np.maximum(x, 0.0)
     x = x / x.sum()

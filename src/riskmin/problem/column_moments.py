@@ -80,15 +80,6 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
     Returns
     -------
     ColumnMoments
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Squared, linear_risk
-    >>> risk = linear_risk(np.array([[1.0, 5.0], [3.0, 5.0]]), np.zeros(2), Squared(), n_shards=2)
-    >>> result = column_moments(risk.executor)
-    >>> result.mean.tolist(), result.deviation.tolist(), result.constant.tolist()
-    ([2.0, 5.0], [1.0, 0.0], [False, True])
     """
     if isinstance(weights, bool):
         parts = executor.map(_of_shard, weights)

@@ -144,22 +144,23 @@ class DesignOperator:
             return rows
         return (rows - self.standardization.shift) * self.standardization.scale
 
+    def gather_dense(self) -> NDArray:
+        """All rows as a dense array, with the shift and the scale of the columns."""
+        rows = self.gather(np.arange(self.shape[0]))
+        if not self.row_metadata.sparse:
+            return np.asarray(rows)
+        rows = rows.toarray()
+        if self.standardization is None:
+            return np.asarray(rows)
+        return np.asarray((rows - self.standardization.shift) * self.standardization.scale)
+
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges)
 
 
 def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
-    """The weighted mean of sum_j x_ij^2 / weights_j over the rows; 1 where all entries are 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Shard, as_matrix
-    >>> rows = Shard(as_matrix(np.array([[3.0, 0.0], [0.0, 4.0]])), np.zeros(2), np.full(2, 0.5), {})
-    >>> mean_squared_norm(rows), mean_squared_norm(rows, np.array([1.0, 4.0]))
-    (12.5, 6.5)
-    """
+    """The weighted mean of sum_j x_ij^2 / weights_j over the rows; 1 where all entries are 0."""
     # cached per column, so that other weights need no pass over X
     if "squares" not in rows.cache:
         rows.cache["squares"] = _column_mean_squares(rows)

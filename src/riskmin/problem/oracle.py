@@ -24,13 +24,6 @@ def tangent(
 
     The error is negative where the cut lies above the tangent: that of a smoothed loss, plus an offset, is a
     cut of the loss itself. `dot` is the inner product of gradients and points, by default ``g @ w``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> cut = tangent(np.array([2.0]), 1.0, np.array([3.0]), error=0.25).cut
-    >>> cut.a.tolist(), round(cut.b, 9)
-    ([3.0], -5.25)
     """
     # R(v) >= r + g'(v - w) = g'v + (r - g'w)
     gw = float(gradient @ w) if dot is None else dot(gradient, w)
@@ -166,18 +159,7 @@ class UserOracle(Oracle):
 
 
 def as_oracle(risk: Any) -> Oracle:
-    """The risk itself, or a user-defined one as an oracle.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> class Distance:
-    ...     dim = 2
-    ...     def __call__(self, w):
-    ...         return float(abs(w - 1).sum()), np.sign(w - 1)
-    >>> as_oracle(Distance()).evaluate(np.zeros(2)).cut.a.tolist()
-    [-1.0, -1.0]
-    """
+    """The risk itself, or a user-defined one as an oracle."""
     return risk if isinstance(risk, Oracle) else UserOracle(risk)
 
 

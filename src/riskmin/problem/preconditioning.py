@@ -58,19 +58,6 @@ class Preconditioner:
         s, powers of two.
     tree : Tree, optional
         The tree, if scores are sums along its paths; None if each output has separate weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, L2, Objective, linear_risk
-    >>> X, y = np.array([[1000.0], [1002.0]]), np.array([1.0, -1.0])
-    >>> J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam=0.1)
-    >>> change = Preconditioner(np.array([1001.0]), np.array([2.0]))
-    >>> same = change.objective(J)
-    >>> same.risk.rows.X.X.tolist()
-    [[-2.0], [2.0]]
-    >>> abs(same.value(np.array([0.1])) - J.value(np.array([0.2]))) < 1e-9
-    True
     """
 
     DENSE_STORAGE_SHARE = 0.25
@@ -275,17 +262,7 @@ class PreconditionedProblem:
 
 # ---------------------------------------------------------------- choosing the change of variables
 def preconditioner(obj: Objective) -> Preconditioner | None:
-    """The change of variables for a problem; None if its columns are centered and of similar sizes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Absolute, L2, Objective, linear_risk
-    >>> X, y = np.array([[1.0, 5000.0], [2.0, 7000.0], [3.0, 8000.0]]), np.array([1.0, 3.0, 2.0])
-    >>> change = preconditioner(Objective(linear_risk(X, y, Absolute()), L2(), lam=0.1))
-    >>> change.shift.tolist(), change.scale.tolist()
-    ([0.0, 0.0], [0.5, 0.0001220703125])
-    """
+    """The change of variables for a problem; None if its columns are centered and of similar sizes."""
     risk = _linear(obj.risk)
     if risk is None:
         return None

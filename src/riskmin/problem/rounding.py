@@ -31,17 +31,7 @@ SLOPE_SUM_RATIO = 4.0
 
 
 def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
-    """Estimate how much rounding may have raised a cut, or J at w.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Objective, linear_risk
-    >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
-    >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
-    >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
-    True
-    """
+    """Estimate how much rounding may have raised a cut, or J at w."""
     # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
     # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))

@@ -17,18 +17,6 @@ class SmoothedRisk(Risk):
 
     It shares the scores of the last point with the risks that `with_mu` makes from it, so that the unsmoothed
     risk there, or the smoothed one with another mu, takes no pass over X.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, linear_risk
-    >>> smoothed = SmoothedRisk.from_risk(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), mu=0.5)
-    >>> w = np.array([0.75, 0.0])
-    >>> value, grad, cut = smoothed.evaluate(w)
-    >>> round(value, 6), grad.tolist(), round(float(cut.a @ w) + cut.b, 6)  # the cut of R is above R_mu
-    (0.40625, [-0.25, 0.5], 0.5625)
-    >>> smoothed.unsmoothed_value(w)
-    0.625
     """
 
     unsmoothed: Any = field(default=None, repr=False, compare=False)

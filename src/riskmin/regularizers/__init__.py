@@ -82,14 +82,7 @@ def register_regularizer(name: str, reg: Any) -> None:
 
 
 def with_scaled_variables(reg: Any, s: NDArray) -> Any:
-    """Return the regularizer as a function of v = w / s, for s > 0; None if riskmin has no such class.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with_scaled_variables(L2(), np.array([2.0, 3.0])), with_scaled_variables(QNorm(), np.full(2, 2.0))
-    (L2(weights=array([4., 9.])), None)
-    """
+    """Return the regularizer as a function of v = w / s, for s > 0; None if riskmin has no such class."""
     if np.all(s == 1):
         return reg
     # Omega(s v) as a function of v, if the class can express it by other weights

@@ -171,23 +171,7 @@ class Regularizer(ABC):
 
 
 def as_regularizer(reg: Any) -> Regularizer:
-    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others.
-
-    Examples
-    --------
-    >>> class Mine:
-    ...     def value(self, w):
-    ...         return float(w @ w)
-    ...     def prox(self, v, step):
-    ...         return v / (1 + 2 * step)
-    ...     def conjugate(self, u):
-    ...         return float(u @ u) / 4
-    ...     def conjugate_grad(self, u):
-    ...         return u / 2
-    >>> reg = as_regularizer(Mine())
-    >>> type(reg).__name__, reg.smooth, round(reg.scale(Cut(np.ones(2), 1.0), 4.0), 6)
-    ('Mine', False, 1.0)
-    """
+    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others."""
     if isinstance(reg, Regularizer):
         return reg
     missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not has_method(reg, m)]

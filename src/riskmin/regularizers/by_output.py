@@ -17,14 +17,6 @@ def repeat_per_output(reg: Any, n_features: int, dim: int) -> Any:
 
     w has `dim` entries, those of a feature contiguous. The regularizer is returned unchanged if no setting is
     an array with one entry per feature.
-
-    Examples
-    --------
-    >>> from riskmin import L1, L2, Box
-    >>> repeat_per_output(L2([1.0, 4.0]), 2, 4).weights.tolist()
-    [1.0, 1.0, 4.0, 4.0]
-    >>> repeat_per_output(Box(L1(), [0.0, -1.0]), 2, 6).lower.tolist()
-    [0.0, 0.0, 0.0, -1.0, -1.0, -1.0]
     """
     n_outputs, remainder = divmod(dim, n_features)
     if remainder or n_outputs < 2 or not isinstance(reg, (Separable, Entropy)):

@@ -26,20 +26,6 @@ class Rescaled(ArrayDataclass, Regularizer):
         :math:`\Omega`.
     sizes : (p,) array
         The :math:`s_j > 0`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import QNorm
-    >>> reg = Rescaled(QNorm(q=1.5), np.array([1.0, 10.0]))
-    >>> w = np.array([2.0, -0.3])
-    >>> reg.value(w) == QNorm(q=1.5).value(np.array([2.0, -3.0]))
-    True
-    >>> reg.scaled(np.array([1.0, 0.1]))
-    QNorm(q=1.5, power=2.0)
-    >>> from riskmin import L1
-    >>> Rescaled(L1(), np.array([2.0, 3.0])).without_sizes
-    L1(weights=array([2., 3.]))
     """
 
     UNIT_SIZE_TOLERANCE = 1e-14
@@ -128,15 +114,7 @@ class Rescaled(ArrayDataclass, Regularizer):
 
 
 def rescaled(reg: Any, sizes: NDArray) -> Any:
-    """Return Omega(sizes * w) as a function of w, for sizes > 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import QNorm
-    >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
-    ('Rescaled', QNorm(q=1.5, power=2.0))
-    """
+    """Return Omega(sizes * w) as a function of w, for sizes > 0."""
     if bool(np.all(sizes == 1)):
         return reg
     return Rescaled(reg, sizes)

@@ -26,13 +26,6 @@ class UnpenalizedTail(Regularizer):
         The regularizer of the first entries.
     m : int
         The number of unpenalized entries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2
-    >>> unpenalized_tail(L2(), 1).value(np.array([3.0, 100.0]))
-    4.5
     """
 
     penalized: Any
@@ -126,12 +119,5 @@ class UnpenalizedTail(Regularizer):
 
 
 def unpenalized_tail(reg: Regularizer, m: int) -> Regularizer:
-    """Return the regularizer with the last m entries unpenalized; unchanged if m is 0 or they are already.
-
-    Examples
-    --------
-    >>> from riskmin import L1, L2
-    >>> [unpenalized_tail(reg, 3).smooth for reg in (L2(), L1())], unpenalized_tail(L1(), 0)
-    ([True, False], L1())
-    """
+    """Return the regularizer with the last m entries unpenalized; unchanged if m is 0 or they are already."""
     return reg if m == 0 or reg.n_unpenalized else UnpenalizedTail(reg, m)

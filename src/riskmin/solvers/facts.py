@@ -24,16 +24,7 @@ from riskmin.solvers.newton.newton import Newton
 
 
 class Facts:
-    """What a rule of `Auto` may ask of an objective; each fact is computed once, when it is first asked for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Hinge, Objective, linear_risk
-    >>> facts = Facts(Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1))
-    >>> facts.smooth, facts.sparse, facts.interval_conjugate, facts.local
-    (False, False, True, True)
-    """
+    """What a rule of `Auto` may ask of an objective; each fact is computed once, when it is needed."""
 
     def __init__(self, obj: Objective) -> None:
         self.obj, self.risk, self.reg = obj, obj.risk, obj.reg

@@ -34,16 +34,6 @@ def check_state(
         floats.
     **sizes : int
         Arrays with one of these dimensions must be finite; others may hold infinities; none may hold NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> state = {"w": np.zeros(3), "S": np.zeros((2, 3)), "Y": np.zeros((1, 3))}
-    >>> check_state(state, {"w": "d", "S": "m d", "z?": "n"}, d=3)
-    >>> check_state(state, {"S": "m d", "Y": "m d"}, d=3)
-    Traceback (most recent call last):
-    ...
-    ValueError: its array Y has shape (1, 3), not (2, 3)
     """
     lengths = dict(sizes)
     for key, dimensions in shapes.items():

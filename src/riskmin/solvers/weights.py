@@ -11,42 +11,20 @@ from riskmin.core import NDArray
 
 
 def feature_weights(reg: Any, k: int) -> Any:
-    """The weights of an L2 penalty with k outputs: one per feature, that of the first output, or one for all.
-
-    Examples
-    --------
-    >>> from riskmin import L2
-    >>> feature_weights(L2([1.0, 1.0, 4.0, 4.0]), 2).tolist(), feature_weights(L2(), 2)
-    ([1.0, 4.0], 1.0)
-    """
+    """The weights of an L2 penalty with k outputs: those of the first output per feature, or one for all."""
     # w is a (features, k) matrix in row-major order: each k-th weight is that of a first output
     weights = reg.penalized_part.weights
     return weights if np.ndim(weights) == 0 else weights[::k]
 
 
 def outputs_share_weights(reg: Any, k: int) -> bool:
-    """Whether each feature has the same weight in all k outputs.
-
-    Examples
-    --------
-    >>> from riskmin import L2
-    >>> outputs_share_weights(L2([1.0, 1.0, 4.0, 4.0]), 2), outputs_share_weights(L2([1.0, 2.0, 4.0, 4.0]), 2)
-    (True, False)
-    """
+    """Whether each feature has the same weight in all k outputs."""
     weights = reg.penalized_part.weights
     return bool(np.ndim(weights) == 0 or np.array_equal(weights, np.repeat(weights[::k], k)))
 
 
 def scale_features(X: Any, roots: Any) -> Any:
-    """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import as_matrix
-    >>> scale_features(as_matrix(np.ones((1, 2))), np.array([1.0, 2.0])).tolist()
-    [[1.0, 0.5]]
-    """
+    """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights."""
     # with v_j = sqrt(m_j) w_j: x'w = sum_j (x_j / sqrt(m_j)) v_j, and sum_j m_j w_j^2 = |v|^2
     if X.sparse:
         factors: NDArray = 1 / (roots + np.zeros(X.shape[1]))

@@ -32,13 +32,6 @@ def dask_client(
         If the address is malformed, certificates are given without tls://, or Dask is not installed.
     ConnectionError
         If no scheduler answers.
-
-    Examples
-    --------
-    >>> with dask_client("host:8786") as client:
-    ...     pass
-    Traceback (most recent call last):
-    ValueError: 'host:8786' is not the address of a Dask scheduler: write tcp://HOST:PORT or tls://HOST:PORT
     """
     if not address.startswith(("tcp://", TLS)):
         raise ValueError(

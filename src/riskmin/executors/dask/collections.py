@@ -15,13 +15,7 @@ from riskmin.executors.dask.worker_tasks import WorkerPartition
 
 
 def is_dask(obj: Any) -> bool:
-    """Whether `obj` is a Dask collection, a future, or a list of these; works without Dask installed.
-
-    Examples
-    --------
-    >>> is_dask([1.0, 2.0]), is_dask([])
-    (False, False)
-    """
+    """Whether `obj` is a Dask collection, a future, or a list of these; works without Dask installed."""
     if isinstance(obj, (list, tuple)):
         return bool(obj) and all(
             not isinstance(element, (list, tuple)) and is_dask(element) for element in obj
@@ -41,11 +35,6 @@ def to_local_array(values: Any, client: Any = None) -> NDArray:
     values : Dask array, series or frame of one column, list of delayed or futures, or array
     client : distributed.Client, optional
         The current one by default.
-
-    Examples
-    --------
-    >>> to_local_array([1.0, -1.0])
-    array([ 1., -1.])
     """
     if not is_dask(values):
         return as_numpy(values, "y")

@@ -87,14 +87,6 @@ class QueryRows:
         The mean weight of the rows of each query.
     sum_of_means : float
         The sum of the mean weights of all queries, of which these may be only a part.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y = np.array([[0.0, 7], [1, 5], [2, 7], [1, 5]])
-    >>> q = QueryRows.from_labels(None, y, np.ones(4))
-    >>> q.rows.tolist(), q.starts.tolist(), q.weight.tolist()  # all rows of query 5 have the same grade
-    ([2, 0], [0, 2], [1.0])
     """
 
     rows: NDArray
@@ -220,17 +212,6 @@ class QuerySeparable(Loss):
         Such as `Ndcg`.
     total : float
         The sum of the mean weights of all queries with different grades.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Mrr
-    >>> y, c = np.array([[1.0, 0], [0, 0], [1, 1], [0, 1]]), np.ones(4) / 4
-    >>> z = np.array([0.25, 0.0, 1.0, 0.0])
-    >>> whole, parts = Mrr(), QuerySeparable.from_labels(Mrr(), y, c)
-    >>> halves = slice(0, 2), slice(2, 4)
-    >>> float(whole.value_grad(z, y, c)[0]), [float(parts.value_grad(z[s], y[s], c[s])[0]) for s in halves]
-    (0.125, [0.125, 0.0])
     """
 
     loss: Any
@@ -266,16 +247,7 @@ class QuerySeparable(Loss):
 
 
 def query_ends(y: NDArray) -> NDArray | None:
-    """Return the ends of the queries if the rows of each query are contiguous, else None.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> query_ends(np.array([[0.0, 1], [2, 1], [1, 0]])).tolist()
-    [2, 3]
-    >>> query_ends(np.array([[0.0, 1], [2, 0], [1, 1]])) is None
-    True
-    """
+    """Return the ends of the queries if the rows of each query are contiguous, else None."""
     ids = y[:, 1]
     # contiguous iff there are as many runs of equal ids as different ids
     ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
@@ -283,14 +255,7 @@ def query_ends(y: NDArray) -> NDArray | None:
 
 
 def lexsort_rows(*keys: NDArray) -> NDArray:
-    """Return the stable order of the rows by the last key, ties by the key before it, and so on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> lexsort_rows(np.array([2.0, 1.0, 0.0]), np.array([0, 0, 1])).tolist()
-    [1, 0, 2]
-    """
+    """Return the stable order of the rows by the last key, ties by the key before it, and so on."""
     # stable sorts from the least to the most significant key
     rows: NDArray = stable_argsort(keys[0])
     for key in keys[1:]:
@@ -302,12 +267,6 @@ def group_means(a: NDArray, rows: NDArray, *keys: NDArray) -> NDArray:
     """Return, for each row, the mean of a over the rows with the same keys.
 
     `rows` is an order in which rows with the same keys are contiguous.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> group_means(np.array([1.0, 2, 5]), np.array([1, 0, 2]), np.array([7, 5, 7])).tolist()
-    [3.0, 2.0, 3.0]
     """
     new = np.zeros(len(a), bool)
     new[:1] = True

@@ -76,13 +76,6 @@ def split_into_cells(mu: float, *lists: Array) -> tuple[Any, ...]:
     Numbers that differ by up to mu are in the same or in adjacent cells. Sums of the remainders keep digits
     that sums of the numbers themselves lose if mu is small: divided by mu, that rounding error would change
     the multipliers notably and make their cut invalid.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> h, (k, r) = split_into_cells(0.25, np.array([0.125, 7.25]))
-    >>> float(h), k.tolist(), r.tolist()
-    (1.0, [0.0, 7.0], [0.125, 0.25])
     """
     # between 2 mu and 4 mu; a power of two makes the split exact
     h = 2.0 ** (math.frexp(mu)[1] + 1)

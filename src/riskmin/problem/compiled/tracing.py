@@ -49,14 +49,6 @@ def trace_loss(loss: Loss) -> TracedLoss:
     ------
     Untraceable
         If the loss needs all rows at once, or operations that have no symbolic form; the message names them.
-
-    Examples
-    --------
-    >>> from riskmin import Absolute, Hinge
-    >>> trace_loss(Hinge(margin=0.25)).first.lines[:3]
-    ('t0 = (y * z)', 't1 = (k0 - t0)', 't2 = (t1 > 0.0)')
-    >>> trace_loss(Hinge(margin=0.25)).first.parameters
-    (0.25,)
     """
     result = _trace(_ByState(loss))
     if isinstance(result, Untraceable):

@@ -30,22 +30,7 @@ RANDOM_STEPS = (0.01, 1.0, 100.0)
 
 
 def check(risk: Any, reg: Any, w0: Array) -> None:
-    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, linear_risk
-    >>> class Capped:
-    ...     __module__, separable = "a_module_of_yours", True
-    ...     def value_grad(self, z, y, c):
-    ...         r = z - y
-    ...         return c @ np.minimum(r * r, 4.0), 2 * c * r * (r * r < 4.0)
-    >>> check(linear_risk(np.eye(2), [1.0, 2.0], Capped()), L2(), np.zeros(2))
-    Traceback (most recent call last):
-    ...
-    ValueError: Capped is not convex: ...
-    """
+    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest."""
     risk = as_oracle(risk)
     given = risk.source
     if not is_foreign(risk) or _last() is given:

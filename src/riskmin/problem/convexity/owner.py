@@ -8,14 +8,7 @@ from riskmin.problem.oracle import Oracle
 
 
 def is_builtin(thing: object) -> bool:
-    """Whether the class of an object is defined in riskmin.
-
-    Examples
-    --------
-    >>> from riskmin import Hinge
-    >>> is_builtin(Hinge()), is_builtin(object())
-    (True, False)
-    """
+    """Whether the class of an object is defined in riskmin."""
     return type(thing).__module__.partition(".")[0] == "riskmin"
 
 
@@ -25,33 +18,12 @@ def loss_components(risk: Oracle) -> tuple[Any, ...]:
 
 
 def is_foreign(risk: Oracle) -> bool:
-    """Whether user code computes the risk, so that its cuts may be invalid.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, linear_risk
-    >>> class Mine(Hinge):
-    ...     __module__ = "a_module_of_yours"
-    >>> [is_foreign(linear_risk(np.eye(2), [1.0, -1.0], loss)) for loss in (Hinge(), Mine())]
-    [False, True]
-    """
+    """Whether user code computes the risk, so that its cuts may be invalid."""
     return not (is_builtin(risk.source) and all(is_builtin(part) for part in loss_components(risk)))
 
 
 def describe(risk: Oracle) -> str:
-    """The name of a user-defined loss or risk, for messages.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, linear_risk
-    >>> from riskmin.problem.oracle import as_oracle
-    >>> class Mine(Hinge):
-    ...     __module__ = "a_module_of_yours"
-    >>> describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())), describe(as_oracle(lambda w: (0.0, w)))
-    ('Mine', 'the risk')
-    """
+    """The name of a user-defined loss or risk, for messages."""
     if not is_builtin(risk.source):
         kind = type(risk.source)
         return "the risk" if kind.__module__ == "builtins" else f"the risk {kind.__name__}"

@@ -180,12 +180,6 @@ def bfgs_intercepts(
 
     The method of Broyden, Fletcher, Goldfarb and Shanno; the inverse Hessian H starts from the last estimate,
     or from diag(1 / weights): the curvature in an intercept is about the weight of its class.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bfgs_intercepts(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
-    [1.0, 1.0]
     """
     # slopes are compared relative to the weights: a class of few rows has small slopes and curvature
     present = weights > 0

@@ -31,17 +31,6 @@ def solve_intercept(
     Without derivatives, their intersection proves a relative gap of 1e-12, or the minimum up to the slack.
     With them, they are as close to the minimum as rounding allows: their mixture is the gradient there.
     `curvature` is an estimate that gives the first step its length.
-
-    Examples
-    --------
-    >>> def f(b):
-    ...     return Tangent(b, (b - 3) ** 2, 2 * (b - 3))
-    >>> lo, hi = solve_intercept(f, 0.0)
-    >>> lo.slope <= 0 <= hi.slope
-    True
-    >>> lo, hi = solve_intercept(f, 0.0, lambda b: (2 * (b - 3), 2.0, 2 * abs(b - 3)))
-    >>> lo.x <= 3 <= hi.x, hi.x - lo.x < 1e-12
-    (True, True)
     """
     if derivatives is not None:
         slope, curvature, _ = derivatives(b)
@@ -108,15 +97,7 @@ def refine_intercept(
 
 
 def bracket_intercept(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
-    """Two tangents that bracket the minimum of the risk over the intercept, by growing steps from a start.
-
-    Examples
-    --------
-    >>> start = Tangent(0.0, 9.0, -6.0)
-    >>> lo, hi = bracket_intercept(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), start, 1.0)
-    >>> lo.x <= 3 <= hi.x
-    True
-    """
+    """Two tangents that bracket the minimum of the risk over the intercept, by growing steps from a start."""
     # the square of a larger intercept might overflow
     if not math.isfinite(start.value) or abs(start.x) > 1e150:
         raise ValueError(

@@ -99,19 +99,7 @@ class ProfiledIntercept(Intercept):
 
 @dataclass(frozen=True)
 class ExplicitIntercepts(Intercept):
-    """One intercept per output, as the last entries of w: `Objective` does not penalize them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Objective, Softmax, linear_risk, minimize
-    >>> X, y = np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0])
-    >>> J = Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), lam=0.1)
-    >>> result = minimize(J, tol=1e-9)
-    >>> b = result.w[-3:]
-    >>> np.round(np.exp(b) / np.exp(b).sum(), 4).tolist()  # without features, the class frequencies
-    [0.25, 0.25, 0.5]
-    """
+    """One intercept per output, as the last entries of w: `Objective` does not penalize them."""
 
     n_entries: int = 0
 
@@ -121,17 +109,7 @@ class ExplicitIntercepts(Intercept):
 
 @dataclass(frozen=True)
 class CenteredIntercepts(Intercept):
-    """The intercepts of multi-output squared losses: with rows and targets centered, they are minimized out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import MultivariateSquared, linear_risk
-    >>> X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
-    >>> risk = linear_risk(X, Y, MultivariateSquared(), fit_intercept=True)
-    >>> risk(np.array([1.0, 2.0]))[0], risk.best_intercept(np.array([1.0, 2.0])).tolist()
-    (0.0, [2.0, 3.0])
-    """
+    """The intercepts of multi-output squared losses: minimized out by centered rows and targets."""
 
     target: Any = field(default=None, compare=False)
     """The means of the targets."""
@@ -148,15 +126,6 @@ def with_intercept(risk: Risk) -> Risk:
     """The risk with an unpenalized intercept; one per output, as entries of w, if it has several outputs.
 
     A loss with ``shift_invariant = True`` does not depend on the intercept: the risk is returned as it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Absolute, Softmax, linear_risk
-    >>> with_intercept(linear_risk(np.eye(2), np.ones(2), Absolute())).intercept
-    ProfiledIntercept()
-    >>> with_intercept(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
-    12
     """
     loss: Any = risk.loss
     if risk.multi_output:

@@ -179,13 +179,6 @@ class KernelMatrix(Matrix):
         Or anything that an array of row numbers indexes; for "precomputed", the (n, n) matrix itself.
     cache_bytes : int
         Memory for cached rows, in bytes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> K = KernelMatrix(Rbf(gamma=1.0), np.array([[0.0], [1.0], [9.0]]))
-    >>> K.product(np.array([1.0, 1.0, 0.0])).round(4).tolist()
-    [1.3679, 1.3679, 0.0]
     """
 
     SAMPLED_ROWS = 256

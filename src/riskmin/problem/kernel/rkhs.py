@@ -40,41 +40,18 @@ def swap_halves(w: Array) -> Array:
 
 
 def as_pair(z: NDArray, beta: NDArray) -> NDArray:
-    """The function with scores z = K beta and coefficients beta, as a pair.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_pair(np.array([2.0]), np.array([4.0])).round(4).tolist()
-    [1.4142, 2.8284]
-    """
+    """The function with scores z = K beta and coefficients beta, as a pair."""
     return np.concatenate([z, beta]) / SQRT2
 
 
 def coefficients(w: NDArray) -> NDArray:
-    """The beta of a pair.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> coefficients(as_pair(np.array([2.0]), np.array([4.0]))).round(12).tolist()
-    [4.0]
-    """
+    """The beta of a pair."""
     return SQRT2 * w[len(w) // 2 :]
 
 
 @dataclass(frozen=True)
 class RkhsMap(LinearMap):
-    """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix
-    >>> K = KernelMatrix(DotProduct(), np.array([[1.0], [2.0]]))
-    >>> RkhsMap().scores(K, as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])), 0, 2).round(12).tolist()
-    [3.0, 6.0]
-    """
+    """The linear map from functions, stored as pairs, to scores; its matrix is a `KernelMatrix`."""
 
     columns = 1
 
@@ -120,12 +97,6 @@ class RkhsNorm(Regularizer):
         Identifies the feature space, so that a run cannot be resumed in a different one.
     K : KernelMatrix, optional
         The kernel matrix, with which `recompute` recomputes products.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(RkhsNorm().value(as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0]))), 12)  # f(x) = 3 x
-    4.5
     """
 
     kernel: str = ""

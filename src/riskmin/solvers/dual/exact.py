@@ -54,15 +54,6 @@ def zero_sum_duals(u: NDArray, c: NDArray, lower: NDArray, upper: NDArray) -> ND
     Those inside their bounds move, in proportion to the distance to the nearer one: the dual is flat in them
     at its maximum. What they cannot balance is removed by scaling the variables of the larger sign down,
     since 0 is in every domain.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> c, lower, upper = np.full(4, 0.25), np.array([-1.0, -1, 0, 0]), np.array([0.0, 0, 1, 1])
-    >>> zero_sum_duals(np.array([-1.0, -0.5, 1.0, 0.7]), c, lower, upper)
-    array([-1.   , -0.625,  1.   ,  0.625])
-    >>> zero_sum_duals(np.array([-1.0, 0.0, 1.0, 1.0]), c, lower, upper)
-    array([-1. ,  0. ,  0.5,  0.5])
     """
     for _ in range(4):
         excess = float(c @ u)

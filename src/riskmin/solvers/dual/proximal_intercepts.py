@@ -169,16 +169,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
 
 def rms_row_norm(shard: Shard) -> float:
-    """Return the weighted RMS norm of the rows; 1 if all are empty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Shard, as_matrix
-    >>> rows = Shard(as_matrix(np.array([[3.0], [4.0]])), np.zeros(2), np.full(2, 0.5), {})
-    >>> round(rms_row_norm(rows) ** 2, 6)
-    12.5
-    """
+    """Return the weighted RMS norm of the rows; 1 if all are empty."""
     X = row_major_matrix(shard)
     return float(np.sqrt(shard.c @ squared_norms(shard, X))) or 1.0
 

@@ -267,14 +267,7 @@ class ScoreProblem:
 
 
 def has_score_hessian(loss: Loss) -> bool:
-    """Whether Newton's method applies to a loss of one score per row.
-
-    Examples
-    --------
-    >>> from riskmin import FBeta, Hinge, Logistic, RocArea
-    >>> [has_score_hessian(loss) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
-    [True, True, True, False]
-    """
+    """Whether Newton's method applies to a loss of one score per row."""
     return not loss.multi_output and loss.has_hessian and (loss.smooth or loss.can_be_smoothed)
 
 
@@ -283,12 +276,6 @@ def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start:
 
     Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
     exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0.
-
-    Examples
-    --------
-    >>> t, n_evaluations = bracketed_newton(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
-    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, n_evaluations
-    (True, 3)
     """
     # the slope is negative at lo and not at hi; `width` is that of the bracket at the last check
     lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
@@ -316,12 +303,6 @@ def secant_search(slope: Callable[[float], float], start: float) -> tuple[float,
 
     The Illinois variant of regula falsi: the slope of the end that stays is halved when the other end moves
     twice in a row. `start` < 0 is the slope at t = 0.
-
-    Examples
-    --------
-    >>> t, n_evaluations = secant_search(lambda t: t**3 - 0.5, -0.5)
-    >>> abs(t**3 - 0.5) <= 0.05 * 0.5
-    True
     """
     # each end of the bracket is (t, slope there)
     lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0

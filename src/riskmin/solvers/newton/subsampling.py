@@ -27,17 +27,7 @@ NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
 def sampled_objective(
     obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
 ) -> Objective | None:
-    """The objective on one random row out of each `one_in`; None if the sample has too few rows per column.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Hinge, Objective, linear_risk
-    >>> X, y = np.ones((900, 1)), np.where(np.arange(900) % 3, 1.0, -1.0)
-    >>> sampled = sampled_objective(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
-    >>> sampled.risk.rows.X.shape
-    (56, 1)
-    """
+    """The objective on one random row out of each `one_in`; None for too few rows per column."""
     risk: Any = obj.risk
     n, p = risk.row_metadata.shape
     size = n // one_in

@@ -24,15 +24,6 @@ class LbfgsMemory:
         Number of pairs in use.
     w : array
         Prototype: the pairs have its length, array library and device.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pairs = LbfgsMemory(5, np.zeros(2))
-    >>> pairs.add(np.array([1.0, 0.0]), np.array([2.0, 0.0]))
-    >>> pairs.add(np.array([0.0, 1.0]), np.array([0.0, 4.0]))
-    >>> pairs.direction(np.array([2.0, 4.0])).tolist()  # of a square with second derivatives 2 and 4
-    [1.0, 1.0]
     """
 
     def __init__(self, memory: int, w: Array) -> None:
