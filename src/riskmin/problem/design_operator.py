@@ -135,6 +135,16 @@ class DesignOperator:
             return rows
         return (rows - self.standardization.shift) * self.standardization.scale
 
+    def gather_dense(self) -> NDArray:
+        """All rows as a dense array, with the shift and the scale of the columns."""
+        rows = self.gather(np.arange(self.shape[0]))
+        if not self.row_metadata.sparse:
+            return np.asarray(rows)
+        rows = rows.toarray()
+        if self.standardization is None:
+            return np.asarray(rows)
+        return np.asarray((rows - self.standardization.shift) * self.standardization.scale)
+
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows: in parallel if there are many local rows, else on all at once."""
         check()

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 import riskmin as rm
 from helpers import COST
 from riskmin.solvers.bundle.stored_cuts import CenteredFrame, mean_squared_row_norm
-from riskmin.solvers.newton.choice import choose_score_problem
+from riskmin.solvers.newton.newton import choose_score_problem
 
 NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])

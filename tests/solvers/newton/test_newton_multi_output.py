@@ -13,10 +13,10 @@ import riskmin as rm
 from riskmin.core import UnsupportedProblem
 from riskmin.losses.block_hessian import simplex_face_hessian
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.solvers.newton.choice import choose_score_problem
 from riskmin.solvers.newton.multi_output import newton_system
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
+from riskmin.solvers.newton.newton import choose_score_problem
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]

@@ -51,6 +51,7 @@ from riskmin.solvers.newton.linear_system import (
 )
 from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.score_problem import ScoreProblem
+from riskmin.solvers.newton.small import SmallProblem
 from riskmin.solvers.newton.subsampling import sampled_objective
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
@@ -269,7 +270,8 @@ def test_threads_give_the_same_bits():
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_sampled_starts_save_steps(intercept):
+def test_sampled_starts_save_steps(intercept, monkeypatch):
+    monkeypatch.setattr(SmallProblem, "MAX_ENTRIES", 0)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
     risk = linear_risk(X, X @ [1, 0.1, 2] + rng.standard_t(2, 4000), Absolute(), fit_intercept=intercept)

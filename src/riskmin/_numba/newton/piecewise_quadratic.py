@@ -140,3 +140,44 @@ def unsmoothed_value_slope(
         value += c[i] * (u * e - 0.5 * square * u * u)
         slope_b += c[i] * u
     out[0], out[1] = value, slope_b
+
+
+@njit()
+def minimize_on_line(
+    z: Any, dz: Any, pull: Any, lower: Any, upper: Any, c: Any, inverse: float, epsilon: float,
+    slope0: float, square0: float, lo: float, t: float,
+    tol: float, relative_tol: float, min_decrease: float, min_step: float, out: Any,
+) -> float:  # fmt: skip
+    """Return the t > lo that minimizes the smoothed loss at z + t dz, plus slope0 t + square0 t^2 / 2.
+
+    Newton's method in a bracket, up to a slope of `tol`, or of `relative_tol` times its absolute terms,
+    or until at most `min_decrease` is left, or steps are below `min_step`. out: the last derivatives.
+    """
+    hi, first, width, extension = 1e300, lo, 1e300, 1.0
+    for k in range(1, 201):
+        smoothed_line_derivatives(z, dz, t, 0.0, pull, lower, upper, c, inverse, epsilon, out)
+        slope, curvature = out[D_T] + slope0 + t * square0, out[D_TT] + square0
+        if slope < 0.0:
+            lo = t
+        else:
+            hi = t
+        # by convexity, the minimum is at most |slope| (hi - lo) below
+        enough = max(tol, relative_tol * out[LINE_ABS_SUM])
+        if abs(slope) <= enough or abs(slope) * (hi - lo) <= min_decrease:
+            return t
+        new = t - slope / curvature if curvature > 0.0 else 1e300
+        if abs(new - t) <= min_step:
+            return t
+        # every third evaluation, a bracket that was not halved since the last check is bisected
+        slow = k % 3 == 0 and hi - lo > 0.5 * width
+        width = hi - lo if k % 3 == 0 else width
+        if slow or not lo < new < hi:
+            if hi - lo < 1e300:
+                new = 0.5 * (lo + hi)
+            else:  # extend an infinite bracket
+                new = t + extension if slope < 0.0 else t - extension
+                extension *= 4.0
+        if not lo < new < hi:
+            break
+        t = new
+    return lo if lo > first else t

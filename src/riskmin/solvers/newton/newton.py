@@ -14,15 +14,23 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int, mix_two
-from riskmin.solvers.newton.choice import choose_score_problem, unsupported_reason
+from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
+from riskmin.solvers.newton.multi_output.score_problems import (
+    MultiOutputScoreProblem,
+    SimplexDual,
+    multi_output_reason,
+)
+from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
-from riskmin.solvers.newton.score_problem import ScoreProblem
+from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
+from riskmin.solvers.newton.small import SmallProblem
 from riskmin.solvers.newton.subsampling import sampled_start
 
 
@@ -53,6 +61,9 @@ class Newton(Solver):
     :math:`\mu` decreases after each full step as long as complementarity is large. The linear system is
     solved by conjugate gradients if few steps suffice, else by factorizing the matrix of all features, or
     that of the rows with nonzero second derivatives.
+
+    On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
+    :math:`\mu` are made between two iterates, since most of their time would be spent between products.
 
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
     certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
@@ -112,11 +123,30 @@ class Newton(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for local or remote rows with second derivatives and a quadratic regularizer."""
-        return unsupported_reason(obj)
+        risk: Any = obj.risk
+        if risk.multi_output:
+            return multi_output_reason(obj)
+        table = risk.row_metadata
+        if table is None or namespace(table.y) is not np:
+            return (
+                "Newton needs a linear_risk of NumPy arrays, with one score per row: "
+                "use Auto, Smoothing or Bundle"
+            )
+        if not (obj.reg.quadratic and obj.reg.smooth):
+            return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
+        if not has_score_hessian(risk.loss):
+            name = type(risk.loss.chosen).__name__
+            return (
+                f"Newton needs second derivatives, and {name} has none: "
+                "use Bundle, or Lbfgs if the loss is smooth"
+            )
+        return None
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield one point per Newton step, and one whenever mu decreases."""
+        """Yield one point per Newton step, and one whenever mu decreases; on few rows, one per mu."""
         self.check_supports(obj)
+        if SmallProblem.accepts(obj, self.direct):
+            return self._run_small(SmallProblem(obj), w0)
         problem = choose_score_problem(obj)
         # where too few rows are active, a smooth loss is smoothed further at first
         penalty = obj.lam * obj.reg.value(w0)
@@ -144,23 +174,36 @@ class Newton(Solver):
         Smooth losses have no use for multipliers.
         """
         self.check_supports(obj)
-        problem = choose_score_problem(obj)
-        if problem.smooth:
+        if obj.risk.loss.smooth:
             return None
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
+        if SmallProblem.accepts(obj, self.direct):
+            small = SmallProblem(obj)
+            return self._run_small(small, w, small.saved_score_gradient(state))
+        problem = choose_score_problem(obj)
         center = problem.saved_score_gradient(state) if problem.uses_center else None
         return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, False, center), False)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, also from those of version 0.1, which had two Newton solvers."""
         self.check_supports(obj)
-        problem, saved = choose_score_problem(obj), NewtonState.from_arrays(obj, state)
+        saved = NewtonState.from_arrays(obj, state)
+        if SmallProblem.accepts(obj, self.direct):
+            iterates = SmallProblem(obj).iterates(saved.point, saved.best, self.mu_decrease, self.MU_FLOOR)
+            next(iterates)
+            return iterates
+        problem = choose_score_problem(obj)
         system = self._linear_system(obj, problem, "last_square" in saved.system)
         system.restore(saved.system)
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
         return iterates
+
+    def _run_small(self, problem: SmallProblem, w: Array, center: NDArray | None = None) -> Iterator[Iterate]:
+        """The iterates on few rows and columns; known multipliers need less smoothing."""
+        point = problem.start(w, center, 1.0 if center is None else self.WARM_MU_SHARE)
+        return problem.iterates(point, point.cut, self.mu_decrease, self.MU_FLOOR)
 
     def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
         """The iterates on a sample of the rows."""
@@ -234,3 +277,18 @@ class Newton(Solver):
         mu = (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
         # below min_mu the smooth loss itself is used
         return mu if mu > problem.min_mu else 0.0
+
+
+SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
+    SimplexDual,
+    MultiOutputScoreProblem,
+    PiecewiseQuadratic,
+    ExponentialFamily,
+    ScoreProblem,
+)
+"""From the most special to the most general."""
+
+
+def choose_score_problem(obj: Objective) -> ScoreProblem:
+    """The score problem of an objective."""
+    return next(kind for kind in SCORE_PROBLEMS if kind.accepts(obj)).from_objective(obj)
