@@ -32,7 +32,7 @@ def test_sequences():
     X = Sequences(as_matrix(np.eye(6)), np.array([2, 3, 6]))
     assert X.shape == (6, 6)
     assert X.rows(2, 6).ends.tolist() == [1, 4]
-    assert X.cut(2).tolist() == [0, 3, 6]
+    assert X.shard_ends(2).tolist() == [0, 3, 6]
 
 
 def test_validated_sparse():
