@@ -20,6 +20,9 @@ class Expectile:
     def __init__(self, level):
         self.level = level
 
+    def __repr__(self):
+        return f"Expectile({self.level})"
+
     def value_grad(self, z, y, c):
         r = z - y
         g = c * r * np.abs(self.level - (r > 0))
