@@ -256,7 +256,7 @@ def test_sequences_are_cut_at_their_ends():
     wide = Sequences(as_matrix(np.zeros((25, 10**5))), ends)
     assert len(wide.blocks(1)) < len(wide.blocks(10**5)) == 7  # a sequence is never cut
     for n_parts in (1, 2, 3, 7, 20):
-        cut = X.cut(n_parts)
+        cut = X.shard_ends(n_parts)
         assert cut[0] == 0
         assert cut[-1] == 25
         assert set(cut[1:]) <= set(ends)

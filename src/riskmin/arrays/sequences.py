@@ -117,6 +117,10 @@ class Sequences(Matrix):
         tokens = part.tokens.absolute(0, part.shape[0])
         return None if tokens is None else Sequences(tokens, part.ends)
 
+    def first_not_finite(self) -> tuple[int, ...] | None:
+        """Row and column of a NaN or infinity among the features, if there is one."""
+        return self.tokens.first_not_finite()
+
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """Return the scores of tokens."""
         return self.tokens.scores(w, start, stop)

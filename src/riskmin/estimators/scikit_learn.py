@@ -144,7 +144,7 @@ def convergence_warning() -> type[Warning]:
 
 # ---------------------------------------------------------------- methods on condition
 class ConditionalMethod:
-    """A method that an instance has only if a check of it does not raise AttributeError."""
+    """A method that an instance has only if a check of it does not raise an error."""
 
     def __init__(self, function: Callable[..., Any], check: Callable[[Any], Any]) -> None:
         self.function, self.check = function, check
@@ -152,17 +152,25 @@ class ConditionalMethod:
 
     def __get__(self, model: Any, owner: Any = None) -> Any:
         if model is not None:
-            self.check(model)
+            self._check_available(model)
             return MethodType(self.function, model)
 
         @wraps(self.function)
         def method(model: Any, *args: Any, **kwargs: Any) -> Any:
-            self.check(model)
+            self._check_available(model)
             return self.function(model, *args, **kwargs)
 
         return method
 
+    def _check_available(self, model: Any) -> None:
+        """Raise AttributeError in scikit-learn's words, with the failed check as its cause."""
+        try:
+            self.check(model)
+        except Exception as error:
+            name = f"{type(model).__name__!r} has no attribute {self.function.__name__!r}"
+            raise AttributeError(f"This {name}") from error
+
 
 def available_if(check: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Make a method available if ``check(model)`` does not raise AttributeError."""
+    """Make a method available if ``check(model)`` does not raise an error."""
     return lambda function: ConditionalMethod(function, check)

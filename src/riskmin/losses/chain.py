@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.base import Loss
@@ -53,7 +52,7 @@ class SequenceBatch(NamedTuple):
         Shapes and labels are checked first, because the kernels use them as unchecked memory indices.
         """
         name = type(loss).__name__
-        if namespace(z) is not np:
+        if not isinstance(z, np.ndarray):
             raise ValueError(f"{name} is computed by NumPy, not by {type(z).__module__}: give NumPy arrays")
         # z has n token rows, k transition rows and the rows of start and end
         n, k = len(z) - z.shape[1] - 2, z.shape[1]

@@ -100,7 +100,8 @@ def _interleave_grades(s: Any, gain: Any, tied: Any, share: float, discount: Any
                     value += share * (
                         (tied[h + 1] - tied[h] - n[h]) * z - suffix_sums[tied[h] - first + h + n[h]]
                     )
-                if value > best[cell]:
+                # true for NaN as well: every visited cell has a last grade
+                if not value <= best[cell]:
                     best[cell], last_grade[cell] = value, g
         # all places are taken: add the pairs behind, in the order of their scores
         if used == n_top:
@@ -109,7 +110,7 @@ def _interleave_grades(s: Any, gain: Any, tied: Any, share: float, discount: Any
                 for g in range(n_grades):
                     for h in range(g):
                         value += share * tails[((h * n_grades + g) * width + n[h]) * width + n[g]]
-            if value > best_value:
+            if not value <= best_value:
                 best_value, end = value, cell
     # backtrack: which grade took each place
     for used in range(n_top - 1, -1, -1):

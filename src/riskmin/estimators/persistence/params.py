@@ -85,13 +85,16 @@ def _regularizer_from_json(kind: Any, written: Any, trust: Collection[str]) -> A
 def _as_given(
     registry: Registry, written: dict[str, Any], given: Any, spelling: Any, trust: Collection[str]
 ) -> Any:
-    """Return the text that the user gave if it still denotes the written object, else the object."""
+    """Return the text that the user gave if it still denotes the written object, else the object.
+
+    `spelling` is the name for which `given` stands, or the object itself.
+    """
     value = registry.from_dict(written, trust)
     if spelling is None:
         return value
     try:
         # a text in a file imports no more than the rest of the file does
-        named = registry.lookup(spelling, trust)
+        named = registry.lookup(spelling, trust) if isinstance(spelling, str) else spelling
     except ValueError:  # a name that is not registered in this process
         return value
     return given if registry.to_dict(named) == registry.to_dict(value) else value

@@ -145,7 +145,7 @@ def json_name(node: Any) -> Any:
     """Return the name of a node as a type that JSON preserves; raise if there is none."""
     # JSON preserves strings, numbers and null, but no NumPy scalars
     name = to_python_number(node)
-    if type(name) not in JSON_KINDS:
+    if JSON_KINDS.get(type(name)) in (None, "a list", "an object"):
         raise ValueError(
             f"the node {node!r} is neither a string nor a number, and is not written to model files: "
             "rename it, or pickle the model"
