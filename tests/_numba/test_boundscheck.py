@@ -19,8 +19,10 @@ import riskmin._numba
 from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
+from riskmin.data.formats.svmlight import SvmlightReader
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
 from riskmin.problem.kernel.rkhs import kernel_risk
+from riskmin.problem.risk import Risk
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -29,7 +31,14 @@ X[3] = 0.0
 Y = np.where(X[:, 0] + 0.3 * rng.standard_normal(N) > 0, 1.0, -1.0)
 GRADES = (np.arange(N) % 3).astype(float)
 QID = np.arange(N) // 7
-WITHOUT_KERNELS = {"compile_cache", "prefetch", "exponential", "active_sequences", "conjugate_loops"}
+WITHOUT_KERNELS = {
+    "compile_cache",
+    "prefetch",
+    "exponential",
+    "active_sequences",
+    "conjugate_loops",
+    "svmlight_codes",
+}
 """Modules without kernels, or whose kernels are inlined into those of other modules."""
 
 
@@ -126,13 +135,25 @@ def subsets():
         solve(linear_risk(X, Y, loss), solver="smoothing")
 
 
+def traced_losses():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 1)
+        for A in (X, np.asfortranarray(X), sp.csr_array(X), X[:1, :1]):
+            for intercept in (False, True):
+                risk = linear_risk(A, Y[: A.shape[0]], "huber", fit_intercept=intercept)
+                solve(risk, solver="lbfgs")
+                solve(risk, solver="bundle")
+
+
 def text():
-    for blob in (
-        b"1 1:1",
-        b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1\n"[:24] + b"\n",
-        b"1 3:123456789012345678901234567890\n",
-    ):
-        load_svmlight(io.BytesIO(blob))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SvmlightReader, "INTERPRETED_BYTES", 0)
+        for blob in (
+            b"1 1:1",
+            b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1\n"[:24] + b"\n",
+            b"1 3:123456789012345678901234567890\n",
+        ):
+            load_svmlight(io.BytesIO(blob))
 
 
 FAMILIES = [
@@ -147,6 +168,7 @@ FAMILIES = [
     projections,
     sorting,
     subsets,
+    traced_losses,
     text,
 ]
 

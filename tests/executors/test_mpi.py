@@ -78,7 +78,7 @@ def test_coordination_of_a_risk():
     X, y = np.eye(2), np.array([1.0, -1.0])
     local = linear_risk(X, y, Hinge())
     assert coordination_of(local).single_process
-    assert coordination_of(lambda w: w).single_process
+    assert coordination_of(Objective(lambda w: (w @ w, 2 * w), L2(), 0.1).risk).single_process
     ranks = Ranks()
     risk = type(local)(local.loss, local.linear_map, ranks, 2)
     assert coordination_of(risk) is ranks.coordination

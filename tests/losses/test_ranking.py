@@ -1,5 +1,6 @@
 """Ranking losses: the definitions by brute force, the oracles, and certified fits."""
 
+import contextlib
 from dataclasses import replace
 from itertools import combinations, permutations
 
@@ -253,6 +254,23 @@ def test_grades_may_have_any_size():
     value, _ = Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)
     D = 1 / np.log2([2, 3, 4])
     assert value == pytest.approx(1 - (D[2] + 0.5 * D[1]) / (D[0] + 0.5 * D[1]), rel=1e-12)
+
+
+@each_loss
+def test_scores_that_are_not_finite_give_a_value_that_is_not(loss):
+    """The kernels stay within their arrays, whatever the order of the scores is."""
+    for bad in (np.nan, np.inf, -np.inf):
+        z, y, c = case(2, max_rows=8)
+        z[::2] = bad
+        with np.errstate(all="ignore"), contextlib.suppress(ValueError):
+            assert not loss.value_grad(z, y, c)[0] < np.inf
+
+
+def test_nan_in_rows_of_queries_is_refused():
+    X = np.arange(12.0).reshape(6, 2)
+    X[4, 1] = np.nan
+    with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 4, column 1\)"):
+        linear_risk(X, np.arange(6.0), Ndcg(), qid=[0, 0, 0, 1, 1, 1])
 
 
 # ---------------------------------------------------------------- fits

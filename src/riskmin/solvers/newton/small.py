@@ -75,6 +75,10 @@ class SmallProblem(PiecewiseQuadratic):
             half_square = 0.5 * float((dz[c > 0] ** 2 / c[c > 0]).sum())
             ratio = risk / half_square if half_square else 0.0
             mu = max(ratio, risk + penalty) if risk > 0 else penalty or 1.0
+            # near the minimum, a smoothing term beyond the gap of the point would only lead away from it
+            gap = risk + penalty - self.obj.lower(point.cut)
+            if w.any() and half_square and 0 < gap < mu * half_square:
+                mu = gap / half_square
         # h_i is c_i / square in curved rows and 0 in others; unbounded multipliers are not smoothed
         elif float(h.sum()) * self.square < self.MIN_CURVED_WEIGHT * float(c.sum()) and max_slope < math.inf:
             mu = max(risk / max_slope**2, penalty, self.min_mu)
