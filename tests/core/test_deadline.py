@@ -68,6 +68,7 @@ from riskmin.core.deadline import (
 )
 from riskmin.executors.base import SerialExecutor
 from riskmin.executors.coordination import Coordination
+from riskmin.problem.risk import Risk
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 SLACK_SECONDS = 0.6
@@ -336,8 +337,11 @@ LONG = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "n"), LONG, ids=lambda v: getattr(v, "__name__", ""))
-def test_the_time_limit_ends_a_step(make, n):
+def test_the_time_limit_ends_a_step(make, n, monkeypatch):
     minimize(*make(600), max_iter=3)  # compile the kernels first
+    with monkeypatch.context() as patch:  # and the loss, as for a large problem
+        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 1)
+        minimize(*make(600), max_iter=3)
     obj, solver = make(n)
     used = time.process_time()
     result = minimize(obj, solver, tol=1e-9, max_seconds=0.5)

@@ -33,7 +33,8 @@ def data(n=80, seed=0):
 def test_weights_equal_features_divided_by_their_roots(loss, solver, intercept, sparse):
     X, y = data()
     form = sp.csr_array if sparse else np.asarray
-    tol = 2e-9 if isinstance(solver, rm.Smoothing) else 1e-10
+    # nearly equal cuts limit the accuracy of a bundle's master problem to a gap of 1e-9 or so
+    tol = {rm.Smoothing: 2e-9, rm.Bundle: 1e-8}.get(type(solver), 1e-10)
     weighted, scaled = (
         rm.minimize(
             rm.Objective(rm.linear_risk(form(rows), y, loss, fit_intercept=intercept), reg, 1e-2),
