@@ -123,6 +123,11 @@ class Regularizer(ABC):
         """Whether `conjugate_hessian_product` is there: Newton's method solves a bundle's master problem."""
         return type(self).conjugate_hessian_product is not Regularizer.conjugate_hessian_product
 
+    @property
+    def has_master_problem(self) -> bool:
+        """Whether bundle methods have a master problem for it: a QP, one for Newton's method, or an LP."""
+        return self.quadratic or self.has_conjugate_hessian or (self.separable and self.polyhedral)
+
     def terms(self, w: Array) -> Any:
         """Return the coefficients of a sum over coordinates (`SeparableTerms`); None if it is none."""
         return None

@@ -14,7 +14,6 @@ from riskmin.losses.base import Loss
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of
-from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
@@ -119,7 +118,7 @@ class Facts:
     @property
     def master_problem(self) -> bool:
         """Whether bundle methods have a master problem for the regularizer."""
-        return has_master_problem(self.reg.penalized_part)
+        return self.reg.penalized_part.has_master_problem
 
     # ------------------------------------------------------------ the rows
     @cached_property
@@ -203,7 +202,8 @@ class Facts:
     @cached_property
     def chain_ascent(self) -> bool:
         """Whether block-coordinate ascent over sequences supports this risk."""
-        return ChainAscent().supports(self.obj) is None
+        is_chain = self.loss is not None and self.loss.task == "tagging"
+        return is_chain and ChainAscent().supports(self.obj) is None
 
     @property
     def newton_remote(self) -> bool:

@@ -12,7 +12,6 @@ from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of, mix_two
-from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
 
 MAX_LIPSCHITZ_INCREASES = 60
@@ -25,7 +24,7 @@ def smooth_reason(name: str, obj: Objective) -> str | None:
     if loss is None or loss.smooth:
         return None
     remedy = "add conjugate_hessian_product to the regularizer, and use Bundle"
-    if has_master_problem(obj.reg) and not obj.reg.n_unpenalized:
+    if obj.reg.has_master_problem and not obj.reg.n_unpenalized:
         remedy = "use Bundle"
     elif loss.can_be_smoothed:
         remedy = "use Smoothing(ProximalGradient())"

@@ -11,7 +11,6 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
-from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.state_checks import check_state
@@ -81,7 +80,7 @@ class Smoothing(Solver):
         if risk.loss.can_be_smoothed:  # any number serves as a label, and y may be remote
             smoothed = SmoothedRisk.from_risk(risk, 1.0)
             return self.inner.supports(Objective(smoothed, obj.reg, obj.lam))  # type: ignore[no-any-return]
-        master = has_master_problem(obj.reg.penalized_part)
+        master = obj.reg.penalized_part.has_master_problem
         reg = "" if master else ", with a regularizer that has conjugate_hessian_product"
         return f"{type(risk.loss.chosen).__name__} cannot be smoothed: use Bundle{reg}"
 

@@ -131,7 +131,8 @@ def _fit_path(
         )
     failed = [result for result in results if result.status != "converged"]
     # advice for the last fit that failed: in the default grid, that of the smallest lam
-    model._hints = diagnose_run(J, failed[-1] if failed else results[-1], model.solver)
+    if failed and failed[-1].status != "interrupted":
+        model._hints = diagnose_run(J, failed[-1], model.solver)
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
     n_intercepts = risk.n_intercepts
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]

@@ -72,9 +72,7 @@ class ConvergenceHints(NamedTuple):
 
 # ---------------------------------------------------------------- diagnosis
 def diagnose_run(objective: Objective, result: Result, given: Any) -> ConvergenceHints:
-    """Diagnose a run; return empty hints if it converged or was interrupted."""
-    if result.status in ("converged", "interrupted"):
-        return ConvergenceHints()
+    """Diagnose a run that has not converged."""
     moments = sampled_moments(objective.risk)
     # taggers, and risks that are not linear in the rows of a matrix, have no moments
     off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)

@@ -22,7 +22,12 @@ from riskmin.core.messages import is_number
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Callback
 from riskmin.estimators import ESTIMATOR_OF_TASK
-from riskmin.estimators._common.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
+from riskmin.estimators._common.advice import (
+    PYTHON_PHRASES,
+    ConvergenceHints,
+    describe_nonconvergence,
+    diagnose_run,
+)
 from riskmin.estimators._common.input import (
     EncodedLabels,
     PlacedRows,
@@ -188,15 +193,21 @@ def fit_objective(
     # minimize over b once more, at the final w
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
-    # a run may converge to w = 0: the note explains why, and how to avoid it
-    result = replace(
-        result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
-    )
+    if result.status == "converged" and not result.note and not _has_learned(objective, result, start):
+        # a run may converge to w = 0: the note explains why, and how to avoid it
+        result = replace(result, note=describe_trivial_fit(model, objective, result, b))
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
     if model.can_standardize:
         model.scale_ = None if scaling is None else scaling.scale
-    model._hints = diagnose_run(objective, result, model.solver)
+    done = result.status in ("converged", "interrupted")
+    model._hints = ConvergenceHints() if done else diagnose_run(objective, result, model.solver)
     return np.asarray(result.w), b
+
+
+def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
+    """Whether a run that started at w = 0, without explicit intercepts, has lowered J by more than half."""
+    first, cold = result.trace[0]["value"], start is None and not objective.n_intercepts
+    return bool(cold and first - result.value > 0.5 * first and np.any(result.w))
 
 
 def _check_certificate(risk: Risk, value: float, lower: float) -> None:

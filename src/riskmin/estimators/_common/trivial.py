@@ -23,12 +23,8 @@ class TrivialModelWarning(UserWarning):
     """The weights of a fit are zero up to rounding or tol, so that all predictions are equal."""
 
 
-def describe_trivial_fit(
-    model: Any, objective: Objective, result: Result, b: Any, *, cold: bool = True
-) -> str:
-    """Return a message for a fit that is no better than w = 0, with a remedy; an empty string otherwise.
-
-    `cold` means that the run started at w = 0: if J decreased much from there, the fit is not trivial.
+def describe_trivial_fit(model: Any, objective: Objective, result: Result, b: Any) -> str:
+    """Return a message for a converged fit no better than w = 0, with a remedy; an empty string otherwise.
 
     Examples
     --------
@@ -39,12 +35,8 @@ def describe_trivial_fit(
     >>> describe_trivial_fit(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
     'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
     """
-    # J at the first iterate of the run
-    w, first = np.asarray(result.w), result.trace[0]["value"]
-    cold = cold and not objective.n_intercepts  # explicit intercepts lower J without any weights
-    # a fit that lowered J by more than half is not trivial
-    decreased = cold and first - result.value > 0.5 * first and np.any(w)
-    if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
+    w = np.asarray(result.w)
+    if np.any(_without_weights(objective, 0.0 * w)):
         return ""
     # the innermost loss of wrappers such as Nu and Smoothed
     loss = objective.risk.loss.components[-1]

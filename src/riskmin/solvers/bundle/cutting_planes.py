@@ -168,15 +168,10 @@ def master_problem_for(obj: Objective, dim: int) -> MasterProblem:
     return NewtonProgram(reg, obj.lam)
 
 
-def has_master_problem(reg: Regularizer) -> bool:
-    """Return whether there is a master problem for a regularizer; user-defined ones may lack the methods."""
-    return reg.quadratic or reg.has_conjugate_hessian or (reg.separable and reg.polyhedral)
-
-
 def master_problem_reason(name: str, obj: Objective) -> str | None:
     """Return why there is no master problem for the regularizer, and an alternative; None if there is."""
     loss, reg = loss_of(obj.risk), obj.reg.penalized_part
-    if has_master_problem(reg):
+    if reg.has_master_problem:
         return None
     if loss is None or loss.smooth:
         alternative = "use ProximalGradient, or "
