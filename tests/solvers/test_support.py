@@ -34,6 +34,7 @@ from riskmin import (
     ProximalGradient,
     QNorm,
     Quadratic,
+    ScipyMinimizer,
     Smoothing,
     Switching,
     linear_risk,
@@ -81,6 +82,7 @@ SETTINGS = {
     "accelerated_gradient": (1.0, 1e-4),
     "bmrm": (0.5, 1e-5),
     "line_search_bmrm": (10.0, 1e-4),
+    "pegasos": (1.0, 3e-3),
     "dual_gauss_seidel": (0.1, 1e-5),
     "augmented_lagrangian": (0.1, 1e-5),
 }
@@ -109,9 +111,9 @@ def objective(loss, name, lam, intercept):
 
 
 def may_not_converge(solver, J):
-    """Whether the solver may stall on nonsmooth losses: L-BFGS, or too many proximal gradient steps."""
+    """Whether the solver may stall on nonsmooth losses: quasi-Newton methods, or too many proximal steps."""
     chosen = solver.choose(J)[0] if isinstance(solver, Auto) else solver
-    return isinstance(chosen, Lbfgs) or chosen == Smoothing(ProximalGradient())
+    return isinstance(chosen, (Lbfgs, ScipyMinimizer)) or chosen == Smoothing(ProximalGradient())
 
 
 def failure(solver, loss, name, intercept):

@@ -155,6 +155,8 @@ class UserOracle(Oracle):
         # further methods of the user's object, such as those that `WorkingSet` asks for
         if name.startswith("__") or name == "given":
             raise AttributeError(name)
+        if name == "dim" and not hasattr(self.given, "dim"):
+            raise AttributeError(f"{self.given!r} has no attribute dim: set it to the number of weights")
         return getattr(self.given, name)
 
 

@@ -24,6 +24,8 @@ from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAc
 from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from riskmin.solvers.reference.dual_gradient import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.reference.pegasos import Pegasos as Pegasos
+from riskmin.solvers.reference.scipy_minimizer import ScipyMinimizer as ScipyMinimizer
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
@@ -43,7 +45,9 @@ _OWN: dict[str, Any] = {
     "line_search_bmrm": LineSearchBmrm(),
     "newton": Newton(),
     "owlqn": OwlQn(),
+    "pegasos": Pegasos(),
     "proximal_gradient": ProximalGradient(),
+    "scipy": ScipyMinimizer(),
     "smoothing": Smoothing(),
 }
 SOLVERS = Registry(
