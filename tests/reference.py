@@ -178,7 +178,8 @@ def many(loss, Z, y):
     if isinstance(loss, MulticlassSquaredHinge):
         return cp.sum(cp.multiply(1 - one_hot, cp.square(cp.pos(1 + lead))), axis=1) / 2
     cost = (1 - np.eye(k) if loss.cost is None else loss.cost)[y.astype(int)]
-    return cp.max(cp.multiply(cost, 1 + lead) if loss.rescaled else cost + lead, axis=1)
+    factor = cost ** float(loss.rescaled)
+    return cp.max(cp.multiply(factor, lead) + (factor if loss.scaled_margin else 1) * cost, axis=1)
 
 
 def chain_scores(X, paths, k):

@@ -19,7 +19,9 @@ from riskmin import (
     LineSearchBmrm,
     Newton,
     OwlQn,
+    Pegasos,
     ProximalGradient,
+    ScipyMinimizer,
     Smoothing,
 )
 from riskmin.solvers import SOLVERS, get_solver
@@ -42,7 +44,9 @@ def test_every_solver_has_a_name():
         "line_search_bmrm": LineSearchBmrm(),
         "newton": Newton(),
         "owlqn": OwlQn(),
+        "pegasos": Pegasos(),
         "proximal_gradient": ProximalGradient(),
+        "scipy": ScipyMinimizer(),
         "smoothing": Smoothing(),
     }
     assert {name: get_solver(name) for name in SOLVERS} == named

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import riskmin
 from helpers import COST, MANY_LOSSES, K, problem, risk_of
 from reference import optimum
 from riskmin import (
@@ -52,8 +53,10 @@ from riskmin.problem import shard_ops
 from riskmin.problem.objective import Cut
 from riskmin.regularizers import unpenalized_tail
 
-CLASSES = [loss for loss in MANY_LOSSES if loss.task == "multiclass"]
-LOSSES = [loss for loss in MANY_LOSSES if loss.task != "tagging"]
+BETWEEN = [MulticlassHinge(COST, rescaled=0.5), MulticlassHinge(COST, rescaled=0.7, scaled_margin=True)]
+"""Between margin and slack rescaling."""
+CLASSES = [*(loss for loss in MANY_LOSSES if loss.task == "multiclass"), *BETWEEN]
+LOSSES = [*(loss for loss in MANY_LOSSES if loss.task != "tagging"), *BETWEEN]
 each_class_loss = pytest.mark.parametrize("loss", CLASSES, ids=repr)
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
@@ -70,8 +73,9 @@ def by_hand(loss, z, y):
     if isinstance(loss, MulticlassSquaredHinge):
         return sum(max(0.0, 1 + z[j] - z[y]) ** 2 for j in range(len(z)) if j != y) / 2
     cost = 1 - np.eye(len(z)) if loss.cost is None else loss.cost
-    terms = [cost[y, j] * (1 + z[j] - z[y]) if loss.rescaled else cost[y, j] + z[j] - z[y] for j in range(K)]
-    return max(terms)
+    beta, scales = float(loss.rescaled), loss.scaled_margin
+    factor = [cost[y, j] ** beta for j in range(K)]
+    return max(f * (z[j] - z[y]) + (f if scales else 1) * cost[y, j] for j, f in enumerate(factor))
 
 
 @each_loss
@@ -124,7 +128,8 @@ def test_smoothed_margin_losses_equal_a_quadratic_program_per_row(loss):
     z, y, c = rng.standard_normal((6, K)), np.arange(6.0) % K, rng.random(6)
     cost = (1 - np.eye(K) if loss.cost is None else loss.cost)[y.astype(int)]
     lead = z - z[np.arange(6), y.astype(int)][:, None]
-    slack = cost * (1 + lead) if loss.rescaled else cost + lead
+    factor = cost ** float(loss.rescaled)
+    slack = factor * lead + (factor if loss.scaled_margin else 1) * cost
     for mu in (0.1, 2.0):
         beta = cp.Variable((6, K), nonneg=True)
         square = mu / 2 * (c @ cp.sum(cp.square(beta), axis=1))
@@ -669,3 +674,17 @@ def test_intercepts_are_optimized_without_a_pass_over_X():
     )  # the cached scores and the cached evaluation belong to the new w
     assert fresh_value == pytest.approx(optimized, rel=1e-12)
     np.testing.assert_allclose(slope, fresh_grad, atol=1e-12)
+
+
+def test_rescaling_is_a_number_between_its_two_forms():
+    rng = np.random.default_rng(0)
+    z, y, c = rng.standard_normal((20, K)), np.arange(20.0) % K, rng.random(20)
+    for one, other in ((False, 0.0), (True, 1.0)):
+        first, second = MulticlassHinge(COST, rescaled=one), MulticlassHinge(COST, rescaled=other)
+        assert first.value_grad(z, y, c)[0] == second.value_grad(z, y, c)[0]
+        assert first.formula == second.formula
+    for bad in (-0.1, 1.5, float("nan"), "half", None):
+        with pytest.raises(ValueError, match="rescaled must be False, True or a number from 0 to 1"):
+            MulticlassHinge(COST, rescaled=bad)
+    assert riskmin.losses.get_loss("multiclass_hinge:rescaled=0.5").rescaled == 0.5
+    assert riskmin.LOSSES.from_dict(riskmin.LOSSES.to_dict(BETWEEN[1]), ()) == BETWEEN[1]

@@ -110,8 +110,9 @@ class HierarchicalHinge(_PathLoss):
     cost : "tree distance", "zero one" or (k, k) array
         :math:`\Delta`: the number of edges between two labels, 1 for any mistake, or a matrix in the order of
         `Tree.labels`, zero on its diagonal.
-    rescaled : bool
-        Whether to use slack rescaling, :math:`\max_l\; \Delta_{yl} (1 + z_l - z_y)`.
+    rescaled : bool or float
+        Whether to use slack rescaling, :math:`\max_l\; \Delta_{yl} (1 + z_l - z_y)`; or the power of the cost
+        that scales, see `MulticlassHinge`.
 
     References
     ----------
@@ -130,7 +131,7 @@ class HierarchicalHinge(_PathLoss):
 
     tree: Tree
     cost: Any = "tree distance"
-    rescaled: bool = False
+    rescaled: bool | float = False
 
     accepts_center = MulticlassHinge.accepts_center
 

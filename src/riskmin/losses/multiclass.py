@@ -12,6 +12,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
+from riskmin.core.messages import is_number
 from riskmin.core.registry import ArrayDataclass
 from riskmin.linear_maps.linear import MultiOutput
 from riskmin.losses.base import Loss
@@ -122,15 +123,20 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     r"""The multiclass hinge loss, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
 
     With slack rescaling (`rescaled`) it is :math:`\max_j\; \Delta_{yj} (1 + z_j - z_y)`, in which mistakes of
-    low cost do not require a large margin.
+    low cost do not require a large margin. A number :math:`\beta` between 0 and 1 is in between:
+    :math:`\max_j\; \Delta_{yj}^\beta (z_j - z_y) + \Delta_{yj}` (paper A, section 3.3), or, with
+    `scaled_margin`, :math:`\max_j\; \Delta_{yj}^\beta (z_j - z_y + \Delta_{yj})` (its Table 2).
 
     Parameters
     ----------
     cost : (k, k) array, optional
         :math:`\Delta_{yj} \ge 0`, the cost of predicting j if y is the true class; zero on the diagonal. By
         default 1 off the diagonal.
-    rescaled : bool
-        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling).
+    rescaled : bool or float
+        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling); or
+        :math:`\beta`, of which True and False are 1 and 0.
+    scaled_margin : bool
+        Whether the margin that grows with the cost is scaled, too.
 
     References
     ----------
@@ -155,13 +161,20 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     errors."""
 
     cost: Any = None
-    rescaled: bool = False
+    rescaled: bool | float = False
+    scaled_margin: bool = False
 
     accepts_center = True
 
     def __post_init__(self) -> None:
-        term = "(1 + z_j - z_y)" if self.rescaled else "+ z_j - z_y"
-        object.__setattr__(self, "formula", f"max_j cost[y, j] {term}")
+        if not isinstance(self.rescaled, bool) and not (is_number(self.rescaled) and 0 <= self.rescaled <= 1):
+            raise ValueError(f"rescaled must be False, True or a number from 0 to 1, not {self.rescaled!r}")
+        power = "" if self.rescaled == 1 else f"^{float(self.rescaled):g}"
+        scaled = f"cost[y, j]{power} (z_j - z_y + cost[y, j])"
+        if not (self.scaled_margin and self.rescaled):
+            scaled = f"cost[y, j]{power} (z_j - z_y) + cost[y, j]" if power else "cost[y, j] (1 + z_j - z_y)"
+        formula = scaled if self.rescaled else "cost[y, j] + z_j - z_y"
+        object.__setattr__(self, "formula", f"max_j {formula}")
         if self.cost is None:
             return
         try:
@@ -204,9 +217,28 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         lead = z - xp.sum(z * true_class, axis=1, keepdims=True)
         if self.cost is None:
             return lead + (1 - true_class), 1.0, true_class
-        # the rows of the cost matrix of the true classes
-        cost = xp.take(_as_scores_array(self.cost, z), xp.astype(y, xp.int64), axis=0)
-        return (cost * (1 + lead), cost, true_class) if self.rescaled else (cost + lead, 1.0, true_class)
+        # the rows of the true classes
+        factor, margin = (
+            xp.take(_as_scores_array(matrix, z), xp.astype(y, xp.int64), axis=0) for matrix in self._terms()
+        )
+        if not self.rescaled:
+            return margin + lead, 1.0, true_class
+        return factor * (margin + lead), factor, true_class
+
+    def _terms(self) -> tuple[NDArray, NDArray]:
+        """Return the matrices F and M of the terms F_yj (z_j - z_y + M_yj) for a cost matrix."""
+        factor = np.power(self.cost, float(self.rescaled))
+        if self.scaled_margin or not self.rescaled:
+            return factor, self.cost
+        # F M is the cost; the diagonal, where both are zero, has no margin
+        margin = np.power(self.cost, 1 - float(self.rescaled))
+        return factor, np.where(np.eye(len(margin)) > 0, 0.0, margin)
+
+    def margins(self, y: NDArray, k: int) -> NDArray:
+        """Return the margin of each class over the true one at which its term is zero, one row per label."""
+        matrix = 1.0 - np.eye(k) if self.cost is None else self._terms()[1]
+        margins: NDArray = matrix[y.astype(np.intp)]
+        return margins
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss and a subgradient, which is zero in rows whose margins are all met."""
@@ -265,9 +297,11 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes F and offsets O of the linear lower bounds F_yj (z_j - z_y) + O_yj of the loss."""
-        # the terms of the maximum: F = 1, or the cost for slack rescaling
-        cost = 1.0 - np.eye(k) if self.cost is None else self.cost
-        return (cost if self.rescaled else 1.0), cost
+        # the terms of the maximum
+        if self.cost is None:
+            return (1.0 - np.eye(k) if self.rescaled else 1.0), 1.0 - np.eye(k)
+        factor, margin = self._terms()
+        return (factor, factor * margin) if self.rescaled else (1.0, margin)
 
 
 @dataclass(frozen=True)

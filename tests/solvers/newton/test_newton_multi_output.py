@@ -20,7 +20,13 @@ from riskmin.solvers.newton.newton import choose_score_problem
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
-NONSMOOTH = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
+NONSMOOTH = [
+    rm.MulticlassHinge(),
+    rm.MulticlassHinge(COST),
+    rm.MulticlassHinge(COST, rescaled=True),
+    rm.MulticlassHinge(COST, rescaled=0.5),
+    rm.MulticlassHinge(COST, rescaled=True, scaled_margin=True),
+]
 
 
 def data(seed=0, n=60, p=4, k=3):
@@ -54,13 +60,13 @@ def dense_hessian(obj, slopes):
 
 # ---------------------------------------------------------------- second derivatives
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from(range(6)))
+@given(st.integers(0, 10_000), st.sampled_from(range(8)))
 def test_hessian_products_are_differences_of_gradients(seed, which):
     rng = np.random.default_rng(seed)
     M = rng.standard_normal((3, 3))
     loss = [*SMOOTH, *NONSMOOTH, rm.MultivariateSquared(M @ M.T)][which]
     z, c, V = rng.standard_normal((5, 3)), rng.random(5), rng.standard_normal((5, 3))
-    y = rng.standard_normal((5, 3)) if which == 5 else rng.integers(0, 3, 5).astype(float)
+    y = rng.standard_normal((5, 3)) if which == 7 else rng.integers(0, 3, 5).astype(float)
     mu, h = (0.7 if loss in NONSMOOTH else 0.0), 1e-7
 
     def slopes(z):
@@ -142,6 +148,8 @@ def test_directions_solve_the_linear_system(loss, intercept, sparse, weights):
         (rm.MulticlassHinge(COST), True),
         (rm.MulticlassHinge(COST, rescaled=True), False),
         (rm.MulticlassHinge(COST, rescaled=True), True),
+        (rm.MulticlassHinge(COST, rescaled=0.3), True),
+        (rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True), True),
         (rm.MultivariateSquared(np.eye(3) + 1), True),
     ],
 )
@@ -180,7 +188,8 @@ def test_nonsmooth_losses_reach_the_optimum_of_a_conic_solver(loss, lam):
     Z = X @ W
     lead = Z - cp.sum(cp.multiply(Z, is_label.astype(float)), axis=1, keepdims=True) @ np.ones((1, k))
     D = cost[y.astype(int)]
-    slack = cp.multiply(D, 1 + lead) if loss.rescaled else D + lead
+    factor = D ** float(loss.rescaled)
+    slack = cp.multiply(factor, lead) + (factor if loss.scaled_margin else 1) * D
     program = cp.Problem(cp.Minimize(cp.sum(cp.max(slack, axis=1)) / 40 + lam / 2 * cp.sum_squares(W)))
     program.solve(solver="CLARABEL")
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)

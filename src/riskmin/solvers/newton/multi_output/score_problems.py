@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, NDArray
-from riskmin.losses.multiclass import MulticlassHinge, one_hot
+from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
@@ -180,9 +180,7 @@ class MultiOutputScoreProblem(ScoreProblem):
         if not center.any():
             return None  # multipliers at vertices have no second derivatives
         loss, hessian = self.loss, self.loss.block_hessian(center, self.y, self.c, mu)
-        # the margins that the scores of the wrong classes must keep: 1, or the cost of the class
-        unit_margins = loss.cost is None or loss.rescaled
-        margins = 1 - one_hot(self.y, z) if unit_margins else loss.cost[self.y.astype(np.intp)]
+        margins = loss.margins(self.y, z.shape[1])
         # on a fixed face the projection onto the simplex is affine: dz = center + H (z + margins)
         return center + hessian.product(z + margins, slice(None)), HessianInputs(center, mu)
 
