@@ -17,6 +17,7 @@ from riskmin import (
     Logistic,
     Newton,
     Objective,
+    Quantile,
     linear_risk,
     minimize,
 )
@@ -168,3 +169,12 @@ def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     assert minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
     with pytest.raises(ValueError, match="atol"):
         minimize(objective(), atol=-1.0)
+
+
+def test_few_nearly_parallel_rows_are_left_to_newton():
+    # columns far from 0 make the rows nearly parallel: dual ascent and cutting planes stall at a gap of 99 %
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((16, 150)) + 100 * rng.standard_normal(150)
+    y = rng.standard_normal(16)
+    result = minimize(Objective(linear_risk(X, y, Quantile(0.25)), L2(), 1e-5), max_iter=100)
+    assert result.status == "converged"
