@@ -123,3 +123,20 @@ def test_the_cache_folder_is_reported(tmp_path, monkeypatch):
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     assert Path(cache_folder()).parent == tmp_path
+
+
+def test_a_cached_kernel_that_calls_one_that_allocates_finds_the_allocator(tmp_path):
+    # in a new process, the first kernel comes from the cache: nothing has initialized Numba before
+    script = """
+import numpy as np
+from riskmin._numba.chain.viterbi import most_violating_paths
+z, y = np.arange(14.0).reshape(7, 2), np.array([0, 1, 0])
+path, dz = np.zeros(3, np.int64), np.zeros((7, 2))
+print(most_violating_paths(z, y, np.array([3]), np.ones(1), 1.0, True, path, dz).tolist())
+"""
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = [
+        subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [(run.returncode, run.stdout) for run in done] == [(0, done[0].stdout)] * 2, done[1].stderr

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from helpers import labels
 from riskmin import (
+    L1,
     L2,
     Auto,
     Bmrm,
@@ -28,7 +30,9 @@ from riskmin import (
     Lbfgs,
     LineSearchBmrm,
     Logistic,
+    Newton,
     Objective,
+    OwlQn,
     ProximalGradient,
     linear_risk,
     minimize,
@@ -72,6 +76,30 @@ def test_resumed_run_matches_uninterrupted_run(solver, intercept, tmp_path):
         values = [[r["value"] for r in result.trace[:n]] for result in (uninterrupted, second)]
         np.testing.assert_allclose(*values, rtol=1e-9)
     assert max(uninterrupted.lower, second.lower) <= min(uninterrupted.value, second.value) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "reg"),
+    [
+        (Newton(), Hinge(), L2()),
+        (Newton(), Logistic(), L2()),
+        (OwlQn(), Logistic(), L1()),
+        (ProximalGradient(), Logistic(), L1()),
+        (DualCoordinateAscent(), Hinge(), L2()),
+        (DualCoordinateAscent(), Logistic(), L2()),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_resumed_run_has_the_bits_of_an_uninterrupted_one(solver, loss, reg, intercept, tmp_path):
+    obj = replace(objective(loss, fit_intercept=intercept), reg=reg)
+    whole = minimize(obj, solver, tol=1e-8)
+    for n_first in (1, 2, whole.n_iter - 1):
+        path = tmp_path / f"run{n_first}"
+        minimize(obj, solver, tol=1e-8, max_iter=n_first, checkpoint=path)
+        resumed = minimize(obj, solver, tol=1e-8, checkpoint=path)
+        assert resumed.w.tobytes() == whole.w.tobytes()
+        assert (resumed.value, resumed.lower) == (whole.value, whole.lower)
 
 
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)

@@ -150,3 +150,142 @@ def test_nan_and_infinity_pass_through_as_in_the_array_code():
             expected = loss.value_grad(scores, rows.y, rows.c)[1]
         slopes, _ = mixed_tangent(rows, trace_loss(loss), scores, None, 0.0, [(0.0, 1.0)])
         np.testing.assert_allclose(slopes, expected, rtol=1e-14)
+
+
+class CountsRows(rm.Squared):
+    def value_grad(self, z, y, c):
+        value, g = super().value_grad(z, y, c)
+        return (value, g) if (z > 1e6).sum() == 0 else (2 * value, 2 * g)
+
+
+class AsksForWeight(rm.Squared):
+    def value_grad(self, z, y, c):
+        return super().value_grad(z, y, c) if c.sum() else (1.0, 0.0 * z)
+
+
+class CatchesErrors(rm.Squared):
+    def value_grad(self, z, y, c):
+        try:
+            factor = 1.0 if z.max() < 1e6 else 2.0
+        except Exception:
+            factor = 1.0
+        value, g = super().value_grad(z, y, c)
+        return factor * value, factor * g
+
+
+class AddsComparisons(rm.Squared):
+    def value_grad(self, z, y, c):
+        outside = (z > 1e6) + (z > 2e6)  # True + True is True
+        return c @ (outside * z), c * outside
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, r):
+        return abs(r)
+
+
+class CallsAttribute(rm.Absolute):
+    def __init__(self):
+        self.size = Unhashable()
+
+    def value_grad(self, z, y, c):
+        return c @ self.size(z - y), c * np.sign(z - y)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [CountsRows(), AsksForWeight(), CatchesErrors(), AddsComparisons(), CallsAttribute()],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_branch_that_no_sample_of_rows_takes_is_refused(loss):
+    with pytest.raises(Untraceable):
+        trace_loss(loss)
+
+
+class Slotted:
+    __slots__ = ("factor",)
+    smooth = False
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def value_grad(self, z, y, c):
+        return self.factor * (c @ abs(z - y)), self.factor * c * np.sign(z - y)
+
+
+def test_losses_with_slots_are_told_apart():
+    first, second = trace_loss(as_loss(Slotted(3.0))), trace_loss(as_loss(Slotted(5.0)))
+    assert (first.first.parameters, second.first.parameters) == ((3.0,), (5.0,))
+
+
+class KeepsScores:
+    smooth = False
+
+    def value_grad(self, z, y, c):
+        self.last = z
+        return c @ abs(z - y), c * np.sign(z - y)
+
+
+class CountsCalls:
+    smooth = False
+
+    def __init__(self):
+        self.calls = 0
+
+    def value_grad(self, z, y, c):
+        self.calls += 1
+        factor = 1.0 if self.calls < 100 else 2.0
+        return factor * (c @ abs(z - y)), factor * c * np.sign(z - y)
+
+
+@pytest.mark.parametrize("own", [KeepsScores(), CountsCalls()], ids=lambda loss: type(loss).__name__)
+def test_a_loss_that_changes_itself_is_refused_and_left_as_it_was(own):
+    before = dict(vars(own))
+    with pytest.raises(Untraceable):
+        trace_loss(as_loss(own))
+    assert vars(own) == before
+
+
+class PlainExponential:
+    smooth = True
+
+    def value_grad(self, z, y, c):
+        loss = np.exp(-y * z)
+        return c @ loss, -c * y * loss
+
+
+class Strict(PlainExponential):
+    def value_grad(self, z, y, c):
+        with np.errstate(all="raise"):
+            return super().value_grad(z, y, c)
+
+
+@pytest.mark.filterwarnings("error")
+def test_overflow_at_trial_scores_is_compared_or_refused_without_a_word():
+    _, _, rows = rows_of(as_loss(PlainExponential()))
+    assert agrees_with_array_code(trace_loss(as_loss(PlainExponential())), rows.y, rows.c)
+    assert not agrees_with_array_code(trace_loss(as_loss(Strict())), rows.y, rows.c)
+
+
+def test_rounding_to_integers_beyond_64_bits():
+    class Rounds(rm.Squared):
+        def value_grad(self, z, y, c):
+            r = np.floor(1e30 * z) - np.ceil(1e30 * y)
+            return c @ abs(r), c * np.sign(r) * 1e30
+
+    z, y = np.array([3.0, -1.0, np.nan]), np.zeros(3)
+    rows = Shard(None, y, np.ones(3), {})
+    slopes, _ = mixed_tangent(rows, trace_loss(Rounds()), z, None, 0.0, [(0.0, 1.0)])
+    np.testing.assert_array_equal(slopes, [1e30, -1e30, np.nan])
+
+
+def test_a_refusal_keeps_no_frames():
+    # the reason is cached, not the exception: raised again and again, that would collect tracebacks
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(Untraceable) as raised:
+            trace_loss(Branching())
+        refusals.append(raised.value)
+    assert refusals[0] is not refusals[1]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from riskmin import (
     L2,
@@ -15,8 +16,10 @@ from riskmin import (
     Hinge,
     Lbfgs,
     Logistic,
+    MulticlassHinge,
     Newton,
     Objective,
+    Quantile,
     linear_risk,
     minimize,
 )
@@ -168,3 +171,23 @@ def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     assert minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
     with pytest.raises(ValueError, match="atol"):
         minimize(objective(), atol=-1.0)
+
+
+def test_few_nearly_parallel_rows_are_left_to_newton():
+    # columns far from 0 make the rows nearly parallel: dual ascent and cutting planes stall at a gap of 99 %
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((16, 150)) + 100 * rng.standard_normal(150)
+    y = rng.standard_normal(16)
+    result = minimize(Objective(linear_risk(X, y, Quantile(0.25)), L2(), 1e-5), max_iter=100)
+    assert result.status == "converged"
+
+
+def test_few_weights_of_several_classes_are_left_to_newton():
+    # at this lam, dual ascent, cutting planes and smoothing together make 1400 steps in vain
+    rng = np.random.default_rng(24)
+    X = rng.standard_normal((100, 20)) * 10 ** rng.uniform(-3, 3, 20)
+    X = sp.csr_array(np.where(rng.uniform(size=X.shape) < 0.3, X, 0.0))
+    y = rng.integers(0, 12, 100)
+    risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True, n_outputs=12)
+    result = minimize(Objective(risk, L2(), 2e-6), tol=1e-5, max_iter=300)
+    assert result.status == "converged"

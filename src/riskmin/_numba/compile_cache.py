@@ -49,7 +49,7 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
         kernel: Any = numba.njit(**(all_options | options))(function)
         if kernel is not function:  # with NUMBA_DISABLE_JIT=1 it is the function itself
             # Numba's own cache would raise without a writable folder
-            kernel._cache = KernelCache(function, allocates=allocates)
+            kernel._cache = KernelCache(function)
         return kernel  # type: ignore[no-any-return]
 
     return compiled
@@ -110,6 +110,16 @@ class _CacheImpl(caching.CompileResultCacheImpl):
         ]
         super().__init__(function)  # type: ignore[no-untyped-call]
 
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """Return stored code as a function, with the allocator that it is linked to initialized.
+
+        Code that allocates names functions of the allocator; this includes a kernel that calls one that does.
+        """
+        _, _, (machine_code, _) = payload[0]
+        if b"NRT_" in machine_code:
+            target_context.refresh()  # initializes the allocator, with Numba's tables
+        return super().rebuild(target_context, payload)  # type: ignore[no-untyped-call]
+
 
 class _KernelFunctionCache(caching.FunctionCache):
     """Numba's function cache, with the locators of this module."""
@@ -135,8 +145,8 @@ class KernelCache:
     n_compiled = 0
     """Number of compilations in this process."""
 
-    def __init__(self, function: Callable[..., Any], *, allocates: bool = False) -> None:
-        self.function, self.allocates = function, allocates
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
     @cached_property
     def function_cache(self) -> Any:
@@ -152,8 +162,6 @@ class KernelCache:
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the cached code for these argument types, or None if there is none that can be read."""
-        if self.allocates:
-            context.refresh()  # initializes the allocator, too, to which such code is linked
         try:
             return self.function_cache.load_overload(signature, context)
         except OSError:

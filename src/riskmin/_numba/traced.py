@@ -49,6 +49,7 @@ MIX_VALUE, MIX_OFFSET, MIX_SIZE, MIX_CANCELLATION = range(4)
 
 TEMPLATE = '''"""A loss, traced from its array code."""
 import math
+import numpy as np
 from riskmin._numba.exponential import exp, log, log1p
 
 

@@ -25,8 +25,9 @@ FUNCTIONS = {
     "sin": "math.sin({})",
     "cos": "math.cos({})",
     "atan": "math.atan({})",
-    "floor": "math.floor({})",
-    "ceil": "math.ceil({})",
+    # those of math return integers
+    "floor": "np.floor({})",
+    "ceil": "np.ceil({})",
     "square": "({0} * {0})",
     "abs": "abs({})",
     # zero and NaN are their own signs
@@ -48,8 +49,11 @@ COMPARISONS = {
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/"}
 
 
-class Untraceable(TypeError):
-    """Raised by operations that depend on the numbers of an array, or that have no symbolic form."""
+class Untraceable(BaseException):
+    """Raised by operations that depend on the numbers of an array, or that have no symbolic form.
+
+    No Exception: a loss that catches exceptions, to choose between two ways, must not hide it.
+    """
 
 
 class Recording:
@@ -69,6 +73,12 @@ class Recording:
             self.lines.append(f"{name} = {expression}")
         return Symbol(self, name, boolean)
 
+    def binary(self, a: Any, b: Any, sign: str, boolean: bool = False) -> Symbol:
+        """Return the symbol of ``a sign b``."""
+        if sign in "+-" and all(isinstance(v, Symbol) and v.boolean for v in (a, b)):
+            raise Untraceable("a sum of comparisons, which is no number in NumPy")
+        return self.symbol(f"({self.text(a)} {sign} {self.text(b)})", boolean)
+
     def text(self, value: Any) -> str:
         """Return the name of a symbol, as a number, or the name or text of a constant."""
         if isinstance(value, Symbol):
@@ -85,6 +95,9 @@ class Recording:
 
 class RowSum:
     """A sum over all rows of the expression of one row."""
+
+    __array_ufunc__ = None
+    """NumPy's numbers and arrays leave operations to this class."""
 
     def __init__(self, term: Symbol) -> None:
         self.term = term
@@ -119,8 +132,12 @@ class RowSum:
     def __neg__(self) -> RowSum:
         return RowSum(-self.term)
 
-    def __float__(self) -> float:
+    def _refuse(self, *args: Any) -> NoReturn:
         raise Untraceable("the number of a sum over rows")
+
+    __hash__ = None  # type: ignore[assignment]
+    __bool__ = __float__ = __int__ = __index__ = __array__ = __abs__ = __pow__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
 
 
 class Symbol:
@@ -142,8 +159,8 @@ class Symbol:
 
     def combine(self, other: Any, sign: str, *, swap: bool = False, boolean: bool = False) -> Symbol:
         """Return the symbol of ``self sign other``, or of ``other sign self``."""
-        a, b = self.recording.text(self), self.recording.text(other)
-        return self.recording.symbol(f"({b} {sign} {a})" if swap else f"({a} {sign} {b})", boolean)
+        a, b = (other, self) if swap else (self, other)
+        return self.recording.binary(a, b, sign, boolean)
 
     def logical(self, other: Any, sign: str) -> Symbol:
         """Return the symbol of a logical operation."""
@@ -263,7 +280,8 @@ class Symbol:
         raise Untraceable("an operation that depends on the entries, the length or the memory of an array")
 
     __bool__ = __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _refuse
-    __getitem__ = __setitem__ = _refuse
+    __getitem__ = __setitem__ = __contains__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __xor__ = _refuse
 
     def __getattr__(self, name: str) -> NoReturn:
         # NumPy asks for its protocols, which are not there
@@ -298,12 +316,8 @@ class SymbolNamespace:
             return lambda a: self.recording.symbol(text.format(self.recording.text(a)), boolean)
         sign = ARITHMETIC.get(name) or COMPARISONS.get(name)
         if sign is not None:
-            return lambda a, b: self._binary(a, b, sign, name in COMPARISONS)
+            return lambda a, b: self.recording.binary(a, b, sign, name in COMPARISONS)
         raise Untraceable(f"the function {name}")
-
-    def _binary(self, a: Any, b: Any, sign: str, boolean: bool) -> Symbol:
-        text = self.recording.text
-        return self.recording.symbol(f"({text(a)} {sign} {text(b)})", boolean)
 
     def _choose(self, a: Any, b: Any, sign: str) -> Symbol:
         # NaN in either argument is the result, as in NumPy: y is the result of a comparison that fails
@@ -350,7 +364,7 @@ class SymbolNamespace:
         return -a
 
     def power(self, a: Any, b: Any) -> Symbol:
-        return a**b if isinstance(a, Symbol) else self._binary(a, b, "**", False)
+        return a**b if isinstance(a, Symbol) else self.recording.binary(a, b, "**")
 
     def logical_and(self, a: Symbol, b: Any) -> Symbol:
         return a.logical(b, "&")

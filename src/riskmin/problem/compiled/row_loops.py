@@ -33,18 +33,29 @@ def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
     # about 256 rows
     sample = slice(None, None, max(len(y) // 256, 1))
     y, c = (np.array(a[sample], dtype=np.float64) for a in (y, c))
-    z, rows = trial_scores(y), Shard(None, y, c, {})  # type: ignore[arg-type]
-    with np.errstate(all="ignore"):
-        value, slopes, offset = traced.loss.offset_tangent(z, y, c)
+    z = trial_scores(y)
+    # far out, exponentials overflow, and a sum that is infinite shows no difference: so also at small scores
     try:
-        sums = line_sums(rows, traced, z, None, 0.0, 0.0)
-    except Exception:  # no Numba on this machine, or an operation that it does not compile
+        with np.errstate(all="ignore"):
+            return all(_agrees_at(scores, traced, y, c) for scores in (z, np.clip(z, -9.0, 9.0)))
+    # no Numba on this machine, an operation that it does not compile, or scores that the array code refuses
+    except Exception:
         return False
+
+
+def _agrees_at(z: NDArray, traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
+    """Whether a compiled loss has the values, slopes and offsets of its array code at the scores z."""
+    value, slopes, offset = traced.loss.offset_tangent(z.copy(), y.copy(), c.copy())
+    rows = Shard(None, y, c, {})  # type: ignore[arg-type]
+    sums = line_sums(rows, traced, z, None, 0.0, 0.0)
     compiled, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
     expected, found = np.array([value, offset, *slopes], dtype=float), np.array([sums[0], sums[3], *compiled])
-    size = np.repeat([abs(float(value)), np.max(np.abs(slopes))], [2, len(slopes)])
-    # relative to the largest entry of a result
-    return bool((np.abs(found - expected) <= 1e-12 * size).all())
+    finite = np.isfinite(expected)
+    sizes = abs(float(value)) if finite[0] else np.inf, np.abs(slopes[finite[2:]]).max(initial=0.0)
+    # relative to the value, and to the largest slope
+    size = np.repeat(sizes, [2, len(slopes)])
+    close = np.abs(found - expected)[finite] <= 1e-12 * size[finite]
+    return bool(close.all()) and np.array_equal(found[~finite], expected[~finite], equal_nan=True)
 
 
 @lru_cache(maxsize=64)

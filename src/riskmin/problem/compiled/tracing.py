@@ -8,6 +8,7 @@ the same way. What cannot be traced keeps its array code.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -51,8 +52,8 @@ def trace_loss(loss: Loss) -> TracedLoss:
         If the loss needs all rows at once, or operations that have no symbolic form; the message names them.
     """
     result = _trace(_ByState(loss))
-    if isinstance(result, Untraceable):
-        raise result
+    if isinstance(result, str):
+        raise Untraceable(result)
     return result
 
 
@@ -79,24 +80,50 @@ class _ByState:
 
 def _state(thing: Any) -> Any:
     """Return the attributes of a loss as something hashable; refuse arrays and other mutable objects."""
-    if thing is None or isinstance(thing, (numbers.Number, str, bytes, type)) or callable(thing):
+    known = thing is None or isinstance(thing, (numbers.Number, str, bytes, type)) or callable(thing)
+    if known and isinstance(thing, Hashable):
         return type(thing), thing
     if isinstance(thing, tuple):
         return tuple(_state(v) for v in thing)
     if isinstance(thing, Loss):
-        return type(thing), tuple((name, _state(v)) for name, v in sorted(vars(thing).items()))
+        attributes = object.__getstate__(thing)  # a dictionary, with __slots__ two, or None
+        both = attributes if isinstance(attributes, tuple) else (attributes,)
+        return type(thing), tuple(
+            (name, _state(v)) for some in both for name, v in sorted((some or {}).items())
+        )
     raise Untraceable(f"an attribute of type {type(thing).__name__}")
 
 
 @lru_cache(maxsize=256)
-def _trace(key: _ByState) -> TracedLoss | Untraceable:
+def _trace(key: _ByState) -> TracedLoss | str:
+    """Return a loss with its programs, or why it has none."""
     loss = key.loss
     if not loss.separable or loss.multi_output:
-        return Untraceable(f"{type(loss).__name__} is no sum over rows of one score each")
+        return f"{type(loss).__name__} is no sum over rows of one score each"
+    attributes = dict(vars(loss))
     try:
-        return TracedLoss(loss, _program(loss, second=False), _program(loss, second=True))
+        traced = TracedLoss(loss, _program(loss, second=False), _program(loss, second=True))
+        _refuse_changes(key, attributes)
+    except Untraceable as refusal:
+        reason = str(refusal)
     except Exception as error:  # the code of a user may fail in any way on something that is no array
-        return error if isinstance(error, Untraceable) else Untraceable(f"{type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        return traced
+    # symbols that the loss has kept are no arrays
+    vars(loss).clear()
+    vars(loss).update(attributes)
+    return reason
+
+
+def _refuse_changes(key: _ByState, attributes: dict[str, Any]) -> None:
+    """Raise Untraceable if a call has changed attributes of the loss, or added others than constants."""
+    now = {name: value for name, value in vars(key.loss).items() if name in attributes}
+    added = [value for name, value in vars(key.loss).items() if name not in attributes]
+    if any(now.get(name, key) is not value for name, value in attributes.items()):
+        raise Untraceable("a loss that changes itself")
+    for value in added:
+        _state(value)
 
 
 def _program(loss: Loss, second: bool) -> RowProgram:
