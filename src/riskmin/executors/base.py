@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,28 @@ def sum_tuples(
     if len(parts) == 1:
         return parts[0]
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
+
+
+# ---------------------------------------------------------------- groups of shards
+@dataclass(frozen=True)
+class GroupFunction:
+    """How a function of one shard is computed for a group of consecutive ones: in fewer, longer calls.
+
+    Threads use it, whose short calls would wait for the interpreter's lock. Results have the same bits.
+    """
+
+    prepare: Callable[[Sequence[Shard]], Any]
+    """Return what all calls need of the shards, a sequence with one item per shard; None if they do not fit."""
+    work: Callable[[Any], float]
+    """Return the number of elementary operations of a call on all of the prepared shards."""
+    accepts: Callable[..., bool]
+    """Whether the function takes these arguments."""
+    run: Callable[..., list[Any]]
+    """Return the results for some of the prepared shards, given the arguments and those of `each`."""
+
+
+GROUP_FUNCTIONS: dict[Callable[..., Any], GroupFunction] = {}
+"""The functions of one shard that can be computed for groups of them."""
 
 
 # ---------------------------------------------------------------- executors
@@ -83,8 +106,11 @@ class Executor(ABC):
         """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
         return sum_tuples(self.map(f, *args, each=each))
 
-    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return [f(item)] of items in this process, in parallel if the executor has threads."""
+    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any], work: float = math.inf) -> list[Any]:
+        """Return [f(item)] of items in this process, in parallel if the executor has threads.
+
+        `work` is the number of elementary operations of all items: little work runs on fewer threads.
+        """
         return [f(item) for item in check_each(items)]
 
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
