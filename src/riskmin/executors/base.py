@@ -113,6 +113,10 @@ class Executor(ABC):
         """
         return [f(item) for item in check_each(items)]
 
+    def useful_threads(self, work: float) -> int:
+        """Return how many threads `map_local` uses for a number of elementary operations."""
+        return 1
+
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""
         return SerialExecutor(shards)

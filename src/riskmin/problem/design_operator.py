@@ -6,6 +6,7 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
@@ -49,8 +50,9 @@ class DesignOperator:
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
-        bounds = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(int).tolist()
-        self.row_ranges = [slice(i, j) for i, j in pairwise(bounds)]
+        self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
+        """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
+        self.row_ranges = [slice(i, j) for i, j in pairwise(self.range_ends.tolist())]
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
@@ -129,7 +131,8 @@ class DesignOperator:
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
-            return gather_rows(self.rows, index)
+            X = row_matrix(self.rows)
+            return gather_rows(self.rows, index) if X.sparse or X.by_columns else self._gather_dense(X, index)
         # a nondecreasing index is cut into one range per shard, relative to its first row
         ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
         each = [
@@ -144,6 +147,26 @@ class DesignOperator:
             return rows
         return (rows - self.standardization.shift) * self.standardization.scale
 
+    def _gather_dense(self, X: Any, index: NDArray) -> NDArray:
+        """The rows of an index of a dense X in C order, copied in parallel."""
+        out, executor = np.empty((len(index), self.shape[1])), self.risk.executor
+
+        def copy(part: slice) -> None:
+            # in batches, between which memory-mapped rows are released and time limits checked
+            rows, start = index[part], part.start
+            for batch in check_each(row_batches(rows)):
+                into = out[start : start + len(batch)]
+                if X.array.dtype == np.float64:
+                    np.take(X.array, batch, axis=0, out=into, mode="clip")
+                else:
+                    into[:] = X.array[batch]
+                start += len(batch)
+
+        n_parts = executor.useful_threads(out.size)
+        bounds = np.linspace(0, len(index), n_parts + 1).astype(int).tolist()
+        executor.map_local(copy, [slice(i, j) for i, j in pairwise(bounds)])
+        return out
+
     def gather_dense(self) -> NDArray:
         """All rows as a dense array, with the shift and the scale of the columns."""
         rows = self.gather(np.arange(self.shape[0]))
@@ -154,9 +177,70 @@ class DesignOperator:
             return np.asarray(rows)
         return np.asarray((rows - self.standardization.shift) * self.standardization.scale)
 
+    # ------------------------------------------------------------ vectors with one entry per row
+    ROW_OPERATIONS = 4
+    """Elementary operations of one row: its loss takes about as long as four entries of a pass over X."""
+
+    @property
+    def _row_work(self) -> float:
+        """Elementary operations of an evaluation of the loss of all rows."""
+        return float(self.ROW_OPERATIONS * self.shape[0] * self.risk.linear_map.columns)
+
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows, in parallel if the executor has threads."""
-        return self.risk.executor.map_local(f, self.row_ranges)
+        return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
+
+    def range_sums(self, n_sums: int, f: Callable[[NDArray, NDArray], None]) -> NDArray:
+        """The sum over all ranges of the sums that f(ends, out) sets, in the order of the ranges.
+
+        f gets the ends of consecutive ranges and a row of `out` for each: all those of a thread at once.
+        """
+        n_ranges, executor = len(self.row_ranges), self.risk.executor
+        out = np.empty((n_ranges, n_sums))
+        n_groups = min(executor.useful_threads(self._row_work), n_ranges)
+        cuts = np.linspace(0, n_ranges, n_groups + 1).astype(int).tolist()
+
+        def compute(group: tuple[int, int]) -> None:
+            i, j = group
+            f(self.range_ends[i : j + 1], out[i:j])
+
+        executor.map_local(compute, list(pairwise(cuts)))
+        total: NDArray = sum(out)
+        return total
+
+    def _by_threads(self, f: Callable[[slice], None]) -> None:
+        """Call f on as many ranges of rows as there are threads for them: for results of one entry per row."""
+        n, executor = self.shape[0], self.risk.executor
+        bounds = np.linspace(0, n, executor.useful_threads(n) + 1).astype(int).tolist()
+        executor.map_local(f, [slice(i, j) for i, j in pairwise(bounds)])
+
+    def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
+        """a + t b, for vectors with one entry per row."""
+        out = np.empty(a.shape)
+
+        def combine(part: slice) -> None:
+            # t b first, then the sum: the same rounding as that of the formula
+            np.multiply(b[part], t, out=out[part])
+            np.add(a[part], out[part], out=out[part])
+
+        self._by_threads(combine)
+        return out
+
+    def inner(self, a: NDArray, b: NDArray, c: NDArray | None = None) -> float:
+        """sum_i a_i b_i, or sum_i a_i b_i c_i, for vectors with one entry per row."""
+
+        def product(part: slice) -> float:
+            return float(a[part] @ (b[part] if c is None else b[part] * c[part]))
+
+        return math.fsum(self.map_row_ranges(product))
+
+    def total(self, a: NDArray) -> float:
+        """sum_i a_i."""
+        return math.fsum(self.map_row_ranges(lambda part: float(a[part].sum())))
+
+    def count_nonzero(self, a: NDArray) -> int:
+        """The number of entries other than 0."""
+        return sum(self.map_row_ranges(lambda part: int(np.count_nonzero(a[part]))))
 
 
 def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
