@@ -161,6 +161,36 @@ def _csr(row: Any, indptr: Any, indices: Any, data: Any) -> Any:
 
 # ---------------------------------------------------------------- one pass over X
 @njit()
+def dense_hessian_product_of_shards(table: Any, X: Any, d: Any, h: Any, scratch: Any, products: Any) -> None:
+    """Add X' diag(h) X d of shard s to products[s]; h are addresses, X in C order."""
+    for s in range(len(table)):
+        n, p, curvatures = table[s, N_ROWS], len(d), at(d, h[s], table[s, N_ROWS])
+        rows = matrix_at(X, table[s, VALUES], n, p)
+        for i in range(0, n, table[s, BLOCK_ROWS]):
+            j = min(i + table[s, BLOCK_ROWS], n)
+            dense_scores(rows, d, i, j, scratch)
+            for k in range(j - i):
+                scratch[k] *= curvatures[i + k]
+            dense_pullback(rows, scratch, i, j, products[s])
+
+
+@njit()
+def csr_hessian_product_of_shards(
+    table: Any, indptr: Any, indices: Any, data: Any, d: Any, h: Any, scratch: Any, products: Any
+) -> None:
+    """Do the same for CSR matrices."""
+    for s in range(len(table)):
+        n, curvatures = table[s, N_ROWS], at(d, h[s], table[s, N_ROWS])
+        ends, columns, values = _csr(table[s], indptr, indices, data)
+        for i in range(0, n, table[s, BLOCK_ROWS]):
+            j = min(i + table[s, BLOCK_ROWS], n)
+            csr_scores(ends, columns, values, d, i, j, scratch)
+            for k in range(j - i):
+                scratch[k] *= curvatures[i + k]
+            csr_pullback(ends, columns, values, scratch, i, j, products[s])
+
+
+@njit()
 def dense_value_grad_of_shards(
     table: Any, X: Any, w: Any, k: Any, address: int, scratch: Any, grads: Any, out: Any
 ) -> None:

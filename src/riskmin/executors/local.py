@@ -106,6 +106,7 @@ class ThreadExecutor(Executor):
         self.shards = [shard.load() for shard in shards]
         self.n_workers = n_workers
         self._team = team or Team(n_workers - 1)
+        self._prepared: dict[Callable[..., Any], Any] = {}
         self._plans: dict[GroupFunction, tuple[int, list[tuple[Any, slice]]]] = {}
         """For each function of groups: the number of threads, and the groups with their ranges of shards."""
 
@@ -142,7 +143,9 @@ class ThreadExecutor(Executor):
     def _plan(self, grouped: GroupFunction) -> tuple[int, list[tuple[Any, slice]]]:
         """Return the number of threads for a function, and its groups; none if the shards do not fit."""
         if grouped not in self._plans:
-            prepared = grouped.prepare(self.shards)
+            if grouped.prepare not in self._prepared:
+                self._prepared[grouped.prepare] = grouped.prepare(self.shards)
+            prepared = self._prepared[grouped.prepare]
             if prepared is None:
                 self._plans[grouped] = 0, []
                 return self._plans[grouped]

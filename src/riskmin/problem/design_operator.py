@@ -328,6 +328,8 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
     index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
     # equal second derivatives, as of the squared loss, are a factor of the product
     equal = float(h[0]) if len(h) and h.min() == h.max() else None
+    if equal is None and not others and not X.by_columns and len(index) > _gathered_rows(p):
+        return (_scaled_gram(X.array, index, h),)
     for rows in range_blocks(len(h), p) if len(index) == len(h) else row_blocks(index, p):
         block = X.take(rows)
         for q, s in zip(products, others, strict=True):
@@ -336,6 +338,22 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         scaled = block if equal is not None else block * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
     return out if equal is None else equal * out, *products
+
+
+def _scaled_gram(X: NDArray, index: NDArray, h: NDArray) -> NDArray:
+    """X' diag(h) X = Y' Y for Y = diag(h)^1/2 X, over the rows of an index, for X in C order.
+
+    Y is computed block by block in one compiled call each: threads do not wait for each other in between.
+    """
+    from riskmin._numba.gram import scaled_rows
+
+    p = X.shape[1]
+    Y, product, out = np.empty((min(_gathered_rows(p), len(index)), p)), np.empty((p, p)), np.zeros((p, p))
+    for rows in row_blocks(index, p):
+        scaled = Y[: len(rows)]
+        scaled_rows(X, rows, h, scaled)
+        out += np.matmul(scaled.T, scaled, out=product)
+    return out
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -360,13 +378,18 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 
 
+def _gathered_rows(p: int) -> int:
+    """How many rows of p columns fit in the cache."""
+    return max(LIMITS.gathered_block_entries // p, 16)
+
+
 def range_blocks(n: int, p: int) -> Iterable[slice]:
     """All n rows, split into ranges that fit in the cache with p columns; they are not copied."""
-    step = max(LIMITS.gathered_block_entries // p, 16)
+    step = _gathered_rows(p)
     return release_between(slice(i, min(i + step, n)) for i in check_each(range(0, n, step)))
 
 
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """An index of rows, split into blocks that fit in the cache with p columns."""
-    step = max(LIMITS.gathered_block_entries // p, 16)
+    step = _gathered_rows(p)
     return release_between(rows[i : i + step] for i in check_each(range(0, len(rows), step)))

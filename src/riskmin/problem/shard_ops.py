@@ -92,6 +92,14 @@ def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[A
     return (grad,)
 
 
+def hessian_product(shard: Shard, linear_map: LinearMap, d: Array, h: Array) -> tuple[Array]:
+    """X' diag(h) X d, block by block, so that X is read from memory once."""
+    out = namespace(d).zeros_like(d)
+    for i, j in blocks(shard, linear_map):
+        linear_map.pullback(shard.X, h[i:j] * linear_map.scores(shard.X, d, i, j), i, j, out)
+    return (out,)
+
+
 # ---------------------------------------------------------------- cached scores
 def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, w: Array) -> float:
     """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""

@@ -267,6 +267,19 @@ def value_grad(
     return list(zip(out[:, 0].tolist(), grads, strict=True))
 
 
+def hessian_product(
+    shards: ShardTable, linear_map: LinearMap, d: Array, each: Sequence[NDArray]
+) -> list[tuple[Array]]:
+    """`shard_ops.hessian_product` of each shard."""
+    check()
+    curvatures = [np.ascontiguousarray(h, dtype=np.float64) for h in each]
+    products = np.zeros((len(curvatures), len(d)))
+    shards.kernel("hessian_product")(
+        shards.table, *shards.like, d, addresses(curvatures), row_loops.scratch(), products
+    )
+    return [(product,) for product in products]
+
+
 # ---------------------------------------------------------------- which arguments they take
 def _can_multiply(linear_map: LinearMap, w: Any) -> bool:
     """Whether the kernels are compiled for products of such a vector with X itself."""
@@ -310,3 +323,4 @@ _register(
 )
 _register(shard_ops.scores_into, scores_into, entry_work, _can_multiply)
 _register(shard_ops.scatter, scatter, entry_work, _can_multiply)
+_register(shard_ops.hessian_product, hessian_product, entry_work, _can_multiply)

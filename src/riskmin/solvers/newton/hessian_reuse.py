@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Hessian, LinearMap, NDArray, Shard
+from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
@@ -213,18 +213,10 @@ class ReusedHessian(LinearSystem):
         diagonal = self.design.gram_diagonal(h) + penalty
 
         def product(d: Array) -> Array:
-            (image,) = risk.executor.sum(shard_hessian_product, risk.linear_map, d, each=parts)
+            (image,) = risk.executor.sum(shard_ops.hessian_product, risk.linear_map, d, each=parts)
             # the low-rank term of an intercept: -(X' s)(X' s)' d
             for m in low_rank:
                 image = image - float(m @ d) * m
             return image + penalty * d
 
         return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
-
-
-def shard_hessian_product(shard: Shard, scorer: LinearMap, d: Array, h: NDArray) -> tuple[Array]:
-    """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
-    out = np.zeros_like(d)
-    for i, j in shard_ops.blocks(shard, scorer):
-        scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)
-    return (out,)
