@@ -6,7 +6,6 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
@@ -208,11 +207,11 @@ class DesignOperator:
         total: NDArray = sum(out)
         return total
 
-    def _by_threads(self, f: Callable[[slice], None]) -> None:
-        """Call f on as many ranges of rows as there are threads for them: for results of one entry per row."""
+    def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
+        """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
         n, executor = self.shape[0], self.risk.executor
         bounds = np.linspace(0, n, executor.useful_threads(n) + 1).astype(int).tolist()
-        executor.map_local(f, [slice(i, j) for i, j in pairwise(bounds)])
+        return executor.map_local(f, [slice(i, j) for i, j in pairwise(bounds)])
 
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """a + t b, for vectors with one entry per row."""
@@ -223,24 +222,39 @@ class DesignOperator:
             np.multiply(b[part], t, out=out[part])
             np.add(a[part], out[part], out=out[part])
 
-        self._by_threads(combine)
+        self.map_by_threads(combine)
         return out
 
-    def inner(self, a: NDArray, b: NDArray, c: NDArray | None = None) -> float:
-        """sum_i a_i b_i, or sum_i a_i b_i c_i, for vectors with one entry per row."""
+    def inner(self, a: NDArray, b: NDArray) -> float:
+        """sum_i a_i b_i."""
+        if len(self.row_ranges) == 1:
+            return float(a @ b)
+        kernel = _row_vectors().inner_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
 
-        def product(part: slice) -> float:
-            return float(a[part] @ (b[part] if c is None else b[part] * c[part]))
-
-        return math.fsum(self.map_row_ranges(product))
+    def weighted_square(self, a: NDArray, b: NDArray) -> float:
+        """sum_i a_i b_i^2."""
+        if len(self.row_ranges) == 1:
+            return float(a @ (b * b))
+        kernel = _row_vectors().weighted_square_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
 
     def total(self, a: NDArray) -> float:
         """sum_i a_i."""
-        return math.fsum(self.map_row_ranges(lambda part: float(a[part].sum())))
+        if len(self.row_ranges) == 1:
+            return float(a.sum())
+        kernel = _row_vectors().total_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, out))[0])
 
     def count_nonzero(self, a: NDArray) -> int:
         """The number of entries other than 0."""
-        return sum(self.map_row_ranges(lambda part: int(np.count_nonzero(a[part]))))
+        return sum(self.map_by_threads(lambda part: int(np.count_nonzero(a[part]))))
+
+
+def _row_vectors() -> Any:
+    from riskmin._numba import row_vectors  # Numba is imported by the first use, not with the package
+
+    return row_vectors
 
 
 def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:

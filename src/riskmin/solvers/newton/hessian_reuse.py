@@ -108,8 +108,8 @@ class ReusedHessian(LinearSystem):
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
-            exact = self.design.inner(hessian.diagonal, dz, dz)
-            estimate = self.design.inner(self.hessian_diagonal, dz, dz)
+            exact = self.design.weighted_square(hessian.diagonal, dz)
+            estimate = self.design.weighted_square(self.hessian_diagonal, dz)
             ratio = self.SAMPLE_MAX_CURVATURE_RATIO
             self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 

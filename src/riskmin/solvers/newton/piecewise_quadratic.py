@@ -51,7 +51,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
             self.shift[part], self.lower[part], self.upper[part] = dual.shift, dual.lower, dual.upper
             return dual
 
-        dual = self.design.map_row_ranges(conjugate)[0]
+        dual = self.design.map_by_threads(conjugate)[0]
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
         """The last mu and center, and the scores at which their multipliers are 0."""
@@ -119,7 +119,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
                     start = np.where(self.c[s] > 0, center[s] / self.c[s], 0.0)
                 pull[s] = self.shift[s] - mu * start
 
-            self.design.map_row_ranges(set_pull)
+            self.design.map_by_threads(set_pull)
             self._target = mu, center, pull
         return self._target[2]
 
