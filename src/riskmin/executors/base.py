@@ -48,6 +48,11 @@ def sum_tuples(
 
 
 # ---------------------------------------------------------------- groups of shards
+def even_slices(n: int, n_parts: int) -> list[slice]:
+    """Return consecutive ranges of nearly equal length that make up n items."""
+    return [slice(k * n // n_parts, (k + 1) * n // n_parts) for k in range(n_parts)]
+
+
 @dataclass(frozen=True)
 class GroupFunction:
     """How a function of one shard is computed for a group of consecutive ones: in fewer, longer calls.
@@ -56,7 +61,7 @@ class GroupFunction:
     """
 
     prepare: Callable[[Sequence[Shard]], Any]
-    """Return what all calls need of the shards, a sequence with one item per shard; None if they do not fit."""
+    """Return what all calls need of the shards, one item for each; None if they do not fit."""
     work: Callable[[Any], float]
     """Return the number of elementary operations of a call on all of the prepared shards."""
     accepts: Callable[..., bool]

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from riskmin.executors.base import (
     GroupFunction,
     SerialExecutor,
     call_arguments,
+    even_slices,
     sum_arrays,
     sum_tuples,
 )
@@ -100,9 +101,7 @@ class ThreadExecutor(Executor):
 
     is_local = True
 
-    def __init__(
-        self, shards: Sequence[Shard | LazyShard], n_workers: int, team: Team | None = None
-    ) -> None:
+    def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int, team: Team | None = None) -> None:
         self.shards = [shard.load() for shard in shards]
         self.n_workers = n_workers
         self._team = team or Team(n_workers - 1)
@@ -154,8 +153,7 @@ class ThreadExecutor(Executor):
             # long work in twice as many groups as threads, so that one that starts late delays no other
             n_groups = n_threads * (1 + (work >= 8 * n_threads * self.MIN_WORK_PER_THREAD))
             n_groups = min(max(n_groups, -int(-work // self.MAX_GROUP_WORK)), len(self.shards))
-            ends = np.linspace(0, len(self.shards), n_groups + 1).astype(int).tolist()
-            parts = [slice(i, j) for i, j in pairwise(ends)]
+            parts = even_slices(len(self.shards), n_groups)
             self._plans[grouped] = n_threads, [(prepared[part], part) for part in parts]
         return self._plans[grouped]
 
@@ -217,19 +215,17 @@ class ThreadExecutor(Executor):
         return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
-        """Return the sum of arrays in order; long ones by ranges in parallel, with bitwise the same result."""
+        """Return the sum of arrays in order; long ones by ranges in parallel, with the same bits."""
         first = arrays[0]
         n = first.size if isinstance(first, np.ndarray) and first.flags.c_contiguous else 0
         n_ranges = self.useful_threads(n * len(arrays))
         if n * len(arrays) < self.PARALLEL_SUM_MIN_ENTRIES or n_ranges == 1:
             return sum_arrays(arrays)
         # one range of entries per thread; each entry is added up in the same order as by sum_arrays
-        ends = np.linspace(0, n, n_ranges + 1).astype(int).tolist()
         total, flat = np.empty_like(first), [a.reshape(-1) for a in arrays]
 
-        def add(k: int) -> None:
-            i, j = ends[k], ends[k + 1]
-            total.reshape(-1)[i:j] = sum_arrays([a[i:j] for a in flat])
+        def add(part: slice) -> None:
+            total.reshape(-1)[part] = sum_arrays([a[part] for a in flat])
 
-        self.map_local(add, range(len(ends) - 1))
+        self.map_local(add, even_slices(n, n_ranges))
         return total

@@ -20,6 +20,7 @@ from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batch
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
+from riskmin.executors.base import even_slices
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
@@ -161,9 +162,7 @@ class DesignOperator:
                     into[:] = X.array[batch]
                 start += len(batch)
 
-        n_parts = executor.useful_threads(out.size)
-        bounds = np.linspace(0, len(index), n_parts + 1).astype(int).tolist()
-        executor.map_local(copy, [slice(i, j) for i, j in pairwise(bounds)])
+        executor.map_local(copy, even_slices(len(index), executor.useful_threads(out.size)))
         return out
 
     def gather_dense(self) -> NDArray:
@@ -197,21 +196,18 @@ class DesignOperator:
         n_ranges, executor = len(self.row_ranges), self.risk.executor
         out = np.empty((n_ranges, n_sums))
         n_groups = min(executor.useful_threads(self._row_work), n_ranges)
-        cuts = np.linspace(0, n_ranges, n_groups + 1).astype(int).tolist()
 
-        def compute(group: tuple[int, int]) -> None:
-            i, j = group
-            f(self.range_ends[i : j + 1], out[i:j])
+        def compute(group: slice) -> None:
+            f(self.range_ends[group.start : group.stop + 1], out[group])
 
-        executor.map_local(compute, list(pairwise(cuts)))
+        executor.map_local(compute, even_slices(n_ranges, n_groups))
         total: NDArray = sum(out)
         return total
 
     def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
         n, executor = self.shape[0], self.risk.executor
-        bounds = np.linspace(0, n, executor.useful_threads(n) + 1).astype(int).tolist()
-        return executor.map_local(f, [slice(i, j) for i, j in pairwise(bounds)])
+        return executor.map_local(f, even_slices(n, executor.useful_threads(n)))
 
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """a + t b, for vectors with one entry per row."""

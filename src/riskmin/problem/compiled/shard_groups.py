@@ -234,9 +234,7 @@ def set_direction(shards: ShardTable, key: int, linear_map: LinearMap, d: Array,
     return [None] * len(states)
 
 
-def scores_into(
-    shards: ShardTable, linear_map: LinearMap, w: Array, each: Sequence[NDArray]
-) -> list[None]:
+def scores_into(shards: ShardTable, linear_map: LinearMap, w: Array, each: Sequence[NDArray]) -> list[None]:
     """`shard_ops.scores_into` of each shard."""
     _scores_of(shards, w, addresses(each))
     return [None] * len(each)
@@ -298,7 +296,10 @@ _register(
     lambda key, loss, linear_map, t, b: isinstance(loss, TracedLoss),
 )
 _register(
-    shard_ops.advance, advance, row_work, lambda key, linear_map, t: not shard_ops.has_score_matrix(linear_map)
+    shard_ops.advance,
+    advance,
+    row_work,
+    lambda key, linear_map, t: not shard_ops.has_score_matrix(linear_map),
 )
 _register(
     shard_ops.pull_back,
@@ -319,7 +320,10 @@ _register(
     lambda key, live, linear_map, w: _can_multiply(linear_map, w),
 )
 _register(
-    shard_ops.set_direction, set_direction, entry_work, lambda key, linear_map, d: _can_multiply(linear_map, d)
+    shard_ops.set_direction,
+    set_direction,
+    entry_work,
+    lambda key, linear_map, d: _can_multiply(linear_map, d),
 )
 _register(shard_ops.scores_into, scores_into, entry_work, _can_multiply)
 _register(shard_ops.scatter, scatter, entry_work, _can_multiply)

@@ -133,9 +133,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         def derivatives(b: float) -> NDArray:
             def partial_sums(ends: NDArray, out: NDArray) -> None:
-                k.smoothed_line_derivatives_of_ranges(
-                    ends, z, dz, t, b, *rows, inverse, self.epsilon, out
-                )
+                k.smoothed_line_derivatives_of_ranges(ends, z, dz, t, b, *rows, inverse, self.epsilon, out)
 
             return self.design.range_sums(6, partial_sums)
 
@@ -149,9 +147,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
 
         def partial_sums(ends: NDArray, out: NDArray) -> None:
-            k.evaluate_with_cut_of_ranges(
-                ends, z, b, *rows, inverse, self.epsilon, self.square, dz, h, out
-            )
+            k.evaluate_with_cut_of_ranges(ends, z, b, *rows, inverse, self.epsilon, self.square, dz, h, out)
 
         sums = self.design.range_sums(10, partial_sums)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
