@@ -31,7 +31,8 @@ def _array_at(context: Any, builder: Any, kind: Any, address: Any, shape: list[A
     strides = [size]
     for n in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], n))
-    arrayobj.populate_array(
+    populate: Any = arrayobj.populate_array
+    populate(
         array,
         data=builder.inttoptr(address, array.data.type),
         shape=shape,
@@ -46,14 +47,14 @@ def _at(typing: Any, like: Any, address: Any, n: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _array_at(context, builder, signature.return_type, args[1], [args[2]])
 
-    return types.Array(like.dtype, 1, "C")(like, types.int64, types.int64), codegen  # type: ignore[no-untyped-call]
+    return types.Array(like.dtype, 1, "C")(like, types.int64, types.int64), codegen
 
 
 def _matrix_at(typing: Any, like: Any, address: Any, n: Any, p: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _array_at(context, builder, signature.return_type, args[1], [args[2], args[3]])
 
-    result = types.Array(like.dtype, 2, "C")  # type: ignore[no-untyped-call]
+    result = types.Array(like.dtype, 2, "C")
     return result(like, types.int64, types.int64, types.int64), codegen
 
 

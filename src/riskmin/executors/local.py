@@ -92,8 +92,6 @@ class Threads(Backend):
 class ThreadExecutor(Executor):
     """Runs functions on the shards in a team of threads."""
 
-    PARALLEL_SUM_MIN_ENTRIES = 2**18
-    """Arrays with at least this many entries together are added up on several threads."""
     MIN_WORK_PER_THREAD = 2**18
     """A thread is woken for at least this many elementary operations: fewer take less time than waking it."""
     MAX_GROUP_WORK = 2**24
@@ -219,7 +217,7 @@ class ThreadExecutor(Executor):
         first = arrays[0]
         n = first.size if isinstance(first, np.ndarray) and first.flags.c_contiguous else 0
         n_ranges = self.useful_threads(n * len(arrays))
-        if n * len(arrays) < self.PARALLEL_SUM_MIN_ENTRIES or n_ranges == 1:
+        if n_ranges == 1:
             return sum_arrays(arrays)
         # one range of entries per thread; each entry is added up in the same order as by sum_arrays
         total, flat = np.empty_like(first), [a.reshape(-1) for a in arrays]

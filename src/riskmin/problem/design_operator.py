@@ -201,8 +201,8 @@ class DesignOperator:
             f(self.range_ends[group.start : group.stop + 1], out[group])
 
         executor.map_local(compute, even_slices(n_ranges, n_groups))
-        total: NDArray = sum(out)
-        return total
+        total: Any = sum(out)
+        return np.asarray(total)
 
     def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
@@ -210,7 +210,7 @@ class DesignOperator:
         return executor.map_local(f, even_slices(n, executor.useful_threads(n)))
 
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
-        """a + t b, for vectors with one entry per row."""
+        """The vector a + t b, for vectors with one entry per row."""
         out = np.empty(a.shape)
 
         def combine(part: slice) -> None:

@@ -141,20 +141,33 @@ def _line(shards: ShardTable, states: list[dict[str, Any]]) -> tuple[NDArray, ND
     return z, shards.addresses("dz", [s["dz"] for s in states]) if "dz" in states[0] else z
 
 
+def _line_sums(
+    shards: ShardTable, key: int, traced: TracedLoss, t: float, b: float, second: bool
+) -> list[list[float]]:
+    """`row_loops.line_sums` of each shard."""
+    check()
+    states = shards.states(key)
+    program = row_loops.program(traced.second if second else traced.first)
+    out, memory = np.zeros((len(states), 8)), row_loops.scratch()
+    line = *_line(shards, states), float(t), float(b)
+    _kernels().line_sums_of_shards(shards.table, *line, *program, second, memory, out)
+    if "dz" not in states[0]:
+        out[:, [1, 5, 6]] = 0.0
+    return list(out.tolist())
+
+
 def value_slopes(
     shards: ShardTable, key: int, traced: TracedLoss, linear_map: LinearMap, t: float, b: float, each: Any
 ) -> list[tuple[float, float, float]]:
     """`shard_ops.value_slopes` of each shard."""
-    check()
-    states = shards.states(key)
-    (z, dz), (parameters, function) = _line(shards, states), row_loops.program(traced.first)
-    out = np.zeros((len(states), 8))
-    _kernels().line_sums_of_shards(
-        shards.table, z, dz, t, b, parameters, function, False, row_loops.scratch(), out
-    )
-    if "dz" not in states[0]:
-        out[:, 1] = 0.0
-    return [(value, slope_t, slope_b) for value, slope_t, slope_b in out[:, :3].tolist()]
+    return [(s[0], s[1], s[2]) for s in _line_sums(shards, key, traced, t, b, second=False)]
+
+
+def second_derivatives(
+    shards: ShardTable, key: int, traced: TracedLoss, t: float, b: float, each: Any
+) -> list[tuple[float, ...]]:
+    """`shard_ops.second_derivatives` of each shard."""
+    return [(*s[:3], *s[5:], s[4]) for s in _line_sums(shards, key, traced, t, b, second=True)]
 
 
 def _mixed_tangents(
@@ -167,7 +180,7 @@ def _mixed_tangents(
     lengths, out = shards.table[:, _kernels().N_ROWS], np.zeros((len(z), 4))
     slopes = _slopes(shards.n_rows)
     _kernels().mixed_tangents_of_shards(
-        shards.table, z, dz, t, shifts, weights, parameters, function, row_loops.scratch(), slopes, out
+        shards.table, z, dz, float(t), shifts, weights, parameters, function, row_loops.scratch(), slopes, out
     )
     # 8 bytes per slope
     return address(slopes) + 8 * (np.cumsum(lengths) - lengths), out.tolist()
@@ -199,13 +212,13 @@ def pull_back(
 def advance(shards: ShardTable, key: int, linear_map: LinearMap, t: float, each: Any) -> list[float]:
     """`shard_ops.advance` of each shard, in place: the scores are in the cache of the shard alone."""
     states, largest = shards.states(key), np.empty(len(shards.shards))
-    _kernels().advance_shards(shards.table, *_line(shards, states), t, largest)
+    _kernels().advance_shards(shards.table, *_line(shards, states), float(t), largest)
     return list(largest.tolist())
 
 
 # ---------------------------------------------------------------- products
 def _scores_of(shards: ShardTable, w: Array, out: NDArray) -> list[float]:
-    """Set the arrays at these addresses to the scores of w of the shards; return the largest absolute ones."""
+    """Set the arrays at these addresses to the scores of w; return the largest of each shard."""
     check()
     check_weight_count(w, shards.shards[0].X.shape[1])
     largest = np.empty(len(out))
@@ -294,6 +307,12 @@ _register(
     value_slopes,
     row_work,
     lambda key, loss, linear_map, t, b: isinstance(loss, TracedLoss),
+)
+_register(
+    shard_ops.second_derivatives,
+    second_derivatives,
+    row_work,
+    lambda key, loss, t, b: isinstance(loss, TracedLoss),
 )
 _register(
     shard_ops.advance,
