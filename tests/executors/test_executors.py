@@ -36,6 +36,7 @@ from riskmin import (
 from riskmin.arrays.matrix import as_matrix
 from riskmin.executors import Executor, as_backend
 from riskmin.executors.base import SerialExecutor
+from riskmin.executors.team import JointCall
 from riskmin.testing import check_executor
 
 SHARED = Path("/dev/shm")
@@ -370,6 +371,82 @@ def test_processes_with_shards_cannot_be_copied(workers):
     with pytest.raises(TypeError, match=r"copy the settings, Processes\(n_workers=2\)"):
         copy.deepcopy(workers)
     assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+# ---------------------------------------------------------------- teams of threads
+def test_little_work_wakes_no_thread():
+    executor = Threads(n_workers=4).place(shards())
+    unit = executor.MIN_WORK_PER_THREAD
+    assert [executor.useful_threads(w) for w in (0, unit, 2 * unit, 3.5 * unit, 99 * unit)] == [1, 1, 2, 3, 4]
+    assert executor.map_local(abs, range(-9, 0), work=unit) == list(range(9, 0, -1))
+    assert executor._team.n_started == 0
+    assert executor.map_local(abs, range(-9, 0), work=2 * unit) == list(range(9, 0, -1))
+    assert executor._team.n_started == 1
+    assert executor.map_local(abs, range(-9, 0)) == list(range(9, 0, -1))
+    assert executor._team.n_started == 3
+
+
+def test_other_shards_share_the_threads():
+    executor = Threads(n_workers=3).place(shards())
+    other = executor.with_shards(shards()[:2])
+    assert other.map(size) == [1, 2]
+    assert executor._team is other._team
+
+
+def test_a_call_within_a_call_ends():
+    executor = Threads(n_workers=2).place(shards())
+    inner = executor.map_local(lambda i: sum(executor.map_local(abs, range(i))), range(20))
+    assert inner == [i * (i - 1) // 2 for i in range(20)]
+
+
+def test_a_thread_that_comes_late_is_not_waited_for():
+    calls = []
+    call = JointCall(lambda: calls.append(1))
+    call.close()
+    call.join()
+    assert not calls
+
+
+def test_a_call_waits_for_the_threads_that_have_joined():
+    done, started = [], threading.Event()
+
+    def work():
+        started.set()
+        time.sleep(0.1)
+        done.append(1)
+
+    call = JointCall(work)
+    thread = threading.Thread(target=call.join)
+    thread.start()
+    assert started.wait(10)
+    call.close()
+    assert done == [1]
+    call.close()  # once more, as after Ctrl-C
+    thread.join()
+
+
+def test_the_first_error_of_any_thread_is_raised():
+    executor = Threads(n_workers=3).place(shards())
+
+    def fail(i):
+        if i == 7:
+            raise KeyError(i)
+        return i
+
+    for _ in range(20):
+        with pytest.raises(KeyError, match="7"):
+            executor.map_local(fail, range(50))
+        assert executor.map_local(abs, range(3)) == [0, 1, 2]
+
+
+def test_sums_of_long_arrays_have_the_same_bits():
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((400, 900)) for _ in range(5)]
+    expected = arrays[0] + arrays[1] + arrays[2] + arrays[3] + arrays[4]
+    for k in (1, 2, 3, 5):
+        executor = Threads(n_workers=k).place(shards())
+        (total,) = executor.sum(lambda shard, a: (a,), each=arrays)
+        assert total.tobytes() == expected.tobytes()
 
 
 # ---------------------------------------------------------------- leaks

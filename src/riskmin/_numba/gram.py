@@ -6,11 +6,22 @@ subtracting the rows that leave, so that a row is visited at most twice, however
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from riskmin._numba.compile_cache import njit
+
+
+@njit()
+def scaled_rows(X: Any, index: Any, h: Any, out: Any) -> None:
+    """Compute out[k] = x_i sqrt(h_i) for the row i = index[k] of X in C order."""
+    for k in range(len(index)):
+        i = index[k]
+        root = math.sqrt(h[i])
+        for j in range(X.shape[1]):
+            out[k, j] = X[i, j] * root
 
 
 @njit(fastmath={"contract"})

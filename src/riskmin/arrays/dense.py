@@ -26,7 +26,7 @@ def product_kernels() -> Any:
 def rows_per_block(n_rows: int, n_bytes: int) -> int:
     """Return the number of rows per block, for about `LIMITS.block_bytes` per block."""
     # between 16 and 8192 rows
-    return int(np.clip(LIMITS.block_bytes * n_rows // max(n_bytes, 1), 16, 8192))
+    return min(max(LIMITS.block_bytes * n_rows // max(n_bytes, 1), 16), 8192)
 
 
 def even_ends(n: int, n_shards: int) -> NDArray:

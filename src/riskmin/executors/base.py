@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,33 @@ def sum_tuples(
     if len(parts) == 1:
         return parts[0]
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
+
+
+# ---------------------------------------------------------------- groups of shards
+def even_slices(n: int, n_parts: int) -> list[slice]:
+    """Return consecutive ranges of nearly equal length that make up n items."""
+    return [slice(k * n // n_parts, (k + 1) * n // n_parts) for k in range(n_parts)]
+
+
+@dataclass(frozen=True)
+class GroupFunction:
+    """How a function of one shard is computed for a group of consecutive ones: in fewer, longer calls.
+
+    Threads use it, whose short calls would wait for the interpreter's lock. Results have the same bits.
+    """
+
+    prepare: Callable[[Sequence[Shard]], Any]
+    """Return what all calls need of the shards, one item for each; None if they do not fit."""
+    work: Callable[[Any], float]
+    """Return the number of elementary operations of a call on all of the prepared shards."""
+    accepts: Callable[..., bool]
+    """Whether the function takes these arguments."""
+    run: Callable[..., list[Any]]
+    """Return the results for some of the prepared shards, given the arguments and those of `each`."""
+
+
+GROUP_FUNCTIONS: dict[Callable[..., Any], GroupFunction] = {}
+"""The functions of one shard that can be computed for groups of them."""
 
 
 # ---------------------------------------------------------------- executors
@@ -83,9 +111,16 @@ class Executor(ABC):
         """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
         return sum_tuples(self.map(f, *args, each=each))
 
-    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return [f(item)] of items in this process, in parallel if the executor has threads."""
+    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any], work: float = math.inf) -> list[Any]:
+        """Return [f(item)] of items in this process, in parallel if the executor has threads.
+
+        `work` is the number of elementary operations of all items: little work runs on fewer threads.
+        """
         return [f(item) for item in check_each(items)]
+
+    def useful_threads(self, work: float) -> int:
+        """Return how many threads `map_local` uses for a number of elementary operations."""
+        return 1
 
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import math
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.blas_threads import limit_worker_to_one_thread
-from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, current_limit
+from riskmin.core.deadline import TimeLimit, current_limit
 from riskmin.core.messages import is_whole_number
 from riskmin.executors.base import (
+    GROUP_FUNCTIONS,
     Backend,
     Executor,
+    GroupFunction,
     SerialExecutor,
     call_arguments,
+    even_slices,
     sum_arrays,
     sum_tuples,
 )
+from riskmin.executors.team import JointCall, Team
 
 
 def worker_count(n_workers: int | None) -> int:
@@ -89,61 +89,84 @@ class Threads(Backend):
         return ThreadExecutor(shards, worker_count(self.n_workers))
 
 
-def _result(future: Future[Any]) -> Any:
-    """Wait for the result of a call in another thread.
-
-    The wait is in short intervals: Python runs the handler of a signal that the system delivered to another
-    thread only between them.
-    """
-    while not future.done():
-        with suppress(TimeoutError):
-            return future.result(LIMIT_POLL_SECONDS)
-    return future.result()
-
-
 class ThreadExecutor(Executor):
-    """Runs functions on the shards in a pool of threads."""
+    """Runs functions on the shards in a team of threads."""
 
-    PARALLEL_SUM_MIN_LENGTH = 2**16
-    """Arrays of at least this many entries are added up on several threads."""
+    MIN_WORK_PER_THREAD = 2**18
+    """A thread is woken for at least this many elementary operations: fewer take less time than waking it."""
+    MAX_GROUP_WORK = 2**24
+    """Groups of shards have at most this many operations, between which time limits are checked."""
 
     is_local = True
 
-    def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int) -> None:
+    def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int, team: Team | None = None) -> None:
         self.shards = [shard.load() for shard in shards]
         self.n_workers = n_workers
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(
-            self.n_workers, thread_name_prefix="riskmin", initializer=limit_worker_to_one_thread
-        )
-        # without this, threads would accumulate over many fits
-        weakref.finalize(self, pool.shutdown, wait=False)
-        return pool
+        self._team = team or Team(n_workers - 1)
+        self._prepared: dict[Callable[..., Any], Any] = {}
+        self._plans: dict[GroupFunction, tuple[int, list[tuple[Any, slice]]]] = {}
+        """For each function of groups: the number of threads, and the groups with their ranges of shards."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the pool: a copy starts its own."""
+        """Return the state without threads and prepared shards: a copy makes its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ThreadExecutor.__init__(self, **state)
+
     def with_shards(self, shards: Sequence[Shard]) -> ThreadExecutor:
-        """Return an executor with as many threads that holds other shards."""
-        return ThreadExecutor(shards, self.n_workers)
+        """Return an executor with the same threads that holds other shards."""
+        return ThreadExecutor(shards, self.n_workers, self._team)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], computed in parallel: one task per thread.
 
-        Each thread takes the next shard when it is done with one, so that a slow one delays no other.
+        Each thread takes the next shard when it is done with one, so that a slow one delays no other; or the
+        next group of shards, if the function can be computed for a group.
         """
+        grouped = GROUP_FUNCTIONS.get(f)
+        if grouped is not None and grouped.accepts(*args):
+            n_threads, groups = self._plan(grouped)
+            if groups:
+                parts = self._run_on_threads(
+                    lambda group: grouped.run(group[0], *args, each=each[group[1]]), groups, n_threads
+                )
+                return list(chain.from_iterable(parts))
         todo = call_arguments(len(self.shards), args, each)
         # a shard with its arguments is one item
         calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
         return self.map_local(lambda call: f(*call), calls)
 
-    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return [f(item)] of items in this process, in parallel."""
+    def _plan(self, grouped: GroupFunction) -> tuple[int, list[tuple[Any, slice]]]:
+        """Return the number of threads for a function, and its groups; none if the shards do not fit."""
+        if grouped not in self._plans:
+            if grouped.prepare not in self._prepared:
+                self._prepared[grouped.prepare] = grouped.prepare(self.shards)
+            prepared = self._prepared[grouped.prepare]
+            if prepared is None:
+                self._plans[grouped] = 0, []
+                return self._plans[grouped]
+            work = grouped.work(prepared)
+            n_threads = self.useful_threads(work)
+            # long work in twice as many groups as threads, so that one that starts late delays no other
+            n_groups = n_threads * (1 + (work >= 8 * n_threads * self.MIN_WORK_PER_THREAD))
+            n_groups = min(max(n_groups, -int(-work // self.MAX_GROUP_WORK)), len(self.shards))
+            parts = even_slices(len(self.shards), n_groups)
+            self._plans[grouped] = n_threads, [(prepared[part], part) for part in parts]
+        return self._plans[grouped]
+
+    def useful_threads(self, work: float) -> int:
+        """Return the number of threads for a number of elementary operations, at least one."""
+        return int(min(self.n_workers, max(work // self.MIN_WORK_PER_THREAD, 1)))
+
+    def map_local(self, f: Callable[[Any], Any], items: Sequence[Any], work: float = math.inf) -> list[Any]:
+        """Return [f(item)] of items in this process, in parallel if there is enough work."""
+        return self._run_on_threads(f, items, self.useful_threads(work))
+
+    def _run_on_threads(self, f: Callable[[Any], Any], items: Sequence[Any], n_threads: int) -> list[Any]:
+        """Return [f(item)] of items, computed by at most this many threads."""
         # a single call runs in the calling thread: a handover to another thread would take longer
-        if len(items) == 1 or self.n_workers == 1:
+        if len(items) == 1 or n_threads == 1:
             return super().map_local(f, items)
         results: list[Any] = [None] * len(items)
         waiting = deque(range(len(items)))
@@ -156,10 +179,10 @@ class ThreadExecutor(Executor):
                     return
                 results[k] = f(items[k])
 
-        self._run_on_all_threads(work, min(self.n_workers, len(items)))
+        self._run_together(work, min(n_threads, len(items)))
         return results
 
-    def _run_on_all_threads(self, work: Callable[[], None], n_threads: int) -> None:
+    def _run_together(self, work: Callable[[], None], n_threads: int) -> None:
         """Call a function once on each of several threads, of which the calling one is the first."""
         # a separate limit with the same deadline, so that these calls alone can be stopped
         limit, errors = TimeLimit(current_limit().deadline), []
@@ -172,19 +195,17 @@ class ThreadExecutor(Executor):
                 errors.append(error)
                 limit.deadline = -math.inf
 
-        futures = [self._pool.submit(guarded) for _ in range(n_threads - 1)]
-        guarded()
+        call = JointCall(guarded)
         try:
-            for future in futures:
-                _result(future)
+            self._team.invite(call, n_threads - 1)
+            guarded()
+            call.close()
         except BaseException as error:  # Ctrl-C while waiting
             errors.append(error)
             limit.deadline = -math.inf
-        if errors:
             # wait for all, since the caller may use the shards
-            for future in futures:
-                future.cancel()
-            wait(futures)
+            call.close()
+        if errors:
             raise errors[0]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -192,24 +213,17 @@ class ThreadExecutor(Executor):
         return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
-        """Return the sum of arrays in order; long ones by ranges in parallel, with bitwise the same result.
-
-        Multi-dimensional arrays are added up by the calling thread.
-        """
-        n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
-        if n < self.PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
+        """Return the sum of arrays in order; long ones by ranges in parallel, with the same bits."""
+        first = arrays[0]
+        n = first.size if isinstance(first, np.ndarray) and first.flags.c_contiguous else 0
+        n_ranges = self.useful_threads(n * len(arrays))
+        if n_ranges == 1:
             return sum_arrays(arrays)
         # one range of entries per thread; each entry is added up in the same order as by sum_arrays
-        ends = (
-            np.linspace(0, n, min(self.n_workers, n // (self.PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
-            .astype(int)
-            .tolist()
-        )
-        total = np.empty_like(arrays[0])
+        total, flat = np.empty_like(first), [a.reshape(-1) for a in arrays]
 
-        def add(k: int) -> None:
-            i, j = ends[k], ends[k + 1]
-            total[i:j] = sum_arrays([a[i:j] for a in arrays])
+        def add(part: slice) -> None:
+            total.reshape(-1)[part] = sum_arrays([a[part] for a in flat])
 
-        self.map_local(add, range(len(ends) - 1))
+        self.map_local(add, even_slices(n, n_ranges))
         return total

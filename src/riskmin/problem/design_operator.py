@@ -20,6 +20,7 @@ from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batch
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
+from riskmin.executors.base import even_slices
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
@@ -49,8 +50,9 @@ class DesignOperator:
         ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
-        bounds = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(int).tolist()
-        self.row_ranges = [slice(i, j) for i, j in pairwise(bounds)]
+        self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
+        """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
+        self.row_ranges = [slice(i, j) for i, j in pairwise(self.range_ends.tolist())]
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
@@ -129,7 +131,8 @@ class DesignOperator:
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
-            return gather_rows(self.rows, index)
+            X = row_matrix(self.rows)
+            return gather_rows(self.rows, index) if X.sparse or X.by_columns else self._gather_dense(X, index)
         # a nondecreasing index is cut into one range per shard, relative to its first row
         ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
         each = [
@@ -144,6 +147,24 @@ class DesignOperator:
             return rows
         return (rows - self.standardization.shift) * self.standardization.scale
 
+    def _gather_dense(self, X: Any, index: NDArray) -> NDArray:
+        """The rows of an index of a dense X in C order, copied in parallel."""
+        out, executor = np.empty((len(index), self.shape[1])), self.risk.executor
+
+        def copy(part: slice) -> None:
+            # in batches, between which memory-mapped rows are released and time limits checked
+            rows, start = index[part], part.start
+            for batch in check_each(row_batches(rows)):
+                into = out[start : start + len(batch)]
+                if X.array.dtype == np.float64:
+                    np.take(X.array, batch, axis=0, out=into, mode="clip")
+                else:
+                    into[:] = X.array[batch]
+                start += len(batch)
+
+        executor.map_local(copy, even_slices(len(index), executor.useful_threads(out.size)))
+        return out
+
     def gather_dense(self) -> NDArray:
         """All rows as a dense array, with the shift and the scale of the columns."""
         rows = self.gather(np.arange(self.shape[0]))
@@ -154,9 +175,82 @@ class DesignOperator:
             return np.asarray(rows)
         return np.asarray((rows - self.standardization.shift) * self.standardization.scale)
 
+    # ------------------------------------------------------------ vectors with one entry per row
+    ROW_OPERATIONS = 4
+    """Elementary operations of one row: its loss takes about as long as four entries of a pass over X."""
+
+    @property
+    def _row_work(self) -> float:
+        """Elementary operations of an evaluation of the loss of all rows."""
+        return float(self.ROW_OPERATIONS * self.shape[0] * self.risk.linear_map.columns)
+
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows, in parallel if the executor has threads."""
-        return self.risk.executor.map_local(f, self.row_ranges)
+        return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
+
+    def range_sums(self, n_sums: int, f: Callable[[NDArray, NDArray], None]) -> NDArray:
+        """The sum over all ranges of the sums that f(ends, out) sets, in the order of the ranges.
+
+        f gets the ends of consecutive ranges and a row of `out` for each: all those of a thread at once.
+        """
+        n_ranges, executor = len(self.row_ranges), self.risk.executor
+        out = np.empty((n_ranges, n_sums))
+        n_groups = min(executor.useful_threads(self._row_work), n_ranges)
+
+        def compute(group: slice) -> None:
+            f(self.range_ends[group.start : group.stop + 1], out[group])
+
+        executor.map_local(compute, even_slices(n_ranges, n_groups))
+        total: Any = sum(out)
+        return np.asarray(total)
+
+    def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
+        """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
+        n, executor = self.shape[0], self.risk.executor
+        return executor.map_local(f, even_slices(n, executor.useful_threads(n)))
+
+    def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
+        """The vector a + t b, for vectors with one entry per row."""
+        out = np.empty(a.shape)
+
+        def combine(part: slice) -> None:
+            # t b first, then the sum: the same rounding as that of the formula
+            np.multiply(b[part], t, out=out[part])
+            np.add(a[part], out[part], out=out[part])
+
+        self.map_by_threads(combine)
+        return out
+
+    def inner(self, a: NDArray, b: NDArray) -> float:
+        """sum_i a_i b_i."""
+        if len(self.row_ranges) == 1:
+            return float(a @ b)
+        kernel = _row_vectors().inner_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
+
+    def weighted_square(self, a: NDArray, b: NDArray) -> float:
+        """sum_i a_i b_i^2."""
+        if len(self.row_ranges) == 1:
+            return float(a @ (b * b))
+        kernel = _row_vectors().weighted_square_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
+
+    def total(self, a: NDArray) -> float:
+        """sum_i a_i."""
+        if len(self.row_ranges) == 1:
+            return float(a.sum())
+        kernel = _row_vectors().total_of_ranges
+        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, out))[0])
+
+    def count_nonzero(self, a: NDArray) -> int:
+        """The number of entries other than 0."""
+        return sum(self.map_by_threads(lambda part: int(np.count_nonzero(a[part]))))
+
+
+def _row_vectors() -> Any:
+    from riskmin._numba import row_vectors  # Numba is imported by the first use, not with the package
+
+    return row_vectors
 
 
 def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
@@ -244,6 +338,8 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
     index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
     # equal second derivatives, as of the squared loss, are a factor of the product
     equal = float(h[0]) if len(h) and h.min() == h.max() else None
+    if equal is None and not others and not X.by_columns and len(index) > _gathered_rows(p):
+        return (_scaled_gram(X.array, index, h),)
     for rows in range_blocks(len(h), p) if len(index) == len(h) else row_blocks(index, p):
         block = X.take(rows)
         for q, s in zip(products, others, strict=True):
@@ -252,6 +348,22 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         scaled = block if equal is not None else block * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
     return out if equal is None else equal * out, *products
+
+
+def _scaled_gram(X: NDArray, index: NDArray, h: NDArray) -> NDArray:
+    """X' diag(h) X = Y' Y for Y = diag(h)^1/2 X, over the rows of an index, for X in C order.
+
+    Y is computed block by block in one compiled call each: threads do not wait for each other in between.
+    """
+    from riskmin._numba.gram import scaled_rows
+
+    p = X.shape[1]
+    Y, product, out = np.empty((min(_gathered_rows(p), len(index)), p)), np.empty((p, p)), np.zeros((p, p))
+    for rows in row_blocks(index, p):
+        scaled = Y[: len(rows)]
+        scaled_rows(X, rows, h, scaled)
+        out += np.matmul(scaled.T, scaled, out=product)
+    return out
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -276,13 +388,18 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 
 
+def _gathered_rows(p: int) -> int:
+    """How many rows of p columns fit in the cache."""
+    return max(LIMITS.gathered_block_entries // p, 16)
+
+
 def range_blocks(n: int, p: int) -> Iterable[slice]:
     """All n rows, split into ranges that fit in the cache with p columns; they are not copied."""
-    step = max(LIMITS.gathered_block_entries // p, 16)
+    step = _gathered_rows(p)
     return release_between(slice(i, min(i + step, n)) for i in check_each(range(0, n, step)))
 
 
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """An index of rows, split into blocks that fit in the cache with p columns."""
-    step = max(LIMITS.gathered_block_entries // p, 16)
+    step = _gathered_rows(p)
     return release_between(rows[i : i + step] for i in check_each(range(0, len(rows), step)))

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+import riskmin.problem.compiled.shard_groups  # noqa: F401 (threads compute groups of shards)
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import (
@@ -392,7 +393,7 @@ class ScoreCursor(Cursor):
 
     def _advance_scores(self, t: float) -> float:
         """Step to the scores z + t dz, without a pass over X; return the largest absolute score."""
-        return max(self.update_shards(shard_ops.advance, t), default=self.max_score)
+        return max(self.update_shards(shard_ops.advance, self.risk.linear_map, t), default=self.max_score)
 
     def optimize_intercepts(self) -> None:
         self.risk.intercept.optimize(self)

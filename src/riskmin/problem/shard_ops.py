@@ -92,16 +92,30 @@ def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[A
     return (grad,)
 
 
+def hessian_product(shard: Shard, linear_map: LinearMap, d: Array, h: Array) -> tuple[Array]:
+    """X' diag(h) X d, block by block, so that X is read from memory once."""
+    out = namespace(d).zeros_like(d)
+    for i, j in blocks(shard, linear_map):
+        linear_map.pullback(shard.X, h[i:j] * linear_map.scores(shard.X, d, i, j), i, j, out)
+    return (out,)
+
+
 # ---------------------------------------------------------------- cached scores
 def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, w: Array) -> float:
     """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""
+    # too many scores to cache: keep w, and compute the scores again at each evaluation
+    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > LIMITS.cache_max_scores
+    state = {"w": w} if large else {"z": scores(shard, linear_map, w)}
+    keep_state(shard, key, live, state)
+    return max_abs(state.get("z"))
+
+
+def keep_state(shard: Shard, key: int, live: set[int], state: dict[str, Any]) -> None:
+    """Cache the state of a cursor, and drop those of dead cursors."""
     cursors = shard.cache.setdefault("cursors", {})
     for dead in cursors.keys() - live:
         del cursors[dead]
-    # too many scores to cache: keep w, and compute the scores again at each evaluation
-    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > LIMITS.cache_max_scores
-    cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
-    return max_abs(cursors[key].get("z"))
+    cursors[key] = state
 
 
 def max_abs(z: Array) -> float:
@@ -109,7 +123,7 @@ def max_abs(z: Array) -> float:
     return 0.0 if z is None or 0 in z.shape else float(abs(z).max())
 
 
-def _cursor_state(shard: Shard, key: int) -> dict[str, Any]:
+def cursor_state(shard: Shard, key: int) -> dict[str, Any]:
     """The cached state of a cursor; raises if the shard has lost it."""
     try:
         state: dict[str, Any] = shard.cache["cursors"][key]
@@ -120,16 +134,16 @@ def _cursor_state(shard: Shard, key: int) -> dict[str, Any]:
 
 def set_direction(shard: Shard, key: int, linear_map: LinearMap, d: Array) -> None:
     """Cache the scores of the direction d."""
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     if "z" in state:
         state["dz"] = scores(shard, linear_map, d)
     else:
         state["d"] = d
 
 
-def advance(shard: Shard, key: int, t: float) -> float:
+def advance(shard: Shard, key: int, linear_map: LinearMap, t: float) -> float:
     """Step by t along the direction, and return the largest absolute score there."""
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     # both are linear: z + t dz, or w + t d
     point, direction = ("z", "dz") if "z" in state else ("w", "d")
     state[point] = state[point] + t * state[direction]
@@ -144,13 +158,13 @@ def value_slopes(
     shard: Shard, key: int, loss: Loss | TracedLoss, linear_map: LinearMap, t: float, b: float
 ) -> tuple[float, float, float]:
     """The loss at scores z + t dz + b, with its derivatives in t and in b."""
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     if isinstance(loss, TracedLoss):
         sums = row_loops.line_sums(shard, loss, state["z"], state.get("dz"), t, b)
         return float(sums[0]), float(sums[1]), float(sums[2])
     value = slope_t = slope_b = 0.0
     tangents: list[tuple[Any, Array, Any]] = []
-    cacheable = _has_score_matrix(linear_map) and "z" in state and not b
+    cacheable = has_score_matrix(linear_map) and "z" in state and not b
     for i, j in _line_blocks(shard, linear_map, state):
         z, dz = _line_scores(shard, linear_map, state, i, j)
         # the same additions in the same order as in `pull_back` and `advance`: at a nonsmooth point, the last
@@ -176,7 +190,7 @@ def second_derivatives(
 
     For one score per row; the second derivatives of a loss that is not smooth count as 0.
     """
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     z: Array = state["z"]
     dz: Array = state.get("dz")
     if isinstance(loss, TracedLoss):
@@ -195,7 +209,7 @@ def value_grad_of_shift(
     shard: Shard, key: int, loss: Loss, linear_map: LinearMap, b: Array
 ) -> tuple[float, Array]:
     """The loss at scores z + b, with one entry of b per output, and its gradient in b."""
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     value, slopes, tangents = 0.0, 0.0 * b, []
     for i, j in blocks(shard, linear_map):
         z, _ = _line_scores(shard, linear_map, state, i, j)
@@ -209,7 +223,7 @@ def value_grad_of_shift(
 
 def shift_scores(shard: Shard, key: int, b: Array) -> None:
     """Add b to all scores; where they are not cached, to the intercepts at the end of w."""
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     if "z" not in state:
         # without cached scores, a shift of the scores is a change of the intercepts, the last entries of w
         state["w"] = namespace(state["w"]).concat(
@@ -244,7 +258,7 @@ def pull_back(
     Also returns a bound on the rounding error, by the size of the terms that cancel,
     sum_i |dz_i| (|z_i| + |b|), and the minorant offset.
     """
-    state = _cursor_state(shard, key)
+    state = cursor_state(shard, key)
     if isinstance(loss, TracedLoss):
         slopes, sums = row_loops.mixed_tangent(shard, loss, state["z"], state.get("dz"), t, mix)
         value, offset, size, cancellation = sums.tolist()
@@ -302,7 +316,7 @@ def inner(a: Array, b: Array) -> float:
 
 def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
-    if _has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
+    if has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
         yield from blocks(shard, linear_map)
         return
     z = state["z"]
@@ -332,7 +346,7 @@ def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
     return namespace(z).concat([z[i:j], z[-shared:]])
 
 
-def _has_score_matrix(linear_map: LinearMap) -> bool:
+def has_score_matrix(linear_map: LinearMap) -> bool:
     """Whether scores are two-dimensional: several outputs, or scores that examples share."""
     return linear_map.columns > 1 or _shared(linear_map) > 0
 

@@ -17,6 +17,9 @@ from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
 from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
 
+PARTS_OF_BLOCK = 4
+"""Blocks of rows have this share of those of array code, which are larger since it pays for calls."""
+
 _thread = threading.local()
 """The scratch memory of each thread."""
 
@@ -59,14 +62,14 @@ def _agrees_at(z: NDArray, traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _program(program: RowProgram) -> tuple[NDArray, int]:
+def program(program: RowProgram) -> tuple[NDArray, int]:
     """The parameters of a program and the address of its compiled block of rows."""
     k = _kernels()
     address = k.block_address(k.block_source(program.lines, len(program.parameters), program.outputs))
     return np.array(program.parameters or (0.0,)), address
 
 
-def _scratch() -> NDArray:
+def scratch() -> NDArray:
     """The scratch memory of this thread."""
     if not hasattr(_thread, "scratch"):
         _thread.scratch = _kernels().scratch_memory()
@@ -74,7 +77,7 @@ def _scratch() -> NDArray:
     return memory
 
 
-def _labels(shard: Shard) -> tuple[NDArray, NDArray]:
+def labels(shard: Shard) -> tuple[NDArray, NDArray]:
     """Labels and weights in double precision, contiguous; cached with the shard."""
     if "labels" not in shard.cache:
         y, c = shard.y, shard.c
@@ -101,10 +104,10 @@ def line_sums(
     second derivatives in t t, t b and b b, which are 0 unless asked for.
     """
     check()
-    parameters, address = _program(traced.second if second else traced.first)
-    out, (y, c) = np.zeros(8), _labels(shard)
+    parameters, address = program(traced.second if second else traced.first)
+    out, (y, c) = np.zeros(8), labels(shard)
     direction = z if dz is None else dz
-    _kernels().line_sums(z, direction, t, b, y, c, parameters, address, second, _scratch(), out)
+    _kernels().line_sums(z, direction, t, b, y, c, parameters, address, second, scratch(), out)
     if dz is None:
         out[[1, 5, 6]] = 0.0
     return out
@@ -118,12 +121,12 @@ def mixed_tangent(
     The sums: the loss, the minorant offset, sum |g| (|z + t dz| + max |b|) and sum |g| (|z| + |t dz|).
     """
     check()
-    parameters, address = _program(traced.first)
-    slopes, out, (y, c) = np.empty(len(z)), np.zeros(4), _labels(shard)
+    parameters, address = program(traced.first)
+    slopes, out, (y, c) = np.empty(len(z)), np.zeros(4), labels(shard)
     shifts, weights = np.array([b for b, _ in mix]), np.array([m for _, m in mix])
     direction = z if dz is None else dz
     _kernels().mixed_tangent(
-        z, direction, t, shifts, weights, y, c, parameters, address, _scratch(), slopes, out
+        z, direction, t, shifts, weights, y, c, parameters, address, scratch(), slopes, out
     )
     return slopes, out
 
@@ -153,21 +156,23 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     n, p = X.shape
     if len(w) != p:
         raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
-    kernels, (parameters, address) = _kernels(), _program(traced.first)
+    parameters, address = program(traced.first)
     kernel, parts = _format(X)
-    grad, out, (y, c) = np.zeros(p), np.zeros(8), _labels(shard)
+    grad, out, (y, c) = np.zeros(p), np.zeros(8), labels(shard)
     w = np.ascontiguousarray(w, dtype=np.float64)
-    # depends on the rows alone, so that sums have the same order everywhere
-    # smaller blocks than those of array code, which pays for calls
-    n_parts = 4
-    rows = max(min(X.block_rows // n_parts, kernels.MAX_BLOCK_ROWS), 16)
+    rows = rows_per_call(X)
     # a call ends at a multiple of the block, so that time limits and the release of memory change no sum
-    step = rows * n_parts
+    step = rows * PARTS_OF_BLOCK
     small = ((i, min(i + step, n)) for i in check_each(range(0, n, step)))
     ranges = small if maps_exceed_budget() else chunk_ranges(0, n, 2 * X.nnz, multiple=rows)
     for i, j in release_between(ranges):
-        kernel(*parts, w, b, y, c, parameters, address, i, j, rows, _scratch(), grad, out)
+        kernel(*parts, w, b, y, c, parameters, address, i, j, rows, scratch(), grad, out)
     return grad, out
+
+
+def rows_per_call(X: Any) -> int:
+    """The rows of a block of a compiled loss: a function of X alone, so that sums have the same order."""
+    return int(max(min(X.block_rows // PARTS_OF_BLOCK, _kernels().MAX_BLOCK_ROWS), 16))
 
 
 def _format(X: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -90,6 +90,10 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         search = allowed, float(sums[_slots().CUT_CURVATURE_B])
         return evaluation._replace(risk=self.unsmoothed_value(z, b, *search)[0])
 
+    def value_at_zero(self) -> float:
+        """The loss at scores of 0."""
+        return self.evaluate_with_cut(np.zeros(len(self.c)), 0.0, None, 0.0)[0].risk
+
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,

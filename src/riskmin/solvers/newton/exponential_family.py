@@ -32,12 +32,14 @@ class ExponentialFamily(CompiledScoreProblem):
         super().__init__(risk, intercept)
         k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
         if isinstance(risk.loss, Logistic):
-            self.line_kernel, self.point_kernel = k.logistic_line_derivatives, k.logistic_evaluate_with_cut
+            self.line_kernel = k.logistic_line_derivatives_of_ranges
+            self.point_kernel = k.logistic_evaluate_with_cut_of_ranges
             self.args: tuple[NDArray, ...] = y, self.c
             self.point_args: tuple[NDArray, ...] = ()
             return
         # e^(sign z) - rate (1 + z - log rate): sign = -y, rate = 0 for Exponential; 1 and y for Poisson
-        self.line_kernel, self.point_kernel = k.exponential_line_derivatives, k.exponential_evaluate_with_cut
+        self.line_kernel = k.exponential_line_derivatives_of_ranges
+        self.point_kernel = k.exponential_evaluate_with_cut_of_ranges
         if isinstance(risk.loss, Poisson):
             tiny = np.finfo(np.float64).smallest_normal  # keeps y log y = 0 for y = 0
             self.args, self.point_args = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
@@ -56,13 +58,10 @@ class ExponentialFamily(CompiledScoreProblem):
         """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
 
         def derivatives(b: float) -> NDArray:
-            def partial_sums(s: slice) -> NDArray:
-                out = np.empty(6)
-                self.line_kernel(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
-                return out
+            def partial_sums(ends: NDArray, out: NDArray) -> None:
+                self.line_kernel(ends, z, dz, t, b, *self.args, out)
 
-            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
-            return sums
+            return self.design.range_sums(6, partial_sums)
 
         return derivatives
 
@@ -72,12 +71,10 @@ class ExponentialFamily(CompiledScoreProblem):
         """The evaluation at the intercept b, and the sums of the kernel."""
         k, dz, h, args = _kernels(), np.empty_like(z), np.empty_like(z), self.args + self.point_args
 
-        def partial_sums(s: slice) -> NDArray:
-            out = np.empty(10)
-            self.point_kernel(z[s], b, *(a[s] for a in args), dz[s], h[s], out)
-            return out
+        def partial_sums(ends: NDArray, out: NDArray) -> None:
+            self.point_kernel(ends, z, b, *args, dz, h, out)
 
-        sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+        sums = self.design.range_sums(10, partial_sums)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Hessian, LinearMap, NDArray, Shard
+from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
@@ -108,8 +108,8 @@ class ReusedHessian(LinearSystem):
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
-            square = dz * dz
-            exact, estimate = float(hessian.diagonal @ square), float(self.hessian_diagonal @ square)
+            exact = self.design.weighted_square(hessian.diagonal, dz)
+            estimate = self.design.weighted_square(self.hessian_diagonal, dz)
             ratio = self.SAMPLE_MAX_CURVATURE_RATIO
             self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 
@@ -146,10 +146,13 @@ class ReusedHessian(LinearSystem):
         # range i is [ends[i], ends[i + 1])
         ends = np.linspace(0, n, self.size + 1).astype(np.int64)
         index = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
+        sampled, total = h[index], self.design.total(h)
+        sample_total = float(sampled.sum())
+        if not sample_total > 0:
+            return h
         sample = np.zeros(n)
-        sample[index] = h[index]
-        total, sample_total = float(h.sum()), float(sample.sum())
-        return sample * (total / sample_total) if sample_total > 0 else h
+        sample[index] = sampled * (total / sample_total)
+        return sample
 
     def _should_factorize(self, h: NDArray) -> bool:
         """Whether p is small enough, and a factorization cheaper than conjugate gradients."""
@@ -165,7 +168,7 @@ class ReusedHessian(LinearSystem):
         # in units of one entry of a pass over X; a Cholesky factorization takes p^3 / 3 dense operations
         (n, p), nnz, sparse = self.design.shape, self.design.nnz, self.design.row_metadata.sparse
         # active rows, with (nnz / n)^2 / 2 products each
-        rows = self.size if self.sampled else np.count_nonzero(h)
+        rows = self.size if self.sampled else self.design.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
         forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else self.DENSE_SPEEDUP)
         # a step makes two passes over X
@@ -187,7 +190,7 @@ class ReusedHessian(LinearSystem):
                 math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else self.MAX_CG_STEPS // 5
             )
         # NewtonSystem copies the active rows if they are few, or uses a direct method
-        few_curved = self.GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
+        few_curved = self.GATHER_BELOW_ONE_ROW_IN * self.design.count_nonzero(h) < len(h)
         if self.steps > max_steps or not self.reg.diagonal or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
             d = system.solve(hessian, lam, g, tol)
@@ -210,18 +213,10 @@ class ReusedHessian(LinearSystem):
         diagonal = self.design.gram_diagonal(h) + penalty
 
         def product(d: Array) -> Array:
-            (image,) = risk.executor.sum(shard_hessian_product, risk.linear_map, d, each=parts)
+            (image,) = risk.executor.sum(shard_ops.hessian_product, risk.linear_map, d, each=parts)
             # the low-rank term of an intercept: -(X' s)(X' s)' d
             for m in low_rank:
                 image = image - float(m @ d) * m
             return image + penalty * d
 
         return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
-
-
-def shard_hessian_product(shard: Shard, scorer: LinearMap, d: Array, h: NDArray) -> tuple[Array]:
-    """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
-    out = np.zeros_like(d)
-    for i, j in shard_ops.blocks(shard, scorer):
-        scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)
-    return (out,)

@@ -100,7 +100,7 @@ class NewtonSystem(LinearSystem):
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
             square = self.given_reg.terms(g).square
-            floor = self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            floor = self.MIN_RELATIVE_PENALTY * self.design.total(hessian.diagonal) / lam
             self.reg = L2(np.maximum(square + 0.0 * g, floor)) if np.min(square) < floor else self.given_reg
         cost, direct_solve = self._cheapest_direct(hessian)
         # all costs are in steps of conjugate gradients
@@ -132,7 +132,7 @@ class NewtonSystem(LinearSystem):
     ) -> tuple[float, Callable[[Hessian, float, Array], Array] | None]:
         """The cheaper direct method, and its cost in steps of conjugate gradients."""
         n, p = self.design.shape
-        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.nnz
+        m, nnz = self.design.count_nonzero(hessian.diagonal), self.design.nnz
         nnz_per_row = nnz / n
         # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
         rows = m * m * (0.7 * m / self.DENSE_SPEEDUP + nnz_per_row)

@@ -42,13 +42,17 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        dual = risk.loss.interval_conjugate(self.y)
-        assert dual is not None
+        self.shift, self.lower, self.upper = (np.empty(self.y.shape) for _ in range(3))
+
+        def conjugate(part: slice) -> Any:
+            """The conjugate of a range of rows, whose numbers are copied: some are read-only views of one."""
+            dual = risk.loss.interval_conjugate(self.y[part])
+            assert dual is not None
+            self.shift[part], self.lower[part], self.upper[part] = dual.shift, dual.lower, dual.upper
+            return dual
+
+        dual = self.design.map_by_threads(conjugate)[0]
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
-        self.shift, self.lower, self.upper = (
-            np.full(self.y.shape, a, dtype=np.float64)  # a read-only view would compile the kernels once more
-            for a in (dual.shift, dual.lower, dual.upper)
-        )
         self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
         """The last mu and center, and the scores at which their multipliers are 0."""
 
@@ -90,12 +94,10 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         rows = self.shift, self.lower, self.upper, self.c
 
         def tangent_at(b: float) -> Tangent:
-            def partial_sums(s: slice) -> NDArray:
-                out = np.empty(2)
-                k.unsmoothed_value_slope(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
-                return out
+            def partial_sums(ends: NDArray, out: NDArray) -> None:
+                k.unsmoothed_value_slope_of_ranges(ends, z, b, *rows, self.epsilon, self.square, out)
 
-            value, slope = sum(self.design.map_row_ranges(partial_sums))
+            value, slope = self.design.range_sums(2, partial_sums)
             return Tangent(b, float(value), float(slope))
 
         if not self.intercept:
@@ -109,10 +111,16 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         if center is None:
             return self.shift
         if self._target[0] != mu or self._target[1] is not center:
-            with np.errstate(invalid="ignore"):
-                # the center is a gradient c u in the scores; rows without weight have no multiplier
-                start = np.where(self.c > 0, center / self.c, 0.0)
-            self._target = mu, center, self.shift - mu * start
+            pull = np.empty(len(center))
+
+            def set_pull(s: slice) -> None:
+                with np.errstate(invalid="ignore"):
+                    # the center is a gradient c u in the scores; rows without weight have no multiplier
+                    start = np.where(self.c[s] > 0, center[s] / self.c[s], 0.0)
+                pull[s] = self.shift[s] - mu * start
+
+            self.design.map_by_threads(set_pull)
+            self._target = mu, center, pull
         return self._target[2]
 
     def line_derivatives(
@@ -124,15 +132,10 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         rows = self._zero_scores(mu, center), self.lower, self.upper, self.c
 
         def derivatives(b: float) -> NDArray:
-            def partial_sums(s: slice) -> NDArray:
-                out = np.empty(6)
-                k.smoothed_line_derivatives(
-                    z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out
-                )
-                return out
+            def partial_sums(ends: NDArray, out: NDArray) -> None:
+                k.smoothed_line_derivatives_of_ranges(ends, z, dz, t, b, *rows, inverse, self.epsilon, out)
 
-            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
-            return sums
+            return self.design.range_sums(6, partial_sums)
 
         return derivatives
 
@@ -143,13 +146,9 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
 
-        def partial_sums(s: slice) -> NDArray:
-            out = np.empty(10)
-            # dz[s] and h[s] are views, which the kernel fills
-            outputs = dz[s], h[s], out
-            k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), inverse, self.epsilon, self.square, *outputs)
-            return out
+        def partial_sums(ends: NDArray, out: NDArray) -> None:
+            k.evaluate_with_cut_of_ranges(ends, z, b, *rows, inverse, self.epsilon, self.square, dz, h, out)
 
-        sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+        sums = self.design.range_sums(10, partial_sums)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums

@@ -95,10 +95,10 @@ class NewtonPoint:
         system.check_direction(hessian, dz)
         evaluation, t, n_evaluations = None, 1.0, 0
         if system.tries_unit_step:
-            unit = self.z + dz, self.mu, self.center, b + b_slope, slack
+            unit = problem.design.combination(self.z, 1.0, dz), self.mu, self.center, b + b_slope, slack
             evaluation, n_evaluations = problem.evaluate(*unit), 1
             # slope of J at the end of the step, and change of J
-            end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
+            end = problem.design.inner(evaluation.dz, dz) + obj.lam * line(1.0)[1]
             change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
             # where the second derivative decreases along the line, a longer step pays; a shorter one does not
             bounds = self.UNIT_STEP_MAX_SLOPE_LEFT * slope, -self.UNIT_STEP_MAX_SLOPE_REVERSED * slope
@@ -119,7 +119,9 @@ class NewtonPoint:
             return None, n_evaluations, 0.0
         damping = self._next_damping(t, 0.0 if system.tries_unit_step else problem.damp_below_step)
         full = t > self.FULL_STEP_ABOVE
-        moved = replace(self, w=w, z=self.z + t * dz, damping=damping, full=full, steps=self.steps + 1)
+        # the scores of the unit step are there already
+        z = unit[0] if evaluation is not None else problem.design.combination(self.z, t, dz)
+        moved = replace(self, w=w, z=z, damping=damping, full=full, steps=self.steps + 1)
         # with the current Hessian, J is predicted to fall by -g'd / 2 on the unit step
         moved = moved._evaluated(problem, evaluation, system.tries_unit_step, b, slack)
         return moved, n_evaluations, -0.5 * slope

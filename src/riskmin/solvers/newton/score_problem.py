@@ -103,7 +103,7 @@ class ScoreProblem:
         if previous is not None:
             last_evaluation, last_a = previous
             # X' dz is linear in dz
-            a = last_a + self.design.adjoint(evaluation.dz - last_evaluation.dz)
+            a = last_a + self.design.adjoint(self.design.combination(evaluation.dz, -1.0, last_evaluation.dz))
             if RECOMPUTE_WHEN_SHRUNK_BY * np.max(np.abs(a)) >= np.max(np.abs(last_a)):
                 return a
         return self.design.adjoint(evaluation.dz)

@@ -14,12 +14,15 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Iterate, Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.design_operator import DesignOperator
+from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.objective import CallCounter, Objective
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The first sample has one row in 64, the second one row in 16."""
 START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
+SAMPLE_SHARD_ENTRIES = 2**17
+"""Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
 """Rows per column that a sample needs, and the iterations on it."""
 
@@ -43,9 +46,20 @@ def sampled_objective(
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
     shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
     sampled = replace(
-        risk, linear_map=design.linear_map, executor=SerialExecutor([shard]), rows=shard, row_metadata=None
+        risk,
+        linear_map=design.linear_map,
+        executor=_placed(risk.executor, shard),
+        rows=shard,
+        row_metadata=None,
     )
     return replace(obj, risk=sampled, count=CallCounter())
+
+
+def _placed(executor: Any, rows: Shard) -> Any:
+    """An executor that holds a sample: the threads of a local one share it, in shards of equal size."""
+    n_shards = max(min(rows.X.nnz // SAMPLE_SHARD_ENTRIES, 64), 1)
+    shards = make_shards(rows.X, rows.y, rows.c, n_shards, wide=False)
+    return executor.with_shards(shards) if executor.is_local else SerialExecutor(shards)
 
 
 def sampled_start(
