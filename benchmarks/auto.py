@@ -1,9 +1,9 @@
-"""Compare the solvers from which `Auto` may choose: CPU seconds to a certified gap of 1e-3.
+"""Compare the solvers from which `Auto` may select: CPU seconds to a certified gap of 1e-3.
 
     python -m benchmarks.auto --data FOLDER [--only a9a "rcv1 CCAT"] [--seconds 20] [--lists]
 
 CPU seconds of one thread (set OMP_NUM_THREADS=1), one run per solver; if the time limit is reached first, the
-gap is printed instead. A star marks the solver that `Auto` chooses; if it is none of those listed, its run is
+gap is printed instead. A star marks the solver that `Auto` selects; if it is none of those listed, its run is
 printed last. Only the last case has an intercept. With --lists, the losses are non-decomposable ones, on data
 sets of which some have many columns. The folder holds the svmlight files listed in benchmarks/RESULTS.md;
 missing files are skipped.
@@ -29,7 +29,7 @@ CASES = [  # loss, regularizer, intercept, solvers
     ("logistic", rm.Entropy(balanced=True), False, ("bundle", "proximal_gradient")),
     ("hinge", rm.L2(), True, ("augmented_lagrangian", "bundle", "newton")),
 ]
-LISTS = [(loss, rm.L2(), False, ("bundle", "smoothing", "newton")) for loss in ("roc_area", "prbep")]
+METRIC_CASES = [(loss, rm.L2(), False, ("bundle", "smoothing", "newton")) for loss in ("roc_area", "prbep")]
 
 
 def read(name, folder, lists):
@@ -46,16 +46,17 @@ def cell(X, y, case, lam, seconds):
     """One table entry per solver."""
     loss, reg, intercept, solvers = case
     cells = []
-    pick, _ = rm.Auto().choose(rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam))
+    risk = rm.linear_risk(X, y, loss, fit_intercept=intercept)
+    selected, _ = rm.Auto().choose(rm.Objective(risk, reg, lam))
     listed = {name: rm.get_solver(name) for name in solvers}
-    for name in (*solvers, *(() if pick in listed.values() else ("auto",))):
+    for name in (*solvers, *(() if selected in listed.values() else ("auto",))):
         obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam)
-        picked = "*" if pick == listed.get(name, pick) else ""
+        star = "*" if selected == listed.get(name, selected) else ""
         start = time.process_time()
         result = rm.minimize(obj, name, max_seconds=seconds)
         spent = time.process_time() - start
         gap = "" if result.status == "converged" else f" (gap {result.gap / result.value:.0e})"
-        cells.append(f"{name}{picked} {spent:.2f}{gap}")
+        cells.append(f"{name}{star} {spent:.2f}{gap}")
     return ", ".join(cells)
 
 
@@ -74,7 +75,7 @@ def main():
         except (rm.data.DataError, FileNotFoundError) as error:
             print(f"| {name} | left out: {error} |")
             continue
-        for case in LISTS if args.lists else CASES:
+        for case in METRIC_CASES if args.lists else CASES:
             cell(X[:500], y[:500], case, 1.0, 5.0)  # compile or load the kernels
             problem = f"{case[0]}, {case[1]!r}" + (", intercept" if case[2] else "")
             for lam in LAMS:

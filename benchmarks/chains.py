@@ -60,8 +60,8 @@ class Problem:
         self.encoder, self.n = FeatureEncoder(), len(X)
         self.matrix = self.encoder.rows(X)
         self.labels = sorted({label for sentence in y for label in sentence})
-        at = {label: j for j, label in enumerate(self.labels)}
-        self.codes = np.array([at[label] for sentence in y for label in sentence], dtype=float)
+        index = {label: j for j, label in enumerate(self.labels)}
+        self.codes = np.array([index[label] for sentence in y for label in sentence], dtype=float)
         self.lengths = [len(sentence) for sentence in X]
         self.alpha = 2 * c2 / self.n
 
@@ -136,20 +136,21 @@ def run_conll(folder, args):
     riskmin_curve, proved = ours(problem, args.tol)
     peer, predict = crfsuite(X, y, problem, args.c2, args.steps, True)
     small, predict_small = crfsuite(X, y, problem, args.c2, args.steps, False)
-    least = min(min(v for _, v in riskmin_curve), min(v for _, v in peer))
+    best = min(min(v for _, v in riskmin_curve), min(v for _, v in peer))
     print("| CPU seconds to | riskmin | CRFsuite lbfgs | CRFsuite, pairs that occur |")
     print("|---|---|---|---|")
     for goal in GOALS:
-        level = least * (1 + goal)
+        level = best * (1 + goal)
         times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
-        print(f"| {goal:g} of the least J | {' | '.join(f'{v:.1f}' for v in times)} |")
+        print(f"| {goal:g} of min J | {' | '.join(f'{v:.1f}' for v in times)} |")
     level = min(v for _, v in small) * (1 + 1e-3)
     times = [first(curve, level) for curve in (riskmin_curve, peer, small)]
-    print(f"| 0.001 of the least J of the last | {' | '.join(f'{v:.1f}' for v in times)} |")
+    print(f"| 0.001 of min J of the last | {' | '.join(f'{v:.1f}' for v in times)} |")
     print(f"| proved within {args.tol:g} | {proved:.1f} | - | - |")
     each = [curve[-1][0] / len(curve) for curve in (riskmin_curve, peer, small)]
-    print(f"| an iteration | {' | '.join(f'{v:.3f}' for v in each)} |")
-    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (riskmin_curve, peer, small))} |")
+    print(f"| one iteration | {' | '.join(f'{v:.3f}' for v in each)} |")
+    smallest = [min(v for _, v in curve) for curve in (riskmin_curve, peer, small)]
+    print(f"| smallest J | {' | '.join(f'{v:.6f}' for v in smallest)} |")
     model = rm.ChainTagger("crf", alpha=problem.alpha, tol=args.tol, constraints="bio", n_jobs=1).fit(X, y)
     scores = [chunk_f1(t, labels) for labels in (model.predict(T), predict(T), predict_small(T))]
     print(f"| chunk F1 on the test part | {' | '.join(f'{100 * f:.2f}' for f in scores)} |", flush=True)
@@ -175,11 +176,11 @@ def run_letters(folder, args):
     print("\n| letters | train on | letter error, % | seconds to a certified 1e-3 | iterations |")
     print("|---|---|---|---|---|")
     for loss in ("max_margin", "crf"):
-        for many, alpha in zip((True, False), args.alpha, strict=True):
+        for nine_folds, alpha in zip((True, False), args.alpha, strict=True):
             errors, times, steps = [], [], []
             for fold in range(10):
-                train = [word for word in words if (word[0] == fold) != many]
-                test = [word for word in words if (word[0] == fold) == many]
+                train = [word for word in words if (word[0] == fold) != nine_folds]
+                test = [word for word in words if (word[0] == fold) == nine_folds]
                 model = rm.ChainTagger(loss, alpha=alpha, tol=1e-3, n_jobs=1)
                 start = time.process_time()
                 model.fit([X for _, X, _ in train], [y for *_, y in train])
@@ -188,7 +189,7 @@ def run_letters(folder, args):
                 steps.append(model.n_iter_)
                 errors.append(100 * (1 - model.score([X for _, X, _ in test], [y for *_, y in test])))
             print(
-                f"| {loss}, lam = {alpha:g} | {'nine folds' if many else 'one fold'} | "
+                f"| {loss}, lam = {alpha:g} | {'nine folds' if nine_folds else 'one fold'} | "
                 f"{np.mean(errors):.2f} ± {np.std(errors):.2f} | {np.mean(times):.2f} | "
                 f"{np.mean(steps):.0f} |",
                 flush=True,

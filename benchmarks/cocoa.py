@@ -38,26 +38,26 @@ class Counted(SerialExecutor):
         return super().map(f, *args, each=each)
 
 
-def rounds(obj, solver, most):
+def rounds(obj, solver, max_rounds):
     """The work until each gap was proved."""
     value, lower, work = np.inf, 0.0, {}
-    for it in islice(solver.iterates(obj, np.zeros(obj.risk.dim)), most):
+    for it in islice(solver.iterates(obj, np.zeros(obj.risk.dim)), max_rounds):
         value, lower = min(value, it.value), max(lower, obj.lower(it.cut))
         for gap in GAPS:
             if value - lower <= gap * value:
                 work.setdefault(gap, f"{obj.count.calls}/{obj.risk.executor.calls}")
-        if len(work) == len(GAPS) or obj.count.calls >= most:
+        if len(work) == len(GAPS) or obj.count.calls >= max_rounds:
             break
     return " ".join(work.get(gap, "-") for gap in GAPS)
 
 
-def cell(X, y, loss, lam, solver, n_shards, most):
+def cell(X, y, loss, lam, solver, n_shards, max_rounds):
     """The table entry of one solver."""
     risk = rm.linear_risk(X, y, loss, n_shards=n_shards)
     risk = replace(risk, rows=None, executor=Counted(risk.executor.shards))
     obj = rm.Objective(risk, rm.L2(), lam)
     start = time.process_time()
-    entry = rounds(obj, solver, most)
+    entry = rounds(obj, solver, max_rounds)
     return f"{entry} ({time.process_time() - start:.1f} s)"
 
 
@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=["a9a", "rcv1 CCAT", "covtype"], help="some of the sets")
     parser.add_argument("--losses", nargs="*", default=["hinge", "logistic"])
     parser.add_argument("--shards", type=int, nargs="*", default=[2, 8, 32])
-    parser.add_argument("--most", type=int, default=300, help="the most rounds")
+    parser.add_argument("--most", type=int, default=300, help="maximum number of rounds")
     args = parser.parse_args()
     shards = " | ".join(f"dual, {k} shards" for k in args.shards)
     print(f"| data | loss | lam | Bundle | Lbfgs | {shards} |\n|{'---|' * (5 + len(args.shards))}")

@@ -24,16 +24,16 @@ from riskmin.report import chart
 CASES = {"roc_a9a": ("a9a", "roc_area", 1e-4), "prbep_c11": ("rcv1 C11", "prbep", 1e-6)}
 NAMES = {"roc_area": "ROC area", "prbep": "PRBEP"}
 SOLVERS = {"BMRM": ("lower", rm.Bmrm()), "Smoothing": ("gap", rm.Smoothing()), "default": ("value", None)}
-LEAST = 1e-4
+SMALLEST_GAP = 1e-4
 
 
-def thin(points, most=200):
-    """At most `most` points, evenly spaced in log time, including the last."""
-    if len(points) <= most:
+def thin(points, n_max=200):
+    """At most `n_max` points, evenly spaced in log time, including the last."""
+    if len(points) <= n_max:
         return points
     times = np.log([x for x, _ in points])
-    at = np.searchsorted(times, np.linspace(times[0], times[-1], most))
-    return [points[k] for k in sorted({*at.tolist(), len(points) - 1}) if k < len(points)]
+    index = np.searchsorted(times, np.linspace(times[0], times[-1], n_max))
+    return [points[k] for k in sorted({*index.tolist(), len(points) - 1}) if k < len(points)]
 
 
 def panel(title, runs, measure):
@@ -44,7 +44,7 @@ def panel(title, runs, measure):
         lines.append(chart.ChartLine(SOLVERS[name][0], name, thin(points)))
     first = min(points[0][0] for _, _, points in lines)
     last = max(points[-1][0] for _, _, points in lines)
-    x, y = chart.log_axis(first, last), chart.log_axis(LEAST, 1.0)
+    x, y = chart.log_axis(first, last), chart.log_axis(SMALLEST_GAP, 1.0)
     return chart.draw_chart(title, x, y, lines, label="CPU seconds")
 
 
@@ -84,7 +84,7 @@ def main():
         for solver, (_, choice) in SOLVERS.items():
             for strength, seconds in ((1.0, 1.0), (lam, args.seconds)):  # the first compiles or loads kernels
                 obj = rm.Objective(risk, rm.L2(), strength)
-                runs[solver] = run(obj, lambda watch, choice=choice: choice, seconds, tol=LEAST)
+                runs[solver] = run(obj, lambda watch, choice=choice: choice, seconds, tol=SMALLEST_GAP)
         best = min(timed_run.result.value for timed_run in runs.values())
         for solver, timed_run in runs.items():
             cells = [timed_run.reached((1 + tol) * best) for tol in (1e-2, 1e-3)]

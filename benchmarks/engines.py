@@ -30,11 +30,11 @@ ENGINES = ("serial", "threads", "processes", "mpi", "dask")
 
 # ---------------------------------------------------------------- functions that run on the shards
 def prepare(shard, floats):
-    shard.cache["given"] = 1.0, np.random.default_rng(0).standard_normal(floats)
+    shard.cache["result"] = 1.0, np.random.default_rng(0).standard_normal(floats)
 
 
-def given(shard, w):
-    return shard.cache["given"]
+def stored_result(shard, w):
+    return shard.cache["result"]
 
 
 # ---------------------------------------------------------------- measurements
@@ -48,7 +48,7 @@ def measure(executor, floats, rounds):
     w, times = np.random.default_rng(1).standard_normal(floats), []
     for k in range(rounds + 5):
         start = time.perf_counter()
-        executor.sum(given, w)
+        executor.sum(stored_result, w)
         if k >= 5:  # the first rounds allocate buffers and connect
             times.append(time.perf_counter() - start)
     return times
@@ -130,14 +130,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--floats", type=int, default=50_000, help="the length of w")
-    parser.add_argument("--rounds", type=int, default=300, help="how many are timed")
+    parser.add_argument("--rounds", type=int, default=300, help="number of rounds timed")
     parser.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--rank", choices=("ordered", "allreduce"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
         rank(args.rank == "ordered", args.floats, args.rounds)
         return
-    print(f"| engine | 1 float, least | median | {args.floats} floats, least | median |")
+    print(f"| executor | 1 float, minimum | median | {args.floats} floats, minimum | median |")
     print("| --- | --- | --- | --- | --- |")
     for name, times in rows(args.only, args.floats, args.rounds):
         print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in times) + " |", flush=True)

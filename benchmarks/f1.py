@@ -12,7 +12,7 @@ a quarter of the remaining rows are validation rows. Each seed draws new splits.
 - validation: the threshold with the best F1 on the validation rows.
 
 lam is the one with the best F1 on the validation rows at that threshold; F1 on the test rows is evaluated
-once after that. Each lam runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest
+once after that. Each fit runs until a gap of 1e-3 is proved, or for the given seconds: "gap" is the largest
 gap of the chosen fits. The table has the mean and the standard deviation over seeds, in %, and the number of
 seeds for which F1 is above that of the hinge at the same threshold.
 """
@@ -64,9 +64,10 @@ def trials(split: Split, loss, lams, seconds, seed):
     results = []
     for lam, result in zip(lams, rm.path(risk, rm.L2(), lams, max_seconds=seconds), strict=True):
         z, v, t = (A @ result.w for A in (fit.X, fit.T, split.T))
-        at = {"zero": -risk.best_intercept(result.w), "training": cut(z, fit.y), "validation": cut(v, fit.t)}
+        thetas = {"zero": -risk.best_intercept(result.w)}
+        thetas |= {"training": cut(z, fit.y), "validation": cut(v, fit.t)}
         gap = result.gap / result.value
-        for threshold, theta in at.items():
+        for threshold, theta in thetas.items():
             results.append((threshold, lam, f1(v - theta, fit.t), f1(t - theta, split.t), gap))
     return results
 

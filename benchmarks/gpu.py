@@ -55,10 +55,10 @@ CASES = [
 CLASSES = 10
 
 
-def places():
+def devices():
     """Name and array constructor of every available library and device."""
     torch = importlib.import_module("torch")
-    yield "torch, processor", lambda a: torch.asarray(a), lambda: None
+    yield "torch, CPU", lambda a: torch.asarray(a), lambda: None
     if torch.cuda.is_available():
         yield "torch, GPU", lambda a: torch.asarray(a, device="cuda"), torch.cuda.synchronize
     try:
@@ -85,8 +85,8 @@ def main():
     options = parser.parse_args()
     X, signs, classes = data(options.rows, options.columns)
     print(f"{options.rows:,} x {options.columns}, float64, certified 1e-3: seconds (iterations, objective)")
-    for name, put, wait in places():
-        there = put(X)
+    for name, to_device, synchronize in devices():
+        X_device = to_device(X)
         for loss, reg, lam, solver in CASES:
             if reg == L1() and solver == Bundle() and importlib.util.find_spec("highspy") is None:
                 continue  # the linear program of the bundle is solved by HiGHS, on the CPU
@@ -94,12 +94,12 @@ def main():
                 continue
             seconds = []
             for _ in range(2):  # the first run compiles kernels and allocates memory
-                many = loss.task == "multiclass"  # multiclass losses are fitted with intercepts
-                risk = linear_risk(there, classes if many else signs, loss, fit_intercept=many)
+                multiclass = loss.task == "multiclass"  # multiclass losses are fitted with intercepts
+                risk = linear_risk(X_device, classes if multiclass else signs, loss, fit_intercept=multiclass)
                 start = time.perf_counter()
-                w0 = put(np.zeros(risk.dim))
+                w0 = to_device(np.zeros(risk.dim))
                 result = minimize(Objective(risk, reg, lam), solver, w0, max_seconds=60)
-                wait()
+                synchronize()
                 seconds.append(time.perf_counter() - start)
             print(
                 f"{name:18} {type(loss).__name__:15} {reg!r:28} {type(solver).__name__:17} "

@@ -62,7 +62,7 @@ def documents(folder, part):
     data = load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
     rows, y = [], []
     for i, labels in enumerate(data.y):
-        document_topics = {names[int(at)] for at in labels}
+        document_topics = {names[int(index)] for index in labels}
         document_topics |= {"MCAT"} if any(topic[0] == "M" for topic in document_topics) else set()
         last = [topic for topic in document_topics if path(topic, parents) == document_topics]
         if last:
@@ -72,7 +72,7 @@ def documents(folder, part):
 
 
 # ---------------------------------------------------------------- fits
-def judged(scores, labels, truth, parents):
+def evaluate(scores, labels, truth, parents):
     """The share of wrong labels, and the mean tree distance."""
     predicted = np.array(labels)[np.argmax(scores, axis=1)]
     return float(np.mean(predicted != truth)), tree_distance(truth, predicted, parents)
@@ -100,16 +100,16 @@ def trial(name, train, test, tree, args):
         out = np.random.default_rng(seed).random(len(y)) < 0.25
         errors = []
         for lam, _, _, scores in fits(X[~out], y[~out], tree, MODELS[name], args.lams, args):
-            errors.append((lam, *judged(scores(X[out]), tree.labels, y[out], parents)))
+            errors.append((lam, *evaluate(scores(X[out]), tree.labels, y[out], parents)))
             print(
                 f"  {name}, seed {seed}, lam {lam:.0e}: {errors[-1][1]:.4f} {errors[-1][2]:.4f}", flush=True
             )
-        chosen.append({by: min(errors, key=lambda one: (one[at], -one[0]))[0] for by, at in BY.items()})
+        chosen.append({by: min(errors, key=lambda one: (one[k], -one[0]))[0] for by, k in BY.items()})
     lams = sorted({lam for one in chosen for lam in one.values()}, reverse=True)
     tested = {}
     for lam, result, elapsed, scores in fits(X, y, tree, MODELS[name], lams, args):
         tested[lam] = (
-            *judged(scores(test[0]), tree.labels, test[1], parents),
+            *evaluate(scores(test[0]), tree.labels, test[1], parents),
             result.gap / result.value,
             elapsed,
         )
@@ -121,15 +121,15 @@ BY = {"error": 1, "distance": 2}
 
 def rows_of(name, chosen, tested):
     for by in BY:
-        at = [tested[one[by]] for one in chosen]
+        results = [tested[one[by]] for one in chosen]
         yield {
             "model": name,
             "by": by,
             "lams": [one[by] for one in chosen],
-            "error": [one[0] for one in at],
-            "distance": [one[1] for one in at],
-            "gap": max(one[2] for one in at),
-            "seconds": max(one[3] for one in at),
+            "error": [one[0] for one in results],
+            "distance": [one[1] for one in results],
+            "gap": max(one[2] for one in results),
+            "seconds": max(one[3] for one in results),
         }
 
 

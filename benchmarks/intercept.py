@@ -2,9 +2,9 @@
 
     python -m benchmarks.intercept [--sets tall text ...] [--tasks hinge ...] [--lam 1e-4] [--tol 1e-3]
 
-CPU seconds of one thread, the least of the rounds, with kernels compiled before the clock starts; `looks` are
-evaluations of the loss on all rows, along lines and over intercepts. Labels are balanced and columns are
-centered, nearly, so that the best intercept is small: both problems are equally hard.
+CPU seconds of one thread, minimum of the rounds, with kernels compiled before the clock starts; `evaluations`
+counts evaluations of the loss on all rows, in line searches and for intercepts. Labels are nearly balanced
+and columns nearly centered, so that the best intercept is small: both problems are equally hard.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sparse(n: int, p: int, rng: Any, per_row: int = 50) -> Any:
 
 
 def text(n: int, p: int, rng: Any, per_row: int = 60) -> Any:
-    """Columns by a power law, weighted by inverse document frequencies, rows of norm one."""
+    """Column frequencies follow a power law, weighted by inverse document frequencies, rows of norm one."""
     indices = np.minimum(p * rng.random((n, per_row)) ** 3, p - 1).astype(np.int64)
     X = sp.csr_array(
         (np.ones(n * per_row), indices.reshape(-1), np.arange(0, n * per_row + 1, per_row)), (n, p)
@@ -84,7 +84,7 @@ def counted(counts: dict[str, int]) -> Any:
 
     def counting(f: Any) -> Any:
         def wrapper(*args: Any) -> Any:
-            counts["looks"] += 1
+            counts["evaluations"] += 1
             return f(*args)
 
         return wrapper
@@ -100,7 +100,7 @@ def counted(counts: dict[str, int]) -> Any:
 
 def fit(X: Any, y: Any, task: str, lam: float, tol: float, intercept: bool, limit: float) -> dict[str, Any]:
     """One fit: CPU seconds, steps, evaluations, the solver, and whether the gap was proved."""
-    counts, loss = {"looks": 0}, task.removeprefix("l1_")
+    counts, loss = {"evaluations": 0}, task.removeprefix("l1_")
     with counted(counts):
         start = time.process_time()
         risk = rm.linear_risk(X, y, loss, fit_intercept=intercept)
@@ -110,7 +110,7 @@ def fit(X: Any, y: Any, task: str, lam: float, tol: float, intercept: bool, limi
         seconds = time.process_time() - start
     solver = result.solver.split("(")[0] + ("..." if ";" in result.solver else "")
     return {
-        "s": seconds, "steps": result.n_iter, "looks": counts["looks"], "solver": solver,
+        "s": seconds, "steps": result.n_iter, "evaluations": counts["evaluations"], "solver": solver,
         "proved": result.status == "converged",
     }  # fmt: skip
 
@@ -127,7 +127,8 @@ def compare(X: Any, y: Any, task: str, lam: float, tol: float, args: Any) -> lis
 
 def cells(r: dict[str, Any]) -> str:
     """The cells of one fit."""
-    return f"{r['s']:.3f}{'' if r['proved'] else ' not proved'} | {r['steps']} | {r['looks']} | {r['solver']}"
+    seconds = f"{r['s']:.3f}{'' if r['proved'] else ' not proved'}"
+    return f"{seconds} | {r['steps']} | {r['evaluations']} | {r['solver']}"
 
 
 def summary(name: str, ratios: list[float]) -> str:
@@ -147,7 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     ratios: dict[str, list[float]] = {task: [] for task in args.tasks}
-    head = "s | steps | looks | solver"
+    head = "s | steps | evaluations | solver"
     print(f"| set | task | lam | tol | without: {head} | with: {head} | with / without |")
     print("| --- " * 13 + "|")
     for name in args.sets:

@@ -53,7 +53,7 @@ SETS = {"usps": usps, "letter": letter, "covtype": covtype}
 
 
 # ---------------------------------------------------------------- cells
-def of_svc(model, X, y, alpha):
+def svc_objective(model, X, y, alpha):
     """J of SVC's function and intercept."""
     z = model.decision_function(X)
     half = 0.5 * alpha * float(model.dual_coef_[0] @ (z[model.support_] - model.intercept_[0]))
@@ -69,7 +69,7 @@ def cell(name, X, y, C, tol):
     middle = time.perf_counter()
     theirs = SVC(C=C, gamma=gamma, cache_size=CACHE).fit(X, y)
     end = time.perf_counter()
-    above = of_svc(theirs, X, y, alpha) / ours.lower_bound_ - 1
+    above = svc_objective(theirs, X, y, alpha) / ours.lower_bound_ - 1
     last = ours.result_.trace[-1]
     proved, size = ours.gap_ / ours.objective_, len(ours.support_)
     print(
@@ -119,7 +119,10 @@ def main():
         return
     rm.KernelClassifier().fit(np.eye(4), [0, 1, 0, 1])  # compile or load the kernels
     if args.data is not None:
-        print("| data | C | ours, certified | gap proved | J | support | rows of K | SVC | its J above |")
+        print(
+            "| data | C | ours, certified | gap proved | J | support | rows of K computed | SVC "
+            "| its J above the bound |"
+        )
         print("|---|---|---|---|---|---|---|---|---|")
         for name in args.only:
             try:
@@ -129,7 +132,7 @@ def main():
                 continue
             for C in (1.0, 100.0):
                 cell(name, X, y, C, args.tol)
-    print("\n| factor | time | its size | peak memory above the data | trace left |")
+    print("\n| factor | time | its size | peak memory above the data | residual trace |")
     print("|---|---|---|---|---|", flush=True)
     for size in (("40000", "1000", "10", "float64"), ("40000", "1000", "10", "float32")):
         subprocess.run([sys.executable, "-m", "benchmarks.kernel", "--factor", *size], check=True)

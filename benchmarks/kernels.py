@@ -27,25 +27,25 @@ from riskmin.problem.shard_ops import scatter, scores
 
 def best(calls, rounds):
     """Minimum seconds of each call, in interleaved rounds."""
-    least = [np.inf] * len(calls)
+    minima = [np.inf] * len(calls)
     for f in calls:
         f()
     for _ in range(rounds):
         for k, f in enumerate(calls):
             start = time.perf_counter()
             f()
-            least[k] = min(least[k], time.perf_counter() - start)
-    return least
+            minima[k] = min(minima[k], time.perf_counter() - start)
+    return minima
 
 
 def sparse(n, p, row, dtype=np.float64, seed=0):
     """About `row` distinct entries per row; the first columns have the most entries."""
     rng = np.random.default_rng(seed)
-    at = np.sort((p * rng.random((n, row)) ** 2).astype(np.int32), axis=1)
-    keep = np.ones(at.shape, bool)
-    keep[:, 1:] = at[:, 1:] != at[:, :-1]
+    indices = np.sort((p * rng.random((n, row)) ** 2).astype(np.int32), axis=1)
+    keep = np.ones(indices.shape, bool)
+    keep[:, 1:] = indices[:, 1:] != indices[:, :-1]
     indptr = np.concatenate([[0], np.cumsum(keep.sum(1))]).astype(np.int32)
-    return sp.csr_array((rng.random(indptr[-1]).astype(dtype), at[keep], indptr), shape=(n, p))
+    return sp.csr_array((rng.random(indptr[-1]).astype(dtype), indices[keep], indptr), shape=(n, p))
 
 
 def dense(n, p, dtype=np.float64, order="C"):
@@ -86,13 +86,13 @@ def passes(name, X, threads, rounds):
     y, w = np.where(rng.random(X.shape[0]) < 0.5, 1.0, -1.0), 0.01 * rng.standard_normal(X.shape[1])
     executor = rm.Serial() if threads == 1 else rm.Threads(n_workers=threads)
     risks = [rm.linear_risk(X, y, loss, executor=executor) for loss in (rm.Hinge(), rm.Logistic())]
-    placed, scorer = risks[0].executor, risks[0].linear_map
+    placed, linear_map = risks[0].executor, risks[0].linear_map
     dz = [rng.standard_normal(len(shard.c)) for shard in placed.shards]
     calls = [
         copies(size(X), threads),
         *(lambda risk=risk: risk(w) for risk in risks),
-        lambda: placed.map(scores, scorer, w),
-        lambda: placed.sum(scatter, scorer, w, each=dz),
+        lambda: placed.map(scores, linear_map, w),
+        lambda: placed.sum(scatter, linear_map, w, each=dz),
     ]
     copy, *times = best(calls, rounds)
     cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in times]
@@ -105,13 +105,13 @@ def passes(name, X, threads, rounds):
 
 
 def transpose(rounds):
-    print("| sparse data | numbers a column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
+    print("| sparse data | nnz per column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
     for n, p, row in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
-        X, kept, risks = sparse(n, p, row), linear_risk.TRANSPOSE_FROM_COLUMNS, []
+        X, original, risks = sparse(n, p, row), linear_risk.TRANSPOSE_FROM_COLUMNS, []
         y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
         for linear_risk.TRANSPOSE_FROM_COLUMNS in (2**60, 1):
             risks.append(rm.linear_risk(X, y, rm.Logistic()))
-        linear_risk.TRANSPOSE_FROM_COLUMNS = kept
+        linear_risk.TRANSPOSE_FROM_COLUMNS = original
         times = best([lambda risk=risk, w=w: risk(w) for risk in risks], rounds)
         print(f"| {n} x {p} | {X.nnz / p:.1f} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} |", flush=True)
 
@@ -119,10 +119,10 @@ def transpose(rounds):
 def gram(rounds):
     from riskmin._numba.gram import csr_gram
 
-    print("| X'HX | products | ms | products a ns |\n|---|---|---|---|")
+    print("| X'HX | products | ms | products per ns |\n|---|---|---|---|")
     for name, X in (
-        ("sparse, 100 columns, 12 a row", sparse(400_000, 100, 12)),
-        ("sparse, 2000 columns, 60 a row", sparse(40_000, 2000, 60)),
+        ("sparse, 100 columns, 12 per row", sparse(400_000, 100, 12)),
+        ("sparse, 2000 columns, 60 per row", sparse(40_000, 2000, 60)),
     ):
         M, out, h = as_matrix(X), np.zeros((X.shape[1], X.shape[1])), np.ones(X.shape[0])
         (t,) = best([lambda M=M, h=h, out=out: csr_gram(M.indptr, M.indices, M.data, h, out)], rounds)

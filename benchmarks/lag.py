@@ -59,7 +59,7 @@ MODELS = [LinearClassifier(loss) for loss in ("hinge", "squared_hinge", "logisti
 OTHERS = "squared", "absolute", "huber", "quantile", "epsilon_insensitive"
 MODELS += [LinearRegressor(loss) for loss in OTHERS]
 
-def least(f):
+def fastest(f):
     times = []
     for k in range(22):
         start = time.process_time()
@@ -72,12 +72,12 @@ for model in MODELS:
     cells, names = [], []
     for X, classes, values in SETS.values():
         y = classes if isinstance(model, LinearClassifier) else values
-        cells.append(f"{least(lambda: model.fit(X, y)):.1f}")
+        cells.append(f"{fastest(lambda: model.fit(X, y)):.1f}")
         names.append(model.result_.solver.split("(")[0])
-    said = ", ".join(dict.fromkeys(names))
-    print(f"| {model.loss} | " + " | ".join(cells) + f" | {said} |", flush=True)
+    solvers = ", ".join(dict.fromkeys(names))
+    print(f"| {model.loss} | " + " | ".join(cells) + f" | {solvers} |", flush=True)
 X, classes, _ = SETS["150 x 20"]
-print(f"| validate_data alone | | {least(lambda: validate_data(BaseEstimator(), X, classes)):.1f} | |")
+print(f"| validate_data alone | | {fastest(lambda: validate_data(BaseEstimator(), X, classes)):.1f} | |")
 """
 
 

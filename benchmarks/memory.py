@@ -82,13 +82,13 @@ class Sampled:
     """Samples the peak of anonymous memory in a thread."""
 
     def __init__(self):
-        self.most = 0
-        self.over = threading.Event()
+        self.peak = 0
+        self.stop = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self):
-        while not self.over.wait(0.01):
-            self.most = max(self.most, status("RssAnon"))
+        while not self.stop.wait(0.01):
+            self.peak = max(self.peak, status("RssAnon"))
 
 
 def objective(X, y, loss, intercept):
@@ -103,20 +103,20 @@ def worker(name, path, mode, limit, tol):
 
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     X, y, *_ = load(path)
-    few = X[:3000].copy()
-    rm.minimize(objective(few, y[:3000], loss, intercept), getattr(rm, solver)(), tol=tol, max_iter=50)
+    some_rows = X[:3000].copy()
+    rm.minimize(objective(some_rows, y[:3000], loss, intercept), getattr(rm, solver)(), tol=tol, max_iter=50)
     if mode == "memory":
         X = X.copy()
     sampled = Sampled()
     start = time.perf_counter(), time.process_time()
     result = rm.minimize(objective(X, y, loss, intercept), getattr(rm, solver)(), tol=tol)
     seconds, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-    sampled.over.set()
+    sampled.stop.set()
     return {
         "seconds": seconds,
         "cpu": cpu,
         "peak": status("VmHWM"),
-        "anon": max(sampled.most, status("RssAnon")),
+        "anon": max(sampled.peak, status("RssAnon")),
         "value": result.value.hex(),
         "w": float(np.sum(result.w * np.arange(1, len(result.w) + 1))).hex(),
         "status": result.status,

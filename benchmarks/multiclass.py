@@ -5,7 +5,7 @@
 All minimize the same J(W) = mean loss + lam |W|^2 / 2 without intercepts, with Crammer and Singer's hinge or
 the softmax loss. riskmin is measured twice: until J is within the tolerance of the optimum, like the peers,
 including the computation of cuts and bounds; and until that is *proved*. A peer is fitted from a cold start
-with a ladder of tolerances or iteration limits; its time is that of the fastest setting whose J is good
+with a sequence of tolerances or iteration limits; its time is that of the fastest setting whose J is good
 enough. LIBLINEAR is its authors' package (-s 4) and scikit-learn's copy of it. The optimum is the lower bound
 of an untimed run of riskmin, or the smallest J of all solvers if that run was cut short. The time of riskmin
 includes building the risk but not compiling the kernels. Rounds are interleaved, all solvers run in one
@@ -30,7 +30,7 @@ import scipy.sparse as sp
 import riskmin as rm
 from riskmin.data import load
 
-MOST_CHOLESKY = 5000
+CHOLESKY_MAX_WEIGHTS = 5000
 """Largest number of weights for newton-cholesky, which forms the full Hessian."""
 LAMS, GOALS = (1e-2, 1e-4, 1e-6), (1e-3, 1e-4, 1e-6)
 LOSSES = {"hinge": rm.MulticlassHinge(), "softmax": rm.Softmax()}
@@ -56,13 +56,13 @@ def read(name, folder):
 def liblinear(X, y, lam):
     from liblinear.liblinearutil import parameter, problem, train
 
-    prob, k = problem(y, sp.csr_matrix(X)), int(y.max()) + 1
+    prob, n_classes = problem(y, sp.csr_matrix(X)), int(y.max()) + 1
 
     def fit(eps):
         model = train(prob, parameter(f"-s 4 -c {1 / (lam * len(y)):.17g} -e {eps:g} -q"))
-        W = np.zeros((X.shape[1], k))
-        for at, label in enumerate(model.get_labels()):
-            W[:, int(label)] = model.get_decfun(label_idx=at)[0]
+        W = np.zeros((X.shape[1], n_classes))
+        for k, label in enumerate(model.get_labels()):
+            W[:, int(label)] = model.get_decfun(label_idx=k)[0]
         return W
 
     return fit, (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -130,18 +130,18 @@ def ours(X, y, loss, lam, solver, seconds):
     """(seconds, J, lower bound) of each iterate, up to the last goal or the time limit."""
     rows, start = [], time.process_time()
 
-    def note(it, row):
+    def record(it, row):
         rows.append((time.process_time() - start, row["value"], row["lower"]))
         return rows[-1][0] > seconds
 
     obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
-    rm.minimize(obj, solver, tol=0.5 * GOALS[-1], callback=note)
+    rm.minimize(obj, solver, tol=0.5 * GOALS[-1], callback=record)
     return rows
 
 
-def times(rows, least):
+def times(rows, optimum):
     """First times at which J reaches each goal, and at which lower bounds prove it."""
-    reached = {g: min((t for t, v, *_ in rows if v <= least * (1 + g)), default=np.inf) for g in GOALS}
+    reached = {g: min((t for t, v, *_ in rows if v <= optimum * (1 + g)), default=np.inf) for g in GOALS}
     proved = {g: min((t for t, v, *b in rows if b and v - b[0] <= g * v), default=np.inf) for g in GOALS}
     return reached, proved
 
@@ -162,14 +162,15 @@ def cell(name, X, y, kind, lam, solvers, seconds, rounds):
         for p, how in peers.items():
             peer_runs[p].append(climb(*how, obj, seconds))
     low = max(b for runs in our_runs.values() for rows in runs for *_, b in rows)
-    least = min(v for runs in (*our_runs.values(), *peer_runs.values()) for rows in runs for _, v, *_ in rows)
-    least = max(low, least * (1 - 1e-7)) if low < least * (1 - 1e-6) else low
+    all_runs = (*our_runs.values(), *peer_runs.values())
+    optimum = min(v for runs in all_runs for rows in runs for _, v, *_ in rows)
+    optimum = max(low, optimum * (1 - 1e-7)) if low < optimum * (1 - 1e-6) else low
     for s, runs in our_runs.items():
-        times_by_goal = [times(rows, least) for rows in runs]
+        times_by_goal = [times(rows, optimum) for rows in runs]
         line(name, kind, lam, f"riskmin {s}", best([r for r, _ in times_by_goal]))
         line(name, kind, lam, f"riskmin {s}, proved", best([p for _, p in times_by_goal]))
     for p, runs in peer_runs.items():
-        line(name, kind, lam, p, best([times(rows, least)[0] for rows in runs]))
+        line(name, kind, lam, p, best([times(rows, optimum)[0] for rows in runs]))
 
 
 SOLVERS = {
@@ -183,7 +184,7 @@ SOLVERS = {
 def usable(X, y, kind, lam):
     """The installed peers, with X in their format."""
     data = sp.csr_matrix(X) if sp.issparse(X) else X
-    large = X.shape[1] * (y.max() + 1) > MOST_CHOLESKY
+    large = X.shape[1] * (y.max() + 1) > CHOLESKY_MAX_WEIGHTS
     for name, make in PEERS[kind].items():
         if large and name.endswith("cholesky"):
             continue

@@ -45,8 +45,8 @@ class OnlyActive(OnlyW):
 
     def warm_start(self, obj, state, before):
         used = np.flatnonzero(state["alpha"] > 0)
-        few = {name: state[name][used] for name in ("A", "b", "alpha", "idle")}
-        return self.solver.warm_start(obj, state | few | {"G": state["G"][np.ix_(used, used)]}, before)
+        active = {name: state[name][used] for name in ("A", "b", "alpha", "idle")}
+        return self.solver.warm_start(obj, state | active | {"G": state["G"][np.ix_(used, used)]}, before)
 
 
 def upwards(risk, lams, solver, **limits):
@@ -55,7 +55,7 @@ def upwards(risk, lams, solver, **limits):
     for lam in lams[::-1]:
         obj = rm.Objective(risk, rm.L2(), lam)
 
-        def note(iterate, row):
+        def record(iterate, row):
             last["iterate"] = iterate
 
         before, start = dict(last), solver
@@ -66,7 +66,7 @@ def upwards(risk, lams, solver, **limits):
                     return solver.warm_start(obj, before["iterate"].state(), before["obj"])
 
             start = Started()
-        results.append(rm.minimize(obj, start, callback=note, **limits))
+        results.append(rm.minimize(obj, start, callback=record, **limits))
         last["obj"] = obj
     return results[::-1]
 

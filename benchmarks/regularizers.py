@@ -56,7 +56,7 @@ SETS = {
 def clocks(spent):
     """Accumulate the seconds of the master problem and of the passes over X."""
     watched = [
-        (CuttingPlaneModel, "mix", "program"),
+        (CuttingPlaneModel, "best_mixture", "program"),
         (CuttingPlaneModel, "add", "program"),
         (ObjectiveCursor, "__call__", "passes"),
         (ObjectiveCursor, "set_direction", "passes"),

@@ -55,7 +55,7 @@ class Times(NamedTuple):
 
     seconds: list[float | None]
     best: float
-    said: str = ""
+    setting: str = ""
 
 
 def first_times(points, goals):
@@ -73,7 +73,7 @@ def sgd(data, indices, indptr, pairs, state, lam, eta, margins):  # pragma: no c
     v, u, numbers = state
     s, a, t = numbers
     half = pairs.shape[1] // 2
-    pull = np.empty(2 * half)
+    dz = np.empty(2 * half)
     for rows in pairs:
         t += 1.0
         rate = eta / (1.0 + eta * lam * t)
@@ -82,16 +82,16 @@ def sgd(data, indices, indptr, pairs, state, lam, eta, margins):  # pragma: no c
             for m in range(indptr[rows[k]], indptr[rows[k] + 1]):
                 z += data[m] * v[indices[m]]
             margins[k] = s * z
-        pull[:] = 0.0
+        dz[:] = 0.0
         for i in range(half):
             for j in range(half, 2 * half):
                 if margins[i] - margins[j] < 1.0:
-                    pull[i] += 1.0
-                    pull[j] -= 1.0
+                    dz[i] += 1.0
+                    dz[j] -= 1.0
         s *= 1.0 - rate * lam
         for k in range(2 * half):
-            if pull[k] != 0.0:
-                step = rate * pull[k] / (half * half * s)
+            if dz[k] != 0.0:
+                step = rate * dz[k] / (half * half * s)
                 for m in range(indptr[rows[k]], indptr[rows[k] + 1]):
                     v[indices[m]] += step * data[m]
                     u[indices[m]] -= a * step * data[m]
@@ -105,12 +105,12 @@ def stochastic(X, y, lam, eta, b, seconds, J):
     X = sp.csr_array(X)
     above, below = np.flatnonzero(y > 0), np.flatnonzero(y < 0)
     v, u, numbers = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.array([1.0, 0.0, 0.0])
-    margins, many, done = np.empty(2 * b), max(1, len(y) // (2 * b)), 0
+    margins, n_steps, done = np.empty(2 * b), max(1, len(y) // (2 * b)), 0
     due = 1  # next pass after which J is evaluated: first every pass, then in steps of 5 %
     fresh = 0.0  # the step at which the average starts
     watch, points = Watch(), []
     while watch.seconds() < seconds:
-        pairs = np.hstack([rng.choice(above, (many, b)), rng.choice(below, (many, b))])
+        pairs = np.hstack([rng.choice(above, (n_steps, b)), rng.choice(below, (n_steps, b))])
         sgd(X.data, X.indices, X.indptr, pairs, (v, u, numbers), lam, eta, margins)
         done += 1
         if done >= due:
@@ -126,19 +126,19 @@ def stochastic(X, y, lam, eta, b, seconds, J):
 
 def best_sgd(X, y, lam, seconds, J, best):
     """The best of the grid for each goal."""
-    spread = float(np.mean(np.asarray((sp.csr_array(X) ** 2).sum(axis=1))))
+    mean_square = float(np.mean(np.asarray((sp.csr_array(X) ** 2).sum(axis=1))))
     stochastic(X, y, lam, 1.0, 1, 0.01, J)  # compile the kernel
     runs = []
     for b in BATCHES:
         for eta in ETAS:
-            points = stochastic(X, y, lam, eta / spread, b, seconds, J)
+            points = stochastic(X, y, lam, eta / mean_square, b, seconds, J)
             runs.append((points, f"b {b}, eta {eta:g} / mean x·x"))
     times, tuned = [], ""
     for goal in GOALS:
-        at = [(first_times(points, [(1 + goal) * best])[0], said) for points, said in runs]
-        at = [one for one in at if one[0] is not None]
-        times.append(min(at)[0] if at else None)
-        tuned = min(at)[1] if at else tuned
+        reached = [(first_times(points, [(1 + goal) * best])[0], setting) for points, setting in runs]
+        reached = [one for one in reached if one[0] is not None]
+        times.append(min(reached)[0] if reached else None)
+        tuned = min(reached)[1] if reached else tuned
     value = min(value for points, _ in runs for _, value in points)
     return Times(times, value, tuned)
 
@@ -203,7 +203,7 @@ def cell(name, X, y, lam, seconds):
             "solver": who,
             "seconds": times.seconds if times else None,
             "end": times.best / best - 1 if times else None,
-            "said": times.said if times else "not installed",
+            "setting": times.setting if times else "not installed",
             "best": best,
             "known": 1 - lower / best,
         }
@@ -213,9 +213,9 @@ def cell(name, X, y, lam, seconds):
 
 def line(row):
     times = row["seconds"] or [None, None]
-    said = " | ".join("-" if t is None else f"{t:.3g}" for t in times)
+    seconds = " | ".join("-" if t is None else f"{t:.3g}" for t in times)
     end = "" if row["end"] is None else f"{max(row['end'], 0):.0e}"
-    return f"| {row['data']} | {row['lam']:.0e} | {row['solver']} | {said} | {end} | {row['said']} |"
+    return f"| {row['data']} | {row['lam']:.0e} | {row['solver']} | {seconds} | {end} | {row['setting']} |"
 
 
 def calls(n):
@@ -226,9 +226,9 @@ def calls(n):
     grades = rng.integers(0, 5, n).astype(float)
     losses = {
         "RocArea()": (rm.RocArea().value_grad, y),
-        "RocArea(), smoothed": (lambda *at: rm.RocArea().smoothed_value_grad(*at, 0.02), y),
+        "RocArea(), smoothed": (lambda *args: rm.RocArea().smoothed_value_grad(*args, 0.02), y),
         "Prbep()": (rm.Prbep().value_grad, y),
-        "Prbep(), smoothed": (lambda *at: rm.Prbep().smoothed_value_grad(*at, 0.01), y),
+        "Prbep(), smoothed": (lambda *args: rm.Prbep().smoothed_value_grad(*args, 0.01), y),
         "FBeta()": (rm.FBeta().value_grad, y),
         "PrecisionAtK(k=1000)": (rm.PrecisionAtK(k=1000).value_grad, y),
         "RecallAtK(k=1000)": (rm.RecallAtK(k=1000).value_grad, y),
@@ -256,7 +256,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[*SETS, "calls"], choices=[*SETS, "calls"])
     parser.add_argument("--lams", nargs="*", type=float, default=[1e-4, 1e-6])
     parser.add_argument("--seconds", type=float, default=8.0, help="CPU time limit per cell and solver")
-    parser.add_argument("--scores", type=int, default=10_000_000, help="how many for calls")
+    parser.add_argument("--scores", type=int, default=10_000_000, help="number of scores for calls")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.data is None and "rcv1 CCAT" in args.only:

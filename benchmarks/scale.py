@@ -51,20 +51,20 @@ def spent(shard):
 class Metered(rm.Executor):
     """An executor that measures another: time on the shards and between calls, rounds, floats sent."""
 
-    def __init__(self, executor, held=None):
-        self.executor, self.held = executor, held
-        if held is not None:
-            self.coordination = held.coordination
+    def __init__(self, executor, placed=None):
+        self.executor, self.placed = executor, placed
+        if placed is not None:
+            self.coordination = placed.coordination
         self.clear()
 
     def __call__(self, shards):
         return Metered(self.executor, as_backend(self.executor).place(shards))
 
     def __getattr__(self, name):
-        return getattr(self.held, name)
+        return getattr(self.placed, name)
 
     def clear(self):
-        self.own, self.rounds, self.floats, self.since = 0.0, 0, 0, time.thread_time()
+        self.solver_seconds, self.rounds, self.floats, self.since = 0.0, 0, 0, time.thread_time()
 
     def map(self, f, *args, each=()):
         return self._call("map", f, args, each)
@@ -72,16 +72,16 @@ class Metered(rm.Executor):
     def sum(self, f, *args, each=()):
         return self._call("sum", f, args, each)
 
-    def _call(self, way, f, args, each):
-        self.own += time.thread_time() - self.since
-        result = getattr(self.held, way)(timed, f, *args, each=each)
+    def _call(self, method, f, args, each):
+        self.solver_seconds += time.thread_time() - self.since
+        result = getattr(self.placed, method)(timed, f, *args, each=each)
         self.rounds += 1
         self.floats += length(result)  # arguments are not sent: all ranks have them
         self.since = time.thread_time()
         return result
 
     def shards_took(self):
-        return self.held.map(spent)
+        return self.placed.map(spent)
 
 
 def length(things):
@@ -148,11 +148,11 @@ def run(case, lam, iterations, repeats, settings):
     risk = rm.linear_risk(X, y, LOSSES[case["loss"]](), qid=qid, executor=executor, n_shards=settings.size)
     J = rm.Objective(risk, rm.L2(), lam)
     executor, solver_seconds, shards = risk.executor, [], []
-    for most in (2, *[iterations] * repeats):  # the first run compiles the kernels and reads the data
+    for max_iter in (2, *[iterations] * repeats):  # the first run compiles the kernels and reads the data
         executor.clear()
         executor.shards_took()
-        n = rm.minimize(J, rm.Bmrm(), tol=0.0, max_iter=most).n_iter
-        solver_seconds.append(executor.own / n)
+        n = rm.minimize(J, rm.Bmrm(), tol=0.0, max_iter=max_iter).n_iter
+        solver_seconds.append(executor.solver_seconds / n)
         account = {"rounds": executor.rounds / n, "floats": executor.floats / n}
         shards.append(np.array(executor.shards_took()) / n)
     return account | {"shards": np.min(shards[1:], axis=0).max(), "solver": min(solver_seconds[1:])}
@@ -161,11 +161,11 @@ def run(case, lam, iterations, repeats, settings):
 def rank(file):
     """The program of one rank: all runs of a file."""
     settings = rm.Spmd()
-    asked = json.loads(Path(file).read_text())
+    job = json.loads(Path(file).read_text())
     results = [
-        {"name": case["name"], "lam": lam, **run(case, lam, asked["iterations"], asked["repeats"], settings)}
-        for case in asked["cases"]
-        for lam in asked["lams"]
+        {"name": case["name"], "lam": lam, **run(case, lam, job["iterations"], job["repeats"], settings)}
+        for case in job["cases"]
+        for lam in job["lams"]
     ]
     if settings.rank == 0:
         print(json.dumps(results))
@@ -175,8 +175,8 @@ def messages():
     """Latency of a round between two ranks, and seconds per additional float."""
     floats = 50_000
     options = ["--rank", "ordered", "--floats", floats, "--rounds", 600]
-    one, _, many, _ = engines.on_ranks("benchmarks.engines", *options)
-    return one, max(many - one, 0.0) / floats
+    short, _, long, _ = engines.on_ranks("benchmarks.engines", *options)
+    return short, max(long - short, 0.0) / floats
 
 
 def fit(ranks, times):
@@ -199,14 +199,14 @@ def measure(args):
             place.mkdir()
             cases.append({"name": name, "loss": loss, "place": str(place), "shape": write(place, *data)})
         file = Path(folder, "runs.json")
-        asked = {name: getattr(args, name) for name in ("lams", "iterations", "repeats")}
-        file.write_text(json.dumps({"cases": cases} | asked))
+        job = {name: getattr(args, name) for name in ("lams", "iterations", "repeats")}
+        file.write_text(json.dumps({"cases": cases} | job))
         results = {}
         for n in args.ranks:
             for one in engines.on_ranks("benchmarks.scale", "--rank", file, ranks=n):
-                talk = np.log2(n) * one["rounds"] * latency
-                talk += 2 * (n - 1) / n * one["floats"] * per_float
-                parts = np.array([one["shards"], one["solver"], talk])
+                messages_time = np.log2(n) * one["rounds"] * latency
+                messages_time += 2 * (n - 1) / n * one["floats"] * per_float
+                parts = np.array([one["shards"], one["solver"], messages_time])
                 results.setdefault((one["name"], one["lam"]), []).append(parts)
     return results
 
@@ -244,7 +244,7 @@ def plot(ranks, results, file):
                 s, t, _ = fit(ranks, times)
                 (dots,) = field.plot(ranks, times, "o", label=f"lam {lam:g}: {s:.2g} + {t:.2g} / n")
                 field.plot(fine, s + t / fine, color=dots.get_color(), linewidth=1)
-        field.set(title=name, xlabel="ranks", ylabel="ms an iteration", ylim=(0, 1.2 * top), xticks=ranks)
+        field.set(title=name, xlabel="ranks", ylabel="ms per iteration", ylim=(0, 1.2 * top), xticks=ranks)
         field.legend(fontsize="small")
     plt.savefig(file)
 

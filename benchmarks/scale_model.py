@@ -19,23 +19,23 @@ FILE = Path(__file__).with_name("scale_constants.json")
 BANDWIDTH = 1.25e9
 """Assumed bandwidth of a machine in bytes per second, full duplex (10 Gbit/s). All else is measured."""
 TERABYTE, WORKERS = 1e12, 1000
-SPREADS = 2**25
+TREE_BROADCAST_BYTES = 2**25
 """Bytes of w times workers above which Dask sends w to one worker, and from there to the others."""
 CONSTANTS = {
-    "dense": "a pass over X, dense float32, 1000 columns: a number",
-    "sparse": "a pass over X, sparse float32, a million columns, 100 numbers a row: a number",
-    "add": "adding a gradient to a sum: a float",
-    "bundle": "`Bundle`, its own part of an iteration: a float of w",
-    "lbfgs": "`Lbfgs`, its own part of an iteration: a float of w",
-    "roc_area": "`RocArea`, value and gradient in the scores: a row",
+    "dense": "a pass over X, dense float32, 1000 columns: per stored entry",
+    "sparse": "a pass over X, sparse float32, a million columns, 100 entries per row: per stored entry",
+    "add": "adding a gradient to a sum: per float",
+    "bundle": "`Bundle`, its own part of an iteration: per float of w",
+    "lbfgs": "`Lbfgs`, its own part of an iteration: per float of w",
+    "roc_area": "`RocArea`, value and gradient in the scores: per row",
     "mpi": "`Spmd`, a round between two ranks",
     "dask": "`DaskExecutor`, a round with two workers",
-    "dask_worker": "the same, each worker more (eight of them, two cores for all)",
+    "dask_worker": "the same, per additional worker (eight workers on two cores)",
 }
 
 
 # ---------------------------------------------------------------- constants
-def least(f, rounds=7):
+def fastest(f, rounds=7):
     """Minimum CPU seconds of a call, after a first call that compiles."""
     f()
     times = []
@@ -50,7 +50,7 @@ def pass_over(X):
     """Seconds per stored entry for value and gradient of the hinge loss, with all rows active."""
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
     risk, w = rm.linear_risk(X, y, "hinge", n_shards=1), np.zeros(X.shape[1])
-    return least(lambda: risk(w)) / (X.nnz if hasattr(X, "nnz") else X.size)
+    return fastest(lambda: risk(w)) / (X.nnz if hasattr(X, "nnz") else X.size)
 
 
 def solver_step(solver, p=1_000_000, iterations=30):
@@ -63,12 +63,12 @@ def solver_step(solver, p=1_000_000, iterations=30):
     risk = rm.linear_risk(X, y, rm.Logistic(), executor=Metered(rm.Serial), n_shards=1)
     risk.executor.clear()
     result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), solver, tol=0.0, max_iter=iterations)
-    return risk.executor.own / result.n_iter / p
+    return risk.executor.solver_seconds / result.n_iter / p
 
 
-def loss_of_rows(loss, y, n):
+def loss_seconds(loss, y, n):
     z, c = np.random.default_rng(0).standard_normal(n), np.full(n, 1 / n)
-    return least(lambda: loss.value_grad(z, y, c), 3) / n
+    return fastest(lambda: loss.value_grad(z, y, c), 3) / n
 
 
 def measured():
@@ -78,17 +78,17 @@ def measured():
     arrays = [np.ones(1_000_000) for _ in range(8)]
     n = 1_000_000
     rounds = dict(engines.on_mpi(1, 200))
-    few, many = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
+    two, eight = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
     return {
         "dense": pass_over(dense(20_000, 1000, np.float32)),
         "sparse": pass_over(sparse(100_000, 1_000_000, 100, np.float32)),
-        "add": least(lambda: sum_arrays(arrays)) / 7 / 1_000_000,
+        "add": fastest(lambda: sum_arrays(arrays)) / 7 / 1_000_000,
         "bundle": solver_step(rm.Bundle()),
         "lbfgs": solver_step(rm.Lbfgs()),
-        "roc_area": loss_of_rows(rm.RocArea(), np.where(np.arange(n) % 10, -1.0, 1.0), n),
+        "roc_area": loss_seconds(rm.RocArea(), np.where(np.arange(n) % 10, -1.0, 1.0), n),
         "mpi": rounds["`Spmd(ordered=True)`"][0],
-        "dask": few,
-        "dask_worker": (many - few) / 6,
+        "dask": two,
+        "dask_worker": (eight - two) / 6,
     }
 
 
@@ -105,8 +105,8 @@ def constants():
 
 # ---------------------------------------------------------------- predictions
 DATA = {
-    "dense": {"p": 1000, "row": 4 * 1000, "numbers": 1000},
-    "sparse": {"p": 1_000_000, "row": 8 * 100 + 8, "numbers": 100},  # values, indices, row pointer
+    "dense": {"p": 1000, "row": 4 * 1000, "nnz": 1000},
+    "sparse": {"p": 1_000_000, "row": 8 * 100 + 8, "nnz": 100},  # values, indices, row pointer
 }
 
 
@@ -114,11 +114,11 @@ def round_of(k, kind, engine, pairs, workers=WORKERS):
     """The parts of the critical path of one round, in seconds."""
     data = DATA[kind]
     n, p = TERABYTE / data["row"], data["p"]
-    parts = {"pass": k[kind] * data["numbers"] * n / workers}
+    parts = {"pass": k[kind] * data["nnz"] * n / workers}
     rounds = 2 if pairs else 1
     if engine == "Dask":
         parts["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
-        down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > SPREADS else workers)
+        down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > TREE_BROADCAST_BYTES else workers)
         parts["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
         parts["sum"] = k["add"] * p * workers
     else:
@@ -135,7 +135,7 @@ def seconds(x):
 
 
 def rounds_table(k):
-    head = "X | workers | engine | loss | pass | latency | network | sum | loss of all rows | solver | all"
+    head = "X | workers | executor | loss | pass | latency | network | sum | loss of all rows | solver | all"
     lines = [f"| {head} | longest |", "| --- |" + " --- |" * 11]
     cases = [(kind, WORKERS, by, pairs) for kind in DATA for pairs in (False, True) for by in ("Dask", "MPI")]
     cases += [(kind, 100, "Dask", False) for kind in DATA]

@@ -55,7 +55,7 @@ def with_test(name, p=None, train=None):
     return read
 
 
-def alone(name):
+def without_test(name):
     def read(folder):
         X, y, *_ = load(folder / f"{name}.svm.xz")
         return hold_out(X, signs(y))
@@ -69,10 +69,10 @@ def covtype(folder):
 
 
 def kdd99(folder):
-    found = with_test("kdd99", 119, "kdd99_10pct.train")(folder)
-    n = len(found.y)
-    both = column_max_scale(sp.vstack([found.X, found.T]).tocsr())
-    return Split(both[:n], found.y, both[n:], found.t)
+    split = with_test("kdd99", 119, "kdd99_10pct.train")(folder)
+    n = len(split.y)
+    both = column_max_scale(sp.vstack([split.X, split.T]).tocsr())
+    return Split(both[:n], split.y, both[n:], split.t)
 
 
 def rcv1(topic):
@@ -80,12 +80,12 @@ def rcv1(topic):
 
     def read(folder):
         rows = (folder / "rcv1_topics.labels.txt").read_text().splitlines()
-        at = [row.split()[1] for row in rows if not row.startswith("#")].index(topic)
+        index = [row.split()[1] for row in rows if not row.startswith("#")].index(topic)
         parts = [
             load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
             for part in ("train", "test")
         ]
-        y, t = (np.array([1.0 if at in labels else -1.0 for labels in part.y]) for part in parts)
+        y, t = (np.array([1.0 if index in labels else -1.0 for labels in part.y]) for part in parts)
         return Split(parts[0].X, y, parts[1].X, t)
 
     return read
@@ -104,14 +104,14 @@ def news20(folder):
 
 SETS = {
     "a9a": with_test("a9a", 123),
-    "w8a": alone("w8a.train"),
+    "w8a": without_test("w8a.train"),
     "covtype": covtype,
     "kdd99": kdd99,
     "rcv1 CCAT": rcv1("CCAT"),
     "rcv1 C11": rcv1("C11"),
     "news20": news20,
     "moneyfx": with_test("reuters_moneyfx", 8315),
-    "hiva": alone("hiva"),
+    "hiva": without_test("hiva"),
 }
 
 

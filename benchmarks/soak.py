@@ -27,7 +27,7 @@ import riskmin as rm
 
 WARM = 0.2
 """Share of a run in which caches may still fill."""
-LOOKS = 200
+SAMPLES = 200
 """Number of memory samples."""
 
 
@@ -83,7 +83,7 @@ def estimators():
 def fits(count: int) -> dict[str, float]:
     """Fit the estimators in turn, `count` fits in total."""
     kinds, steps, memory, began = estimators(), [], [], time.perf_counter()
-    every = max(count // LOOKS, 1)
+    every = max(count // SAMPLES, 1)
     for k in range(count):
         model, data, more = kinds[k % len(kinds)]
         model.fit(*data, **more)
@@ -100,16 +100,16 @@ def iterations(solver: object, count: int) -> dict[str, float]:
     X = rng.standard_normal((200, 30))
     y = np.where(X @ rng.standard_normal(30) + 5 * rng.standard_normal(200) > 0, 1.0, -1.0)
     J = rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), 1e-7)
-    steps, memory, began, every = [], [], time.perf_counter(), max(count // LOOKS, 1)
+    steps, memory, began, every = [], [], time.perf_counter(), max(count // SAMPLES, 1)
 
-    def look(it: rm.Iterate, row: dict[str, float]) -> None:
+    def sample(it: rm.Iterate, row: dict[str, float]) -> None:
         if row["iteration"] % every == 0:
             steps.append(int(row["iteration"]))
             memory.append(resident())
 
     with tempfile.TemporaryDirectory() as folder:
         file = rm.Checkpoint(Path(folder) / "run.checkpoint", every=5)
-        rm.minimize(J, solver, tol=0.0, atol=0.0, max_iter=count, callback=look, checkpoint=file)
+        rm.minimize(J, solver, tol=0.0, atol=0.0, max_iter=count, callback=sample, checkpoint=file)
     return _summary(f"iterations of {solver!r}", count, steps, memory, began)
 
 

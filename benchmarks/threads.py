@@ -64,7 +64,7 @@ def stored_bytes(X):
 
 # ---------------------------------------------------------------- measurements
 def best_of(f, seconds):
-    """The least wall seconds of a call, within about a number of seconds."""
+    """The minimum wall seconds of a call, within about a number of seconds."""
     f()
     times, end = [], time.perf_counter() + seconds
     while len(times) < 3 or time.perf_counter() < end:
@@ -151,17 +151,17 @@ def table(title, counts, lines):
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def oracle_tables(found, counts, quick):
+def oracle_tables(results, counts, quick):
     seconds = 0.5 if quick else 2.0
     reads = {k: bandwidth(k, 512 if quick else 2048, seconds) for k in counts}
-    found["bandwidth"] = reads
+    results["bandwidth"] = reads
     table("Read bandwidth, GB/s", counts, [("", [f"{reads[k]:.1f}" for k in counts])])
     times, shares, line_times = [], [], []
     for kind, loss in ORACLES:
         X, y = rows(kind, quick)
         name, size = f"{kind} {loss}", stored_bytes(X)
         measured = {k: oracle(X, y, loss, k, seconds) for k in counts}
-        found[name] = measured
+        results[name] = measured
         times.append((name, [f"{1e3 * measured[k][0]:.1f}" for k in counts]))
         line_times.append((name, [f"{1e3 * measured[k][1]:.2f}" for k in counts]))
         rates = {k: size / measured[k][0] / 1e9 for k in counts}
@@ -172,7 +172,7 @@ def oracle_tables(found, counts, quick):
     table("Evaluation on cached scores, ms", counts, line_times)
 
 
-def fit_table(found, counts, quick):
+def fit_table(results, counts, quick):
     lines, speedups, cached = [], [], {}
     for name, (kind, loss, solver) in FITS.items():
         if kind not in cached:
@@ -181,28 +181,28 @@ def fit_table(found, counts, quick):
         fit(X[:60_000], y[:60_000], loss, solver, 2)  # compiles
         seconds, bits = {}, set()
         for k in counts:
-            results = []
+            times = []
             for _ in range(2 if quick else 5):
                 start = time.perf_counter()
                 result = fit(X, y, loss, solver, k)
-                results.append(time.perf_counter() - start)
+                times.append(time.perf_counter() - start)
                 bits.add((result.value, result.status))
-            seconds[k] = min(results)
+            seconds[k] = min(times)
         status = ", ".join(sorted({s for _, s in bits}))
         same = "same bits" if len(bits) == 1 else f"{len(bits)} DIFFERENT RESULTS"
-        found[name] = seconds
+        results[name] = seconds
         lines.append((f"{name} ({status}, {same})", [f"{seconds[k]:.3f}" for k in counts]))
         speedups.append((name, [f"{seconds[counts[0]] / seconds[k]:.1f}" for k in counts]))
     table("Fits, s", counts, lines)
     table(f"Speedup of fits over {counts[0]} thread(s)", counts, speedups)
 
 
-def memory_table(found, counts, quick):
+def memory_table(results, counts, quick):
     cases = [("dense", "logistic", "newton"), ("sparse", "logistic", "lbfgs")]
     lines = []
     for case in cases:
         peaks = {k: peak_memory(*case, k, quick) for k in counts}
-        found[" ".join(case) + ", MB"] = peaks
+        results[" ".join(case) + ", MB"] = peaks
         lines.append((" ".join(case), [f"{peaks[k]:.0f}" for k in counts]))
     table("Peak memory of a fit beyond the data, MB", counts, lines)
 
@@ -211,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="half the rows, fewer repetitions")
     parser.add_argument("--threads", type=int, nargs="+", default=None, metavar="N")
-    parser.add_argument("--json", metavar="FILE", help="write all numbers to a file")
+    parser.add_argument("--json", metavar="FILE", help="write all results to a file")
     parser.add_argument("--memory", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
@@ -221,12 +221,12 @@ def main():
     cores = os.cpu_count() or 1
     counts = options.threads or [k for k in (1, 2, 4, 8, 16) if k <= max(cores, 2)]
     print(f"{cores} cores; tol {TOL}, lam {LAM}; columns are numbers of threads")
-    found = {}
-    oracle_tables(found, counts, options.quick)
-    fit_table(found, counts, options.quick)
-    memory_table(found, [counts[0], counts[-1]] if options.quick else counts, options.quick)
+    results = {}
+    oracle_tables(results, counts, options.quick)
+    fit_table(results, counts, options.quick)
+    memory_table(results, [counts[0], counts[-1]] if options.quick else counts, options.quick)
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1))
+        Path(options.json).write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -85,12 +85,12 @@ def run(obj: rm.Objective, make: Any, seconds: float, goal: float = 0.0, tol: fl
     rows: list[Row] = []
     watch = Watch()
 
-    def look(it, row):
+    def record(it, row):
         rows.append(Row(watch.seconds(), int(row["calls"]), row["value"], row["lower"]))
         return row["value"] <= goal or rows[-1].seconds > seconds
 
     result = rm.minimize(
-        obj, make(watch), tol=tol, max_iter=1_000_000, max_seconds=5 * seconds + 5, callback=look
+        obj, make(watch), tol=tol, max_iter=1_000_000, max_seconds=5 * seconds + 5, callback=record
     )
     return Run(rows, result)
 

@@ -36,11 +36,11 @@ def houses(folder):
     X, y = X.toarray(), y / 1e5
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     rng = np.random.default_rng(0)
-    known = rng.random(len(y)) < 1 / (1 + np.exp(-3 * X[:, 7]))
-    return X[known], y[known], X[~known], y[~known]
+    labeled = rng.random(len(y)) < 1 / (1 + np.exp(-3 * X[:, 7]))
+    return X[labeled], y[labeled], X[~labeled], y[~labeled]
 
 
-def spread(X, name, n_partitions=3):
+def partition(X, name, n_partitions=3):
     """Rows in partitions, as they would be in files or on the workers of a cluster."""
     parts = [
         riskmin.InMemoryPartition(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_partitions))
@@ -54,7 +54,7 @@ def with_squares(X):
 
 def density_ratio(X, T):
     """The density ratio q(x) / p(x) at the training rows, from a fit to the rows of both kinds."""
-    train, target = spread(with_squares(X), "training rows"), spread(with_squares(T), "rows to predict")
+    train, target = partition(with_squares(X), "training rows"), partition(with_squares(T), "rows to predict")
     both = riskmin.PartitionedMatrix([*train.parts, *target.parts], executor=train.executor)
     sign = np.repeat([-1.0, 1.0], [len(X), len(T)])
     weight = np.where(sign < 0, 1 / len(X), 1 / len(T))
@@ -73,7 +73,7 @@ def main(folder=None) -> None:
     print(f"effective sample size {weight.sum() ** 2 / (weight @ weight):.0f} of {len(X)} rows")
     for name, weights in {"unweighted": None, "weighted": weight}.items():
         model = riskmin.LinearRegressor("squared", alpha=1e-6, tol=1e-6, solver="lbfgs")
-        model.fit(spread(X, "training rows"), y, sample_weight=weights)
+        model.fit(partition(X, "training rows"), y, sample_weight=weights)
         error = np.sqrt(np.mean((model.predict(T) - t) ** 2))
         print(
             f"{name:10}  J = {model.objective_:.5f}, certified gap {model.gap_:.1e}, "

@@ -25,10 +25,12 @@ from fuzz import mutate, seeds
 
 LIMIT = 60.0
 """Time limit of a command in seconds."""
-KNOWN = {0, 1, 2, 3, 130}
+EXIT_CODES = {0, 1, 2, 3, 130}
 """Documented exit codes."""
 
-GOOD = ["hinge", "logistic", "squared", "softmax", "ndcg", "ordinal", "novelty", "squared_hinge", "roc_area"]
+VALID_LOSSES = [
+    "hinge", "logistic", "squared", "softmax", "ndcg", "ordinal", "novelty", "squared_hinge", "roc_area",
+]  # fmt: skip
 LOSSES = [
     "hinge", "squared_hinge", "logistic", "softmax", "squared", "absolute", "huber:delta=2",
     "quantile:level=0.9", "poisson", "novelty", "ordinal", "ndcg", "roc_area", "f1", "pairwise_hinge",
@@ -63,12 +65,12 @@ class Case:
         # a third of the commands have invalid options; the others reach later stages
         self.odd_options, self.odd_files = self.rng.random() < 0.33, self.rng.random() < 0.75
 
-    def data(self, own: bool = False) -> Path:
-        """A file of random format, mostly mutated; with `own`, often data that suit the models."""
+    def data(self, suitable: bool = False) -> Path:
+        """A file of random format, mostly mutated; with `suitable`, often data that suit the models."""
         rng = self.rng
-        if own and rng.random() < 0.7:
+        if suitable and rng.random() < 0.7:
             arrays = rng.choice(seeds.npz_arrays())
-            path = self.folder / "own.npz"
+            path = self.folder / "suitable.npz"
             path.write_bytes(mutate.archive({f"{name}.npy": mutate.npy(a) for name, a in arrays.items()}))
             return path
         kind = rng.choice(
@@ -148,7 +150,7 @@ class Case:
         rng, words = self.rng, ["--max-seconds", "2", "--max-iter", str(self.rng.choice([1, 20, 200]))]
         if not self.odd_options:
             chains = any(self.folder.glob("*.conll*"))
-            words += ["--loss", rng.choice(["chain_crf", "chain_max_margin"] if chains else GOOD)]
+            words += ["--loss", rng.choice(["chain_crf", "chain_max_margin"] if chains else VALID_LOSSES)]
             return words + (["--reg", rng.choice(REGS[:4])] if rng.random() < 0.3 else [])
         for share, option, values in (
             (0.8, "--loss", LOSSES), (0.3, "--reg", REGS), (0.2, "--solver", SOLVERS),
@@ -203,7 +205,7 @@ class Case:
             return ["convert", str(self.data()), f"{out}.rsk", *more, *self.columns()]
         if kind == "check":
             return ["convert", "--check", str(self.store())]
-        words = [kind, str(self.model()), str(self.data(own=rng.random() < 0.5)), *self.columns()]
+        words = [kind, str(self.model()), str(self.data(suitable=rng.random() < 0.5)), *self.columns()]
         if kind == "predict":
             words += [o for o in ("--scores", "--proba") if rng.random() < 0.15]
         elif kind == "certify":
@@ -245,13 +247,13 @@ def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None =
     return -999, "no end"
 
 
-def judged(code: int, stderr: str) -> str | None:
+def failure_kind(code: int, stderr: str) -> str | None:
     """The kind of failure of a command, or None."""
     if code == -999:
         return "no end"
     if code < 0:
         return f"signal {-code}"
-    if code not in KNOWN or "Traceback" in stderr:
+    if code not in EXIT_CODES or "Traceback" in stderr:
         return "traceback"
     lines = stderr.strip().split("\n")
     if code == 2 and not lines[-1].startswith("riskmin:"):
@@ -291,7 +293,7 @@ def main() -> int:
         for k in range(options.n):
             args, code, stderr = case(options.seed + k, Path(top))
             codes[code] += 1
-            failure = judged(code, stderr)
+            failure = failure_kind(code, stderr)
             if failure is None:
                 continue
             wrong[failure] += 1

@@ -34,25 +34,25 @@ def mutated(rng: random.Random, data: bytes, times: int = 3) -> bytes:
     """Bytes with a few changes: flips, cuts, copies, tokens."""
     blob = bytearray(data)
     for _ in range(rng.randint(1, times)):
-        at = rng.randrange(len(blob) + 1)
+        i = rng.randrange(len(blob) + 1)
         kind = rng.randrange(8)
         if kind == 0 and blob:
-            blob[at % len(blob)] ^= 1 << rng.randrange(8)
+            blob[i % len(blob)] ^= 1 << rng.randrange(8)
         elif kind == 1 and blob:
-            blob[at % len(blob)] = rng.randrange(256)
+            blob[i % len(blob)] = rng.randrange(256)
         elif kind == 2:
-            del blob[at:]
+            del blob[i:]
         elif kind == 3:
-            del blob[at : at + rng.randint(1, 16)]
+            del blob[i : i + rng.randint(1, 16)]
         elif kind == 4:
-            blob[at:at] = blob[at : at + rng.randint(1, 64)]
+            blob[i:i] = blob[i : i + rng.randint(1, 64)]
         elif kind == 5:
-            blob[at:at] = rng.choice(TOKENS)
+            blob[i:i] = rng.choice(TOKENS)
         elif kind == 6:
             token = rng.choice(TOKENS)
-            blob[at : at + len(token)] = token
+            blob[i : i + len(token)] = token
         else:
-            blob[at : at + 8] = struct.pack("<q", rng.choice([0, 1, -1, 2**31, 2**32, 2**62, -(2**63)]))
+            blob[i : i + 8] = struct.pack("<q", rng.choice([0, 1, -1, 2**31, 2**32, 2**62, -(2**63)]))
     return bytes(blob)
 
 
@@ -242,8 +242,8 @@ def odd_store(rng: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
         files.pop(name)
     else:
         blob = bytearray(files[name])
-        at = rng.randrange(128, max(len(blob) - 7, 129))
-        blob[at : at + 4] = rng.choice([b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80"])
+        i = rng.randrange(128, max(len(blob) - 7, 129))
+        blob[i : i + 4] = rng.choice([b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80"])
         files[name] = bytes(blob[: len(files[name])])
         refresh(files)
     return files

@@ -40,7 +40,7 @@ def _folder() -> Path:
 _folders: list[Any] = []
 
 
-def settled(f: Callable[[], Any]) -> str | None:
+def outcome(f: Callable[[], Any]) -> str | None:
     """The message of an expected error, or None after a success; anything else is raised."""
     try:
         f()
@@ -64,7 +64,7 @@ def _loads(name: str, **settings: Any) -> Callable[[bytes], str | None]:
 
         path = _file(name, blob)
         # small limits bound the time; labels are optional for half of the inputs
-        return settled(lambda: load(path, require_labels=len(blob) % 2 == 0, max_memory=16, **settings))
+        return outcome(lambda: load(path, require_labels=len(blob) % 2 == 0, max_memory=16, **settings))
 
     return target
 
@@ -78,7 +78,7 @@ def conll(blob: bytes) -> str | None:
         with memory_limited(16):
             load_conll(_file("d.conll", blob))
 
-    return settled(read)
+    return outcome(read)
 
 
 def npz_arrays(blob: bytes) -> str | None:
@@ -94,7 +94,7 @@ def npz_arrays(blob: bytes) -> str | None:
             members[f"{name}.npy"] = blob[offset + 3 : offset + 3 + size]
         offset += 3 + size
     path = _file("d.npz", mutate.archive(members))
-    return settled(lambda: load(path, max_memory=16))
+    return outcome(lambda: load(path, max_memory=16))
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
@@ -111,7 +111,7 @@ def meta(blob: bytes) -> str | None:
     from riskmin.data import check, load
 
     path = _store(0, {"meta.json": blob})
-    return settled(lambda: check(path)) or settled(lambda: load(path, verify=False))
+    return outcome(lambda: check(path)) or outcome(lambda: load(path, verify=False))
 
 
 def arrays(blob: bytes) -> str | None:
@@ -121,7 +121,7 @@ def arrays(blob: bytes) -> str | None:
     files = seeds.stores()[0]
     file_name = "indptr.npy" if blob[:1] < b"\x80" else "indices.npy"
     path = _store(0, {file_name: files[file_name][:128] + blob[1:]})
-    return settled(lambda: load(path, verify=False).X.sum())
+    return outcome(lambda: load(path, verify=False).X.sum())
 
 
 def _store(file_name: int, files: dict[str, bytes]) -> Path:
@@ -140,7 +140,7 @@ def model(blob: bytes) -> str | None:
     from riskmin import load_model
 
     path = _file("m.riskmin", blob)
-    return settled(lambda: load_model(path))
+    return outcome(lambda: load_model(path))
 
 
 def model_meta(blob: bytes) -> str | None:
@@ -159,7 +159,7 @@ def model_meta(blob: bytes) -> str | None:
     kind = list(seeds.models().values())[len(blob) % len(seeds.models())][0]
     metadata.pop("sha256", None)
     path = _file("m.riskmin", mutate.tensors(kind, metadata | {"sha256": checksum(kind, metadata)}))
-    return settled(lambda: load_model(path))
+    return outcome(lambda: load_model(path))
 
 
 TARGETS: dict[str, Callable[[bytes], str | None]] = {

@@ -64,7 +64,7 @@ class Solver(BaseSolver):
         if problem.get("quantile") is not None and problem.get("fit_intercept"):
             return True, "riskmin does not support the intercept of this benchmark"
         if not hasattr(X, "shape") or hasattr(X, "matvec"):
-            return True, "riskmin needs the numbers of X, not an operator"
+            return True, "riskmin needs the entries of X, not an operator"
         return False, None
 
     def set_objective(self, X, y, fit_intercept=False, **problem):
@@ -79,9 +79,9 @@ class Solver(BaseSolver):
 
     def warm_up(self):
         """Compile or load the kernels."""
-        riskmin.minimize(self._objective_of_ours(), self.solver, max_iter=2)
+        riskmin.minimize(self._riskmin_objective(), self.solver, max_iter=2)
 
-    def _objective_of_ours(self):
+    def _riskmin_objective(self):
         risk = riskmin.linear_risk(self.X, self.y, self.loss, fit_intercept=self.fit_intercept)
         return riskmin.Objective(risk, self.reg, self.lam)
 
@@ -90,16 +90,16 @@ class Solver(BaseSolver):
         self.beta = np.zeros(self.X.shape[1] + self.fit_intercept)
         if not callback():
             return
-        objective = self._objective_of_ours()
+        objective = self._riskmin_objective()
 
-        def note(it, row):
-            more = [objective.risk.best_intercept(it.w)] if self.fit_intercept else []
-            self.beta = np.concatenate([it.w, more])
+        def record(it, row):
+            intercept = [objective.risk.best_intercept(it.w)] if self.fit_intercept else []
+            self.beta = np.concatenate([it.w, intercept])
             return not callback()
 
-        result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=note, max_iter=10**7)
-        more = [objective.risk.best_intercept(result.w)] if self.fit_intercept else []
-        self.beta = np.concatenate([result.w, more])
+        result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=record, max_iter=10**7)
+        intercept = [objective.risk.best_intercept(result.w)] if self.fit_intercept else []
+        self.beta = np.concatenate([result.w, intercept])
 
     def get_result(self):
         return {self.result: self.beta}

@@ -44,9 +44,9 @@ def _save(path: Path, state: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.campaign", description=__doc__)
-    parser.add_argument("--n", type=int, default=1000, help="how many problems")
+    parser.add_argument("--n", type=int, default=1000, help="number of problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first problem")
-    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--out", type=Path, default=Path("campaign.json"), help="file of counts and failures")
     args = parser.parse_args()
     state: dict[str, Any] = {
@@ -67,7 +67,7 @@ def main() -> int:
         state["failures"] += failures
         for one in failures:
             print(
-                f"seed {one['seed']}: {one['kind']}, {one['solver']}: {one['said']} [{one['problem']}]",
+                f"seed {one['seed']}: {one['kind']}, {one['solver']}: {one['message']} [{one['problem']}]",
                 flush=True,
             )
         state |= {"next": seed + 1, "counts": dict(counts), "seconds": time.perf_counter() - began}

@@ -12,7 +12,7 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks.campaign import exact
-from benchmarks.campaign.minimum import least
+from benchmarks.campaign.minimum import exact_minimum
 from benchmarks.campaign.problems import Problem, draw
 from riskmin.core import UnsupportedProblem
 from riskmin.numerics.precision import CUT_ROUNDING
@@ -22,12 +22,12 @@ from riskmin.solvers import SOLVERS
 
 LIMITS = {"max_iter": 40, "max_seconds": 0.25}
 TOLS = (1e-3, 1e-6, 1e-9)
-LINEAR = [*(name for name in SOLVERS if name != "auto"), "auto"]
-IN_KERNELS: list[Any] = ["bundle", "bmrm", "line_search_bmrm", rm.KernelDual(), "auto"]
+LINEAR_SOLVERS = [*(name for name in SOLVERS if name != "auto"), "auto"]
+KERNEL_SOLVERS: list[Any] = ["bundle", "bmrm", "line_search_bmrm", rm.KernelDual(), "auto"]
 
 
 @dataclass
-class Found:
+class SolverResult:
     """The result of a solver, and J at its point in exact arithmetic."""
 
     name: str
@@ -48,8 +48,8 @@ class Report:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def fail(self, kind: str, solver: str, message: str) -> None:
-        known = {"seed": self.problem.seed, "problem": str(self.problem)}
-        self.failures.append({"kind": kind, "solver": solver, "said": message} | known)
+        origin = {"seed": self.problem.seed, "problem": str(self.problem)}
+        self.failures.append({"kind": kind, "solver": solver, "message": message} | origin)
 
 
 def check(seed: int) -> Report:
@@ -71,7 +71,7 @@ def check(seed: int) -> Report:
         _refusal(report, "linear_risk", error)
         return report
     results = []
-    for solver in IN_KERNELS if problem.kernel else LINEAR:
+    for solver in KERNEL_SOLVERS if problem.kernel else LINEAR_SOLVERS:
         name = solver if isinstance(solver, str) else type(solver).__name__
         one = _fit(report, name, objective, solver, tol)
         results += [] if one is None else [one]
@@ -81,14 +81,14 @@ def check(seed: int) -> Report:
 
 
 def _refusal(report: Report, name: str, error: Exception) -> None:
-    """Count a refusal: an error must be Unsuited or a ValueError, of one line."""
+    """Count a refusal: an error must be an UnsupportedProblem or a ValueError of one line."""
     if isinstance(error, (UnsupportedProblem, ValueError)) and "\n" not in str(error) and str(error):
         report.refused += 1
     else:
         report.fail("exception", name, f"{type(error).__name__}: {error}")
 
 
-def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: float) -> Found | None:
+def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: float) -> SolverResult | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -101,7 +101,7 @@ def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: floa
     if not (np.all(np.isfinite(w)) and math.isfinite(result.value) and math.isfinite(result.lower)):
         report.fail("not finite", name, f"value {result.value}, lower {result.lower}")
         return None
-    return Found(name, result, report.problem.value(w, b), w, b)
+    return SolverResult(name, result, report.problem.value(w, b), w, b)
 
 
 def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
@@ -113,11 +113,11 @@ def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
     return (coefficients(w) if problem.kernel else w), b
 
 
-def _judge(report: Report, results: list[Found], objective: Objective, tol: float) -> None:
+def _judge(report: Report, results: list[SolverResult], objective: Objective, tol: float) -> None:
     problem = report.problem
     best = min(results, key=lambda one: one.exact)
     minimum, by = best.exact, best.name
-    proved = least(problem)
+    proved = exact_minimum(problem)
     if proved is not None:
         report.minima += 1
         minimum, by = min((minimum, by), (proved, "exact arithmetic"))
@@ -138,16 +138,16 @@ def _judge(report: Report, results: list[Found], objective: Objective, tol: floa
                 report.fail("worse than zero", one.name, f"J is {float(one.exact)}, {float(start)} at w = 0")
 
 
-def _bound(report: Report, one: Found, minimum: Any, by: str) -> None:
+def _bound(report: Report, one: SolverResult, minimum: Any, by: str) -> None:
     """Check that the lower bound is at most J at every known point, exactly."""
     lower = exact.number(one.result.lower, report.problem.q)
     if lower > minimum:
         part = float((lower - minimum) / minimum) if minimum > 0 else math.inf
-        message = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
+        message = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by a share of {part:.2g}"
         report.fail("false bound", one.name, f"{message}; status {one.result.status}")
 
 
-def _value(report: Report, one: Found, start: Any) -> None:
+def _value(report: Report, one: SolverResult, start: Any) -> None:
     """Check that the reported value is J(w) up to the rounding of the scores and of an entropy."""
     problem, value = report.problem, exact.number(one.result.value, report.problem.q)
     off = abs(value - one.exact)
@@ -168,23 +168,23 @@ def _value(report: Report, one: Found, start: Any) -> None:
         report.fail("wrong value", one.name, f"{message} {float(rounding):.2g}")
 
 
-def _rounding(problem: Problem, one: Found, size: float) -> Any:
+def _rounding(problem: Problem, one: SolverResult, size: float) -> Any:
     """Sum over scores of the change of J if that score moves by `size` times its terms' magnitudes."""
     total = problem.q(0)
     for row, column in itertools.product(range(len(problem.rows)), range(problem.columns)):
-        moves = [lambda i, j, s=s, at=(row, column): s * ((i, j) == at) for s in (size, -size)]
+        moves = [lambda i, j, s=s, cell=(row, column): s * ((i, j) == cell) for s in (size, -size)]
         total += max(abs(problem.value(one.w, one.b, move) - one.exact) for move in moves)
     return total
 
 
-def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: str) -> None:
+def _gap(report: Report, one: SolverResult, minimum: Any, start: Any, tol: float, by: str) -> None:
     """Check that a converged result is within the tolerance of the smallest known J, up to rounding."""
     q = report.problem.q
     slack = exact.number(1 + 1e-6, q) * exact.number(tol, q)
     rounding = exact.number(CUT_ROUNDING, q) * report.problem.value(0.0 * one.w, 0.0 * np.asarray(one.b))
-    least_gap = max(slack * one.exact, slack * start / 10**6, rounding)
-    if one.exact - minimum > least_gap and one.exact - minimum > least_gap + _rounding(
+    allowed = max(slack * one.exact, slack * start / 10**6, rounding)
+    if one.exact - minimum > allowed and one.exact - minimum > allowed + _rounding(
         report.problem, one, 2.0**-51
     ):
-        message = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
+        message = f"J is {float(one.exact)!r}, the smallest known is {float(minimum)!r} ({by})"
         report.fail("false convergence", one.name, f"{message}, by {one.result.criterion} of {tol}")

@@ -18,7 +18,7 @@ from riskmin import regularizers as regs
 
 DIGITS = 80
 """Digits of decimals: far more than cancellation in float64 can lose."""
-TRANSCENDENT = {
+TRANSCENDENTAL = {
     "Exponential", "Logistic", "Poisson", "PowerHinge", "Softmax", "ChainCrf", "Ndcg", "ExpectedRankUtility"
 }  # fmt: skip
 """Losses that need more than the four operations."""
@@ -27,7 +27,7 @@ TRANSCENDENT = {
 def rational(loss: Any, reg: Any) -> bool:
     """Whether J is rational at rational points."""
     plain = (regs.L2, regs.L1, regs.Elastic, regs.Box, regs.Quadratic)
-    return type(loss).__name__ not in TRANSCENDENT and isinstance(reg, plain)
+    return type(loss).__name__ not in TRANSCENDENTAL and isinstance(reg, plain)
 
 
 def number(x: Any, exact: type) -> Any:
@@ -59,7 +59,7 @@ def _logistic(t: Any) -> Any:
     return t + (1 + (-t).exp()).ln() if t > 0 else (1 + t.exp()).ln()
 
 
-def of_row(loss: Any, z: Any, y: Any) -> Any:
+def single_output_row(loss: Any, z: Any, y: Any) -> Any:
     """The loss of one row with a single score."""
     q = type(z)
 
@@ -112,8 +112,8 @@ def _labellings(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
     above = sorted(s for s, label in zip(z, y, strict=True) if label > 0)
     below = sorted((s for s, label in zip(z, y, strict=True) if label <= 0), reverse=True)
     tables = _tables(loss, len(above), len(below), type(z[0]))
-    none = 0 * z[0]
-    return max(d + 2 * (sum(below[:j], none) - sum(above[:i], none)) / len(z) for i, j, d in tables)
+    zero = 0 * z[0]
+    return max(d + 2 * (sum(below[:j], zero) - sum(above[:i], zero)) / len(z) for i, j, d in tables)
 
 
 def _utility(loss: Any, grades: Sequence[Any], q: type) -> Any:
@@ -146,15 +146,15 @@ def _queries(loss: Any, z: Sequence[Any], y: Sequence[Any], c: Sequence[Any], id
     for query in dict.fromkeys(ids):
         rows = [i for i, k in enumerate(ids) if k == query]
         grades = [y[i] for i in rows]
-        seen = [g > 0 for g in grades] if type(loss).__name__ == "Mrr" else grades
+        relevant = [g > 0 for g in grades] if type(loss).__name__ == "Mrr" else grades
         weight = sum(c[i] for i in rows) / len(rows)
-        if len(set(seen)) > 1 and weight > 0:
+        if len(set(relevant)) > 1 and weight > 0:
             value += weight * _query(loss, [z[i] for i in rows], grades)
             total += weight
     return value / total
 
 
-def _many(loss: Any, z: Sequence[Any], y: Any) -> Any:
+def _multi_output_row(loss: Any, z: Sequence[Any], y: Any) -> Any:
     """The loss of one row with several scores."""
     q, k = type(z[0]), len(z)
     name = type(loss).__name__
@@ -163,32 +163,33 @@ def _many(loss: Any, z: Sequence[Any], y: Any) -> Any:
         r = [s - t for s, t in zip(z, y, strict=True)]
         return sum(r[i] * number(M[i][j], q) * r[j] for i in range(k) for j in range(k)) / 2
     true = int(y)
-    ahead = [s - z[true] for s in z]
+    differences = [s - z[true] for s in z]
     if name == "Softmax":
-        most = max(ahead)
-        return most + sum((a - most).exp() for a in ahead).ln()
+        largest = max(differences)
+        return largest + sum((a - largest).exp() for a in differences).ln()
     if name == "MulticlassSquaredHinge":
-        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != true) / 2
+        return sum(_pos(1 + a) ** 2 for j, a in enumerate(differences) if j != true) / 2
     cost = [q(j != true) if loss.cost is None else number(loss.cost[true][j], q) for j in range(k)]
-    return max(d * (1 + a) if loss.rescaled else d + a for d, a in zip(cost, ahead, strict=True))
+    both = zip(cost, differences, strict=True)
+    return max(d * (1 + a) if loss.rescaled else d + a for d, a in both)
 
 
-def chain(loss: Any, tokens: Any, bonds: Any, right: Sequence[int]) -> Any:
-    """The loss of a sequence, by enumeration of its labellings; bonds are transition and end weights."""
+def chain(loss: Any, tokens: Any, edges: Any, right: Sequence[int]) -> Any:
+    """The loss of a sequence, by enumeration; `edges` are the transition and end weights."""
     k, length = len(tokens[0]), len(tokens)
-    T, ends = bonds[:k], bonds[k:]
+    T, ends = edges[:k], edges[k:]
 
     def score(path: Sequence[int]) -> Any:
         between = sum(T[a][b] for a, b in itertools.pairwise(path))
         return ends[0][path[0]] + ends[1][path[-1]] + sum(tokens[t][a] for t, a in enumerate(path)) + between
 
-    paths, own = list(itertools.product(range(k), repeat=length)), score(right)
-    ahead = [score(path) - own for path in paths]
+    paths, true_score = list(itertools.product(range(k), repeat=length)), score(right)
+    differences = [score(path) - true_score for path in paths]
     if type(loss).__name__ == "ChainCrf":
-        most = max(ahead)
-        return most + sum((a - most).exp() for a in ahead).ln()
+        largest = max(differences)
+        return largest + sum((a - largest).exp() for a in differences).ln()
     errors = [sum(a != b for a, b in zip(path, right, strict=True)) for path in paths]
-    both = zip(errors, ahead, strict=True)
+    both = zip(errors, differences, strict=True)
     return max(d * (1 + a) if loss.rescaled else d + a for d, a in both)
 
 
@@ -233,20 +234,20 @@ def omega(reg: Any, w: list[Any]) -> Any:
     return sum(v * (eps * abs(x) + half * x * x) for v, x in zip(m, w, strict=True))
 
 
-def _times_log(w: Any, mu: Any) -> Any:
+def _xlogx(w: Any, mu: Any) -> Any:
     return w * (w / mu).ln() if w > 0 else 0 * w
 
 
 def _entropy(reg: Any, w: list[Any]) -> Any:
     mu = [number(m, Decimal) for m in np.broadcast_to(reg.prior, len(w))]
     if not reg.balanced:
-        return sum(_times_log(x, m) - x + m for x, m in zip(w, mu, strict=True))
+        return sum(_xlogx(x, m) - x + m for x, m in zip(w, mu, strict=True))
     tau = _factor(w, mu) if reg.normalized else Decimal(1)  # the square of tau in riskmin
     value = Decimal(0)
     for x, m in zip(w, mu, strict=True):
         large = (abs(x) + (x * x + 4 * tau * m * m).sqrt()) / 2
         small = tau * m * m / large if large else large
-        value += _times_log(large, m) + _times_log(small, m) - large - small + 2 * m
+        value += _xlogx(large, m) + _xlogx(small, m) - large - small + 2 * m
     return value
 
 
@@ -277,7 +278,7 @@ def risk(loss: Any, scores: list[Any], y: Any, c: list[Any], groups: Any) -> Any
         return _labellings(loss, scores, y)
     if groups is not None:
         return _queries(loss, scores, y, c, groups)
-    row: Callable[..., Any] = _many if isinstance(scores[0], list) else of_row
+    row: Callable[..., Any] = _multi_output_row if isinstance(scores[0], list) else single_output_row
     return sum(ci * row(loss, z, yi) for z, yi, ci in zip(scores, y, c, strict=True) if ci)
 
 

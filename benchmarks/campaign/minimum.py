@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.campaign.problems import Problem
 from riskmin import L2
 
-MOST_ROWS, MOST_CHOICES = 3, 200
+MAX_ROWS, MAX_CHOICES = 3, 200
 
 
 def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]] | None:
@@ -56,28 +56,31 @@ def pieces(loss: Any, y: Fraction) -> tuple[list[tuple[Fraction, Fraction]], lis
     return None if chosen is None else chosen()
 
 
-def least(problem: Problem) -> Fraction | None:
+def exact_minimum(problem: Problem) -> Fraction | None:
     """The exact minimum; None if the problem is too large or not piecewise quadratic."""
-    n = len(problem.rows) if problem.X.shape[0] <= MOST_ROWS else 0
+    n = len(problem.rows) if problem.X.shape[0] <= MAX_ROWS else 0
     if not n or problem.kernel or problem.q is not Fraction or type(problem.reg) is not L2:
         return None
     if problem.columns > 1 or pieces(problem.loss, Fraction(1)) is None or problem.groups is not None:
         return None
     choices = []
     for y in problem.labels:
-        smooth, kinks = pieces(problem.loss, y)  # type: ignore[misc]
-        choices.append([*smooth, *kinks])
-    if len(choices[0]) ** n > MOST_CHOICES:
+        smooth, nonsmooth_points = pieces(problem.loss, y)  # type: ignore[misc]
+        choices.append([*smooth, *nonsmooth_points])
+    if len(choices[0]) ** n > MAX_CHOICES:
         return None
-    values = [_at(problem, choice) for choice in itertools.product(*choices)]
+    values = [_stationary_value(problem, choice) for choice in itertools.product(*choices)]
     return min((v for v in values if v is not None), default=None)
 
 
-def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
-    """J at the stationary point of these pieces, with some rows fixed at kinks; None if it is not unique."""
+def _stationary_value(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
+    """J at the stationary point of these pieces, some rows being fixed at nonsmooth points.
+
+    None if that point is not unique.
+    """
     rows = [[*row, Fraction(int(problem.intercept))] for row in problem.rows]
-    d, at_kinks = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
-    size = d + len(at_kinks)
+    d, fixed_rows = len(rows[0]), [i for i, piece in enumerate(choice) if not isinstance(piece, tuple)]
+    size = d + len(fixed_rows)
     A = [[Fraction(0)] * (size + 1) for _ in range(size)]
     lam = Fraction(problem.lam)
     weights = problem.reg.weights
@@ -88,8 +91,8 @@ def _at(problem: Problem, choice: tuple[Any, ...]) -> Fraction | None:
     if not problem.intercept:
         A[d - 1][d - 1] += 1
     for i, (row, piece) in enumerate(zip(rows, choice, strict=True)):
-        if i in at_kinks:
-            k = d + at_kinks.index(i)
+        if i in fixed_rows:
+            k = d + fixed_rows.index(i)
             for j in range(d):
                 A[j][k] += row[j]
                 A[k][j] += row[j]

@@ -14,16 +14,16 @@ import scipy.sparse as sp
 import riskmin as rm
 from benchmarks.campaign import exact
 
-ONE_SCORE = [
+SINGLE_OUTPUT = [
     rm.Hinge(), rm.Hinge(margin=0.0), rm.SquaredHinge(), rm.PowerHinge(), rm.SmoothedHinge(),
     rm.Exponential(), rm.Logistic(), rm.Novelty(), rm.Squared(), rm.Absolute(), rm.Quantile(0.25),
     rm.EpsilonInsensitive(), rm.EpsilonInsensitive(power=2.0), rm.Huber(), rm.Poisson(),
 ]  # fmt: skip
-LISTS = [
+NON_DECOMPOSABLE = [
     rm.RocArea(), rm.Prbep(), rm.FBeta(), rm.PrecisionAtK(k=2), rm.RecallAtK(k=2), rm.Ordinal(), rm.Ndcg(k=2),
     rm.Mrr(), rm.ExpectedRankUtility(), rm.PairwiseHinge(),
 ]  # fmt: skip
-MANY = [
+MULTI_OUTPUT = [
     rm.Softmax(), rm.MulticlassHinge(), rm.MulticlassHinge(rescaled=True), rm.MulticlassSquaredHinge(),
     rm.MultivariateSquared(), rm.ChainCrf(), rm.ChainMaxMargin(), rm.ChainMaxMargin(rescaled=True),
 ]  # fmt: skip
@@ -71,9 +71,9 @@ class Problem:
         """Type of the exact numbers."""
         return Fraction if self.kernel or exact.rational(self.loss, self.reg) else Decimal
 
-    def _numbers(self, values: Any) -> Any:
+    def _to_exact(self, values: Any) -> Any:
         if np.ndim(values) > 1:
-            return [self._numbers(row) for row in values]
+            return [self._to_exact(row) for row in values]
         return [exact.number(v, self.q) for v in values]
 
     @cached_property
@@ -83,23 +83,23 @@ class Problem:
         if self.kernel:
             X = X.astype(float)
             X = X @ X.T if self.kernel == "linear" else (1 + X @ X.T) ** 2
-        return self._numbers(X.astype(float))
+        return self._to_exact(X.astype(float))
 
     @cached_property
     def labels(self) -> Any:
-        return self._numbers(np.asarray(self.y, float))
+        return self._to_exact(np.asarray(self.y, float))
 
     @cached_property
     def shares(self) -> Any:
         """Sample weights, which sum to one."""
         n = len(self.groups) if getattr(self.loss, "task", None) == "tagging" else self.X.shape[0]
-        c = self._numbers(np.ones(n) if self.weights is None else self.weights)
+        c = self._to_exact(np.ones(n) if self.weights is None else self.weights)
         return [v / sum(c) for v in c]
 
     def value(self, w: Any, b: Any = 0.0, nudge: Any = None) -> Any:
         """J at w and intercepts b; `nudge` moves each score by a share of the magnitude of its terms."""
         with exact.precise():
-            w = self._numbers(np.asarray(w, float))
+            w = self._to_exact(np.asarray(w, float))
             if self.kernel:
                 half = sum(x * z for x, z in zip(w, self.scores(w, 0 * w[0]), strict=True)) / 2
                 return self._lam * half + self._risk(w, b, nudge)
@@ -125,7 +125,7 @@ class Problem:
         if k == 1 and not np.ndim(b):
             z = self.scores(w, exact.number(b, self.q), None if nudge is None else partial(nudge, j=0))
             return exact.risk(self.loss, z, self.labels, self.shares, self.groups)
-        b = self._numbers(b) if np.ndim(b) else [self.q(0)] * k
+        b = self._to_exact(b) if np.ndim(b) else [self.q(0)] * k
         p = len(self.rows[0])
         columns = []
         for j in range(k):
@@ -134,11 +134,11 @@ class Problem:
         Z = [list(row) for row in zip(*columns, strict=True)]
         if getattr(self.loss, "task", None) != "tagging":
             return exact.risk(self.loss, Z, self.labels, self.shares, None)
-        bonds, value, at = [w[i : i + k] for i in range(p * k, len(w), k)], self.q(0), 0
+        edges, value, start = [w[i : i + k] for i in range(p * k, len(w), k)], self.q(0), 0
         for share, length in zip(self.shares, self.groups, strict=True):
-            right = [int(v) for v in self.labels[at : at + length]]
-            value += share * exact.chain(self.loss, Z[at : at + length], bonds, right)
-            at += length
+            right = [int(v) for v in self.labels[start : start + length]]
+            value += share * exact.chain(self.loss, Z[start : start + length], edges, right)
+            start += length
         return value
 
     @cached_property
@@ -163,12 +163,12 @@ def draw(seed: int) -> Problem:
     rng = np.random.default_rng([seed, 16])
     kind = rng.choice(["one", "list", "many", "kernel", "tiny"], p=[0.5, 0.17, 0.15, 0.08, 0.1])
     if kind == "kernel":
-        return _of_kernel(rng, seed)
-    losses = {"one": ONE_SCORE, "tiny": ONE_SCORE, "list": LISTS, "many": MANY}[kind]
+        return _kernel_problem(rng, seed)
+    losses = {"list": NON_DECOMPOSABLE, "many": MULTI_OUTPUT}.get(str(kind), SINGLE_OUTPUT)
     loss = losses[rng.integers(len(losses))]
-    most = 3 if kind == "tiny" else 8 if kind == "list" else 24
-    n, p = int(rng.integers(1, most + 1)), int(rng.integers(1, 4 if kind == "tiny" else 7))
-    if loss in LISTS:
+    max_rows = 3 if kind == "tiny" else 8 if kind == "list" else 24
+    n, p = int(rng.integers(1, max_rows + 1)), int(rng.integers(1, 4 if kind == "tiny" else 7))
+    if loss in NON_DECOMPOSABLE:
         n = max(n, 4)
     if kind == "many":
         n, p = max(min(n, 10), 2), min(p, 4)
@@ -176,9 +176,9 @@ def draw(seed: int) -> Problem:
     y, groups = _labels(rng, loss, X, tags)
     weights = None
     if not (kind == "list" and type(loss).__name__ not in ("RocArea", "Ordinal")) and rng.random() < 0.3:
-        many = len(groups) if getattr(loss, "task", None) == "tagging" else n
-        weights = rng.choice([0.0, 1.0, 2.5, 1e-3, 1e4], size=many)
-        weights[rng.integers(many)] = 1.0
+        n_weights = len(groups) if getattr(loss, "task", None) == "tagging" else n
+        weights = rng.choice([0.0, 1.0, 2.5, 1e-3, 1e4], size=n_weights)
+        weights[rng.integers(n_weights)] = 1.0
         tags.append("weights")
     intercept = getattr(loss, "task", None) != "tagging" and rng.random() < 0.4
     lam = float(10 ** rng.uniform(-12, 6) if rng.random() < 0.5 else 10 ** rng.uniform(-6, 0))
@@ -247,7 +247,7 @@ def _labels(rng: Any, loss: Any, X: Any, tags: list[str]) -> tuple[Any, Any]:
         tags.extend(["a perfect fit"] * exactly)
         return (X[:, 0] if exactly else z) * 10.0 ** rng.uniform(-8, 8), None
     y = np.where(z > np.median(z), 1.0, -1.0)
-    if loss in LISTS:
+    if loss in NON_DECOMPOSABLE:
         y[:2] = [1.0, -1.0]
     elif rng.random() < 0.08:
         y[:] = rng.choice([-1.0, 1.0])
@@ -296,9 +296,9 @@ def _messy(rng: Any, X: Any) -> Any:
     for row in X:
         entries = [(j, v) for j, v in enumerate(row) if v or rng.random() < 0.3]
         entries += [(j, v / 2) for j, v in entries if rng.random() < 0.2]
-        seen = [j for j, _ in entries]
+        stored = [j for j, _ in entries]
         entries = [
-            (j, v / 2 if seen.count(j) == 2 and i < len(row) else v) for i, (j, v) in enumerate(entries)
+            (j, v / 2 if stored.count(j) == 2 and i < len(row) else v) for i, (j, v) in enumerate(entries)
         ]
         for i in rng.permutation(len(entries)):
             columns.append(entries[i][0])
@@ -307,9 +307,9 @@ def _messy(rng: Any, X: Any) -> Any:
     return sp.csr_array((np.array(data, float), np.array(columns, np.int32), np.array(ends)), shape=X.shape)
 
 
-def _of_kernel(rng: Any, seed: int) -> Problem:
+def _kernel_problem(rng: Any, seed: int) -> Problem:
     """A kernel problem with an integer kernel matrix, which is exact in float64."""
-    loss = (ONE_SCORE[:5] + ONE_SCORE[7:14])[rng.integers(12)]
+    loss = (SINGLE_OUTPUT[:5] + SINGLE_OUTPUT[7:14])[rng.integers(12)]
     if isinstance(loss, rm.PowerHinge):
         loss = rm.Hinge()
     n, kernel = int(rng.integers(2, 16)), str(rng.choice(list(KERNELS)))

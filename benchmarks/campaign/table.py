@@ -12,10 +12,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- campaign: written by benchmarks.campaign.table -->", "<!-- end of the campaign -->"
 KINDS = {
     "false bound": "bounds above J at a known point, in exact arithmetic",
-    "false convergence": '"converged", but not within the tolerance of the least J known',
+    "false convergence": '"converged", but not within the tolerance of the smallest J known',
     "wrong value": "values that are not J(w), beyond rounding of the scores",
     "worse than zero": "results of `Auto` that are worse than w = 0",
-    "exception": "errors that are no refusal in one sentence",
+    "exception": "errors that are not a refusal in one sentence",
     "not finite": "results that are not finite",
 }
 
@@ -46,8 +46,8 @@ def table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     text, results = PAGE.read_text(), json.loads(Path(sys.argv[1]).read_text())
-    before, _, rest = text.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}")
+    before, _, after = text.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after.partition(END)[2]}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def contenders(problem, plan):
         if theirs.warm_up(problem):
             racers_ready.append(theirs)
         else:
-            out[name] = theirs.said
+            out[name] = theirs.error
     return racers_ready, out
 
 
@@ -101,7 +101,7 @@ def cell(name, X, y, task, lam, plan):
         "best": best,
         "lower": min(known.lower, best),
         "known": max(0.0, 1 - known.lower / best) if best > 0 else 0.0,
-        "reference": known.said,
+        "reference": known.solver,
         "left_out": out | more,
-        "solvers": {racer.name: racer.told(problem, best) for racer in racers},
+        "solvers": {racer.name: racer.summary(problem, best) for racer in racers},
     }

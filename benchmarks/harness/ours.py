@@ -114,20 +114,20 @@ class Known:
 
     best: float
     lower: float
-    said: str
+    solver: str
 
 
 def reference(X, y, task, lam, seconds, threads=1):
     """Untimed runs to a gap of 1e-9, with further solvers if the first does not come close."""
-    best, lower, said = float("inf"), 0.0, ""
+    best, lower, solver = float("inf"), 0.0, ""
     for name in (name for name in solvers() if name in FIRST):
         trial = run(X, y, task, lam, name, 1e-9, seconds, threads)
         if trial is None:
             continue
         J = task.objective(X, y, lam, *trial.point)
         if best > J:
-            best, said = J, trial.result.solver
+            best, solver = J, trial.result.solver
         lower = max(lower, trial.result.lower)
         if best - lower <= 1e-7 * best:
             break
-    return Known(best, lower, said)
+    return Known(best, lower, solver)

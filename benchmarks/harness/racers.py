@@ -43,7 +43,7 @@ def key(level):
     return f"{level:.0e}"
 
 
-def least(pairs):
+def fastest(pairs):
     """Minimum CPU and minimum wall seconds of the pairs; None if one of them is missing."""
     if not pairs or any(pair is None for pair in pairs):
         return None
@@ -72,17 +72,17 @@ class Mine:
     def values(self):
         return [run.result.value for run in self.runs]
 
-    def told(self, problem, best):
+    def summary(self, problem, best):
         last = min(self.runs, key=lambda run: run.points[-1][0])
-        certified = {key(v): least([run.certified(v) for run in self.runs]) for v in LEVELS}
-        reached = {key(v): least([run.reached(v, best) for run in self.runs]) for v in LEVELS}
+        certified = {key(v): fastest([run.certified(v) for run in self.runs]) for v in LEVELS}
+        reached = {key(v): fastest([run.reached(v, best) for run in self.runs]) for v in LEVELS}
         points = thinned(last.points)
         return {
             "kind": self.kind,
             "certified": certified,
             "reached": reached,
             "status": last.result.status,
-            "said": last.result.solver,
+            "solver": last.result.solver,
             "J": problem.J(last.point),
             "suboptimality": problem.J(last.point) / best - 1,
             "gap": last.result.gap / last.result.value,
@@ -119,7 +119,7 @@ class Theirs:
 
     peer: Peer
     climbs: list[Climb] = field(default_factory=list)
-    said: str = ""
+    error: str = ""
     held: Any = None
     kind = "peer"
 
@@ -136,7 +136,7 @@ class Theirs:
             self._fit(X, y, problem, self.peer.ladder[0])
             self.held = self.peer.hold(problem.X, problem.y)
         except Exception as error:  # errors of a peer are reported and skipped
-            self.said = f"{type(error).__name__}: {error}"
+            self.error = f"{type(error).__name__}: {error}"
             return False
         return True
 
@@ -203,15 +203,15 @@ class Theirs:
     def values(self):
         return [climb.J for climb in self.climbs]
 
-    def told(self, problem, best):
+    def summary(self, problem, best):
         reached = {}
         for level in LEVELS:
-            good = [least(climb.took) for climb in self.climbs if climb.within(level, best)]
+            good = [fastest(climb.took) for climb in self.climbs if climb.within(level, best)]
             reached[key(level)] = min(good, key=lambda took: took["cpu"], default=None)
         rungs = [
             {"tol": c.rung.tol, "steps": c.rung.steps, "J": c.J, "suboptimality": c.J / best - 1}
             | {"limited": c.limited, "rounds": len(c.took)}
-            | least(c.took)
+            | fastest(c.took)
             for c in self.climbs
         ]
         return {

@@ -43,7 +43,7 @@ def lines(cell, clock):
             times, gap = _times(result["certified"], clock), small(result["gap"])
             work = f"{result['steps']} steps, {result['calls']} calls"
             yield f"{where} {name}, proved | {times} | {gap} | {work} |"
-            times, who = _times(result["reached"], clock), result["said"].split("(")[0]
+            times, who = _times(result["reached"], clock), result["solver"].split("(")[0]
             yield f"{where} {name} | {times} | {small(result['suboptimality'])} | {who}, {result['status']} |"
         else:
             best = min(result["rungs"], key=lambda rung: rung["J"])
@@ -156,10 +156,10 @@ def summary_line(title, cells, clock):
     """Median, smallest ratio, and the cells that ours did not certify, for each level."""
     parts = [title, str(len(cells))]
     for level in SHOWN:
-        ratios = [found for found in (ratio(cell, level, clock) for cell in cells) if found is not None]
+        ratios = [r for r in (ratio(cell, level, clock) for cell in cells) if r is not None]
         failed = [cell for cell in cells if not cell["solvers"][our_run(cell)]["certified"][level]]
         parts.append(f"{median(ratios):.2g} ({min(ratios):.2g})" if ratios else "-")
-        parts.append(str(sum(found < 0.7 for found in ratios)))
+        parts.append(str(sum(r < 0.7 for r in ratios)))
         parts.append(str(len(failed)))
     return "| " + " | ".join(parts) + " |"
 

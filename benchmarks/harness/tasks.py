@@ -62,9 +62,9 @@ def poisson(z, y):
 def roc_area(z, y):
     """Mean hinge over pairs: for each positive score a, the negative scores b > a - 1."""
     above, below = z[y > 0], np.sort(z[y < 0])
-    at = np.searchsorted(below, above - 1, side="right")
+    first = np.searchsorted(below, above - 1, side="right")
     tails = np.concatenate([np.cumsum(below[::-1])[::-1], [0.0]])  # sums of the largest scores
-    total = tails[at] + (len(below) - at) * (1 - above)
+    total = tails[first] + (len(below) - first) * (1 - above)
     return total.sum() / (len(above) * len(below))
 
 
@@ -144,10 +144,10 @@ class Task:
         risk = float(self.mean(z + b, y))
         if self.intercept and many == 1 and np.isfinite(risk):
             b = float(np.ravel(b)[0])
-            found = minimize_scalar(
+            best = minimize_scalar(
                 lambda t: self.mean(z + t, y), bracket=(b, b + 0.1), options={"xtol": 1e-9}
             )
-            risk = min(risk, float(found.fun))
+            risk = min(risk, float(best.fun))
         value = risk + lam * size
         return value if np.isfinite(value) else np.inf
 

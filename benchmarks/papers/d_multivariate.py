@@ -120,24 +120,24 @@ def line(row, also=()):
 
 
 def summary(rows):
-    """Print pairwise comparisons in numbers of cells; a solver that did not reach the goal is behind."""
+    """Print pairwise comparisons in numbers of cells; a solver that did not reach the goal is slower."""
 
     def seconds(row, solver):
         return row[solver][0] if row[solver] else np.inf
 
-    def ahead(a, b, cells):
+    def compared(a, b, cells):
         better = sum(seconds(row, a) < seconds(row, b) for row in cells)
         worse = sum(seconds(row, a) > seconds(row, b) for row in cells)
         ratios = [np.log(seconds(row, b) / seconds(row, a)) for row in cells if row[a] and row[b]]
         mean = f"{np.exp(np.mean(ratios)):.1f}" if ratios else "-"
-        return f"{better} : {worse}, {mean} times as fast where both arrive"
+        return f"{better} : {worse}, {mean} times as fast where both reach the goal"
 
     every, rows = rows, [row for row in rows if row["known"] <= 0.01]
     print(f"\nOf {len(every)} cells, min J is known to 1 % in {len(rows)}:\n")
     for a, b in (("SMS", "BMRM"), ("ours", "BMRM"), ("ours", "SMS")):
-        print(f"- {a} ahead of {b} in cells, and behind: {ahead(a, b, rows)}")
+        print(f"- cells in which {a} is faster and slower than {b}: {compared(a, b, rows)}")
         for lam in LAMS:
-            print(f"  - lam {lam:g}: {ahead(a, b, [row for row in rows if row['lam'] == lam])}")
+            print(f"  - lam {lam:g}: {compared(a, b, [row for row in rows if row['lam'] == lam])}")
     proved = sum(row["proved"] is not None for row in rows)
     print(f"- 1 % proved by ours in {proved} cells of {len(rows)}")
     for name in sorted({row["solver"] for row in every}):
@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--also", nargs="*", default=[], help="names of further solvers, one column each")
     parser.add_argument("--json", type=Path, help="file of finished cells, which are not run again")
     args = parser.parse_args()
-    kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
+    finished = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
     rows = []
     more = "".join(f" {name} |" for name in args.also)
     print(
@@ -166,23 +166,23 @@ def main():
     print("|---" * (12 + len(args.also)) + "|")
     for name in args.only:
         cells = [(name, loss, lam) for loss in args.losses for lam in args.lams]
-        done = {(row["data"], row["loss"], row["lam"]): row for row in kept}
-        data = None if all(at in done for at in cells) else read(name, args.data)
-        for at in cells:
-            if at not in done:
+        done = {(row["data"], row["loss"], row["lam"]): row for row in finished}
+        data = None if all(key in done for key in cells) else read(name, args.data)
+        for key in cells:
+            if key not in done:
                 if data is None:
                     continue
-                _, loss, lam = at
+                _, loss, lam = key
                 if lam == args.lams[0]:  # compile or load the kernels
                     small = rm.Objective(rm.linear_risk(data.X, data.y, loss), rm.L2(), 1.0)
                     for make in solvers(loss, AGM_LAM, args.also).values():
                         run(small, make, 1.0, tol=0.1)
-                done[at] = cell(name, data, loss, lam, args.seconds, args.also)
-                kept.append(done[at])
+                done[key] = cell(name, data, loss, lam, args.seconds, args.also)
+                finished.append(done[key])
                 if args.json:
-                    args.json.write_text(json.dumps(kept, indent=1))
-            rows.append(done[at])
-            print(line(done[at], args.also), flush=True)
+                    args.json.write_text(json.dumps(finished, indent=1))
+            rows.append(done[key])
+            print(line(done[key], args.also), flush=True)
     if rows:
         summary(rows)
 

@@ -89,13 +89,15 @@ def accuracies(d, seed, passes):
     rng = np.random.default_rng([d, seed])
     (X, y), (T, t) = artificial(d, rng), artificial(d, rng)
 
-    def right(w):
+    def percent_correct(w):
         return 100 * float(np.mean(np.where(T @ w > 0, 1, -1) == t))
 
-    accuracy = {name: right(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()}
+    accuracy = {
+        name: percent_correct(online(X, y, reg, rate=RATE, epochs=passes).w) for name, reg in ONLINE.items()
+    }
     for name in ("LM-Perc", "LM-UWin", "LM-NWin"):
         grid = 10.0 ** np.arange(-2, 1.1, 0.5) if name == "LM-Perc" else 10.0 ** np.arange(-3, -0.9, 0.5)
-        tried = {lam: right(large_margin(X, y, MARGIN[name], lam, passes)) for lam in grid}
+        tried = {lam: percent_correct(large_margin(X, y, MARGIN[name], lam, passes)) for lam in grid}
         best = max(tried, key=tried.get)
         accuracy[name] = tried[best]
         print(f"  d={d} draw {seed} {name}: best lam {best:.1e}", flush=True)
@@ -127,9 +129,9 @@ def reuters(folder):
     n = sum(document["split"] == "train" for document in documents)
     bags = [words(document) for document in documents]
     column = {word: j for j, word in enumerate(sorted(set().union(*bags[:n])))}
-    known = [[column[word] for word in bag if word in column] for bag in bags]
-    indptr = np.cumsum([0, *map(len, known)])
-    indices = np.concatenate([np.sort(row) for row in known]).astype(np.int32)
+    columns_of_bags = [[column[word] for word in bag if word in column] for bag in bags]
+    indptr = np.cumsum([0, *map(len, columns_of_bags)])
+    indices = np.concatenate([np.sort(row) for row in columns_of_bags]).astype(np.int32)
     X = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(bags), len(column)))
     topics = sorted({topic for document in documents for topic in document["topics"]})
     Y = np.array(
@@ -146,8 +148,8 @@ def at_break_even(scores, y):
     positives = int(np.sum(y > 0))
     if not positives:
         return 0.0
-    least = np.sort(scores)[-positives]
-    above, tied = scores > least, scores == least
+    threshold = np.sort(scores)[-positives]
+    above, tied = scores > threshold, scores == threshold
     return float(np.sum(y[above] > 0) + (positives - above.sum()) * np.mean(y[tied] > 0))
 
 
@@ -212,7 +214,7 @@ def table_2(args):
         return
     sizes = np.array([np.count_nonzero(w) for w in rows["Spars"][1]])
     largest = np.argsort(-np.sum(Y > 0, axis=0)[np.ptp(Y, axis=0) > 0])[:10]
-    print(f"\nWeights of Spars that are not zero: {sizes.mean():.0f} on average (paper 400),", end=" ")
+    print(f"\nNonzero weights of Spars: {sizes.mean():.0f} on average (paper 400),", end=" ")
     print(
         f"{sizes[largest].mean():.0f} for the ten largest topics (paper 1500), of {X.shape[1]} (paper 45000)"
     )

@@ -1,6 +1,6 @@
-r"""One fit, and what is recorded of it.
+r"""One fit and its record.
 
-J(w, b) = alpha |w|^2 / 2 + R(w, b); `at_zero` is min_b J(0, b). A bound above any value of J is false.
+J(w, b) = alpha |w|^2 / 2 + R(w, b); `at_zero` is min_b J(0, b). A lower bound above any value of J is false.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks.tables.table import Table
 from riskmin.core import UnsupportedProblem
 from riskmin.losses import get_loss
 
-TWO = ("hinge", "logistic", "squared_hinge", "roc_area")
-LISTS = ("f1", "prbep")
-MANY = ("hinge", "logistic")
-NUMBERS = ("squared", "huber", "absolute", "quantile:level=0.9", "epsilon_insensitive")
+BINARY = ("hinge", "logistic", "squared_hinge", "roc_area")
+NON_DECOMPOSABLE = ("f1", "prbep")
+MULTICLASS = ("hinge", "logistic")
+REGRESSION = ("squared", "huber", "absolute", "quantile:level=0.9", "epsilon_insensitive")
 COUNTS = ("poisson",)
-LOSSES = (*TWO, *LISTS, *NUMBERS, *COUNTS)
+LOSSES = (*BINARY, *NON_DECOMPOSABLE, *REGRESSION, *COUNTS)
 SMALL_GAP = 1e-9
 """Gaps smaller than this share of J at w = 0 count as zero."""
 ROUNDING = 1e-9
@@ -35,18 +35,18 @@ ROUNDING = 1e-9
 def losses(table: Table, lists: bool = False) -> tuple[str, ...]:
     """The losses that apply to the table."""
     if table.task == "numbers":
-        return NUMBERS + (COUNTS if table.counts else ())
-    return MANY if table.n_classes > 2 else TWO + (LISTS if lists else ())
+        return REGRESSION + (COUNTS if table.counts else ())
+    return MULTICLASS if table.n_classes > 2 else BINARY + (NON_DECOMPOSABLE if lists else ())
 
 
 def kind(table: Table, loss: str) -> str:
     """Name of the loss in the summary."""
-    return f"{loss}, many classes" if table.n_classes > 2 else loss
+    return f"{loss}, multiclass" if table.n_classes > 2 else loss
 
 
 def estimator(table: Table, loss: str, **settings: Any) -> Any:
-    kind_of_estimator = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
-    return kind_of_estimator(loss, **settings)
+    estimator_class = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
+    return estimator_class(loss, **settings)
 
 
 # ---------------------------------------------------------------- independent computation of J
@@ -78,24 +78,24 @@ def at_zero(table: Table, loss: str) -> float:
     if not loss_object.separable:
         return float(loss_object.value_grad(0.0 * ones, y, c)[0])
 
-    def look(b: float) -> tuple[float, float]:
+    def value_slope(b: float) -> tuple[float, float]:
         value, slopes = loss_object.value_grad(b * ones, y, c)
         return float(value), float(np.sum(slopes))
 
-    return _least(look)
+    return _minimum(value_slope)
 
 
-def _least(look: Any) -> float:
+def _minimum(value_slope: Any) -> float:
     """The minimum of a convex function of one variable, by bisection on its slope."""
     lo, hi = -1.0, 1.0
-    while look(lo)[1] > 0 and lo > -1e15:
+    while value_slope(lo)[1] > 0 and lo > -1e15:
         lo *= 4
-    while look(hi)[1] < 0 and hi < 1e15:
+    while value_slope(hi)[1] < 0 and hi < 1e15:
         hi *= 4
     best = np.inf
     for _ in range(200):
         b = (lo + hi) / 2
-        value, slope = look(b)
+        value, slope = value_slope(b)
         best = min(best, value)
         lo, hi = (b, hi) if slope < 0 else (lo, b)
         if not lo < (lo + hi) / 2 < hi:

@@ -23,11 +23,11 @@ def finish(fit: Fit) -> Fit:
     """Add the derived fields."""
     if "value" not in fit:
         return fit
-    zero, rest = fit["at_zero"], others(fit)
-    values = [fit["value"], *(one["value"] for one in rest)]
+    zero, other_fits = fit["at_zero"], others(fit)
+    values = [fit["value"], *(one["value"] for one in other_fits)]
     values += [one["value"] for one in fit.get("peers", {}).values() if "value" in one]
-    lowers = [fit["lower"], *(one["lower"] for one in rest)]
-    proved = [one["cpu"] for one in rest if one["certified"]]
+    lowers = [fit["lower"], *(one["lower"] for one in other_fits)]
+    proved = [one["cpu"] for one in other_fits if one["certified"]]
     solvers = fit.get("solvers", {})
     fit["certified_by"] = sorted(name for name, one in solvers.items() if one.get("certified"))
     fit["best_value"], fit["best_lower"] = min(values), max(lowers)
@@ -37,7 +37,7 @@ def finish(fit: Fit) -> Fit:
     )  # without a certificate there is no time
     fit["false_bound"] = fit["best_lower"] > fit["best_value"] + ROUNDING * zero
     fit["worse_than_zero"] = fit["value"] > zero * (1 + ROUNDING)
-    fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(rest)]) + ROUNDING * zero
+    fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(other_fits)]) + ROUNDING * zero
     fit["wrong_value"] = abs(fit["value"] - fit["recomputed"]) > 1e-6 * abs(fit["value"]) + ROUNDING * zero
     return fit
 
@@ -48,7 +48,7 @@ def troubles(fit: Fit) -> list[str]:
         return [fit["error"]]
     failures = []
     if not fit["certified"]:
-        tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
+        tiny = " (of a J that is nearly zero)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
         failures = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
     more = fit["value"] / fit["at_zero"] - 1 if fit["at_zero"] else 0.0
     descriptions = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
@@ -61,8 +61,8 @@ def line(fit: Fit) -> str:
     head = f"{fit['table']} {tuple(fit['shape'])} {fit['loss']}: {'; '.join(troubles(fit)) or 'certified'}"
     if "value" not in fit:
         return f"{head}; {fit['cpu']:.2f} s"
-    numbers = f"J {fit['value']:.6g}, at least {fit['best_lower']:.6g}, at w = 0 {fit['at_zero']:.6g}"
-    return f"{head}; {numbers}, {fit['n_iter']} steps, {fit['cpu']:.2f} s, {fit['solver'].split(':')[0]}"
+    values = f"J {fit['value']:.6g}, at least {fit['best_lower']:.6g}, at w = 0 {fit['at_zero']:.6g}"
+    return f"{head}; {values}, {fit['n_iter']} steps, {fit['cpu']:.2f} s, {fit['solver'].split(':')[0]}"
 
 
 def share(part: int, total: int) -> str:
@@ -112,9 +112,9 @@ def summary(fits: Iterable[Fit]) -> str:
 
 def peers(fits: list[Fit]) -> list[str]:
     """Comparison with scikit-learn on the same fits."""
-    held = {name for fit in fits for name in fit.get("peers", {})}
+    names = {name for fit in fits for name in fit.get("peers", {})}
     lines = []
-    for name in sorted(held):
+    for name in sorted(names):
         pairs = [(fit, fit["peers"][name]) for fit in fits if name in fit.get("peers", {}) and "value" in fit]
         good = [(fit, peer) for fit, peer in pairs if "value" in peer]
         within = sum(peer["value"] <= (1 + 1e-3) * fit["best_value"] for fit, peer in good)

@@ -114,9 +114,9 @@ def common() -> Tables:
             X = read(place / f"{place.name}_train.data", sep=r"\s+").to_numpy(dtype=float)
             yield arrays(name, X, read(place / f"{place.name}_train.labels")[0], task)
         elif f"{kind}/{place.name}" in FILES:
-            file, how, at = FILES[f"{kind}/{place.name}"]
+            file, how, target = FILES[f"{kind}/{place.name}"]
             frame = read(place / file, **how)
-            yield table(name, cleaned(frame), str(frame.columns[at]), task)
+            yield table(name, cleaned(frame), str(frame.columns[target]), task)
         elif dats:
             frame = read(dats[0])
             yield table(name, cleaned(frame), str(frame.columns[-1]), task)

@@ -159,6 +159,7 @@ def all_of(name: str, frame: pd.DataFrame, target: str | None = None) -> Iterato
     if target is not None:
         yield table(name, frame, target)
     for column in frame:
-        few = frame[column].nunique() == 2 if is_number(frame[column]) else classes(frame[column].dropna())
-        if column != target and few:
+        values = frame[column]
+        is_class = values.nunique() == 2 if is_number(values) else classes(values.dropna())
+        if column != target and is_class:
             yield table(f"{name}:{column}", frame, column, "classes")

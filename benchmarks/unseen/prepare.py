@@ -55,11 +55,12 @@ def write(path: Path, X: Any, y: Any) -> None:
     """X in single precision, which is enough for raw data."""
     if sp.issparse(X):
         X = sp.csr_array(X)
-        at = {"indices": X.indices.astype(np.uint32), "indptr": X.indptr.astype(np.uint32)}
-        parts = {"data": X.data.astype(np.float32), "shape": np.array(X.shape), **at}
+        index_arrays = {"indices": X.indices.astype(np.uint32), "indptr": X.indptr.astype(np.uint32)}
+        parts = {"data": X.data.astype(np.float32), "shape": np.array(X.shape), **index_arrays}
     else:
         parts = {"X": np.asarray(X, dtype=np.float32)}
-    with zipfile.ZipFile(path, "w", compression=zipfile.ZIP_LZMA) as file:  # half of what NumPy's own takes
+    # LZMA takes half the space of NumPy's own compression
+    with zipfile.ZipFile(path, "w", compression=zipfile.ZIP_LZMA) as file:
         for name, part in {"y": y, **parts}.items():
             content = io.BytesIO()
             np.save(content, part)

@@ -1,9 +1,9 @@
 """The unseen sets: a table of a package, and how it becomes X and y.
 
 Categories are one-hot encoded, missing numbers become the median of their column, missing categories a level
-of their own, and columns that mostly are missing are left out. Numbers stay in the units of the package. Wide
-tables of mostly zeros, and words, are CSR, the others dense. Half of the sets may be used to choose settings
-of riskmin; figures are reported on the other half.
+of their own, and columns of mostly missing entries are left out. Numbers stay in the units of the package.
+Wide tables of mostly zeros, and words, are CSR, the others dense. Half of the sets may be used to choose
+settings of riskmin; figures are reported on the other half.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def number(column: Any) -> Any:
 
 
 def one_hot(column: Any) -> Any:
-    """A column per level; a missing entry is a level."""
+    """One column per level; a missing entry is a level."""
     _, level = np.unique(column.astype(str).to_numpy(dtype=str), return_inverse=True)
     entries = np.ones(len(level)), (np.arange(len(level)), level)
     return sp.csr_array(entries, shape=(len(level), level.max() + 1))
 
 
 def features(frame: Any, without: Sequence[str], categories: Sequence[str] = ()) -> Any:
-    """X of all columns but some; text columns are categories."""
-    kept = [name for name in frame.columns if name not in ("rownames", *without)]
+    """X from all columns except `without`; text columns are categories."""
+    names = [name for name in frame.columns if name not in ("rownames", *without)]
     parts = []
-    for name in kept:
+    for name in names:
         column = frame[name]
         if column.isna().mean() > MISSING or column.nunique() < 2:
             continue
@@ -65,10 +65,10 @@ def words(texts: Any, **settings: Any) -> Any:
     """Tf-idf of words or letters that occur in two texts or more, rows of norm one."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    found = TfidfVectorizer(min_df=2, sublinear_tf=True, **settings).fit_transform(
+    matrix = TfidfVectorizer(min_df=2, sublinear_tf=True, **settings).fit_transform(
         texts.fillna("").astype(str)
     )
-    return sp.csr_array(found)
+    return sp.csr_array(matrix)
 
 
 def sample(frame: Any) -> Any:
@@ -97,11 +97,11 @@ def numbers(label: str, without: Sequence[str] = (), categories: Sequence[str] =
     return make
 
 
-def classes(label: str, without: Sequence[str] = (), least: int = 1) -> Any:
-    """Several classes, those of fewer than `least` rows left out."""
+def classes(label: str, without: Sequence[str] = (), min_rows: int = 1) -> Any:
+    """Several classes, without those of fewer than `min_rows` rows."""
 
     def make(frame: Any) -> tuple[Any, Any]:
-        frame = frame[frame[label].map(frame[label].value_counts()) >= least]
+        frame = frame[frame[label].map(frame[label].value_counts()) >= min_rows]
         y = np.unique(frame[label].astype(str).to_numpy(dtype=str), return_inverse=True)[1]
         return features(frame, (label, *without)), y.astype(float)
 
@@ -109,7 +109,7 @@ def classes(label: str, without: Sequence[str] = (), least: int = 1) -> Any:
 
 
 def late_flights(frame: Any) -> tuple[Any, Any]:
-    """Arrival more than 15 minutes late, by what is known before departure."""
+    """Arrival more than 15 minutes late, from what is known before departure."""
     frame = sample(frame[frame.arr_delay.notna()])
     hours = frame.assign(hour_of_day=frame.hour)
     hidden = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "time_hour", "flight", "tailnum")
@@ -118,7 +118,7 @@ def late_flights(frame: Any) -> tuple[Any, Any]:
 
 
 def tweet_sources(frame: Any) -> tuple[Any, Any]:
-    """Words of messages written on one telephone or on another one."""
+    """Words of messages written on one of two kinds of telephones."""
     frame = frame[frame.source.isin(["Twitter for Android", "Twitter for iPhone"])]
     return words(frame.text, ngram_range=(1, 2)), np.where(frame.source == "Twitter for iPhone", 1.0, -1.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import commands, mutate, seeds
-from fuzz.targets import TARGETS, examples, settled
+from fuzz.targets import TARGETS, examples, outcome
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ def test_mutated_arrays_in_archives(seed, tmp_path):
     rng = random.Random(seed)
     path = tmp_path / "d.npz"
     path.write_bytes(mutate.odd_npz(rng, rng.choice(seeds.npz_arrays())))
-    settled(lambda: load(path, require_labels=False, max_memory=16))
+    outcome(lambda: load(path, require_labels=False, max_memory=16))
 
 
 @EACH
@@ -62,8 +62,8 @@ def test_mutated_stores(seed, tmp_path):
     path.mkdir(exist_ok=True)
     for name, blob in mutate.odd_store(rng, rng.choice(seeds.stores())).items():
         (path / name).write_bytes(blob)
-    settled(lambda: check(path))
-    settled(lambda: load(path, verify=False).X.sum())
+    outcome(lambda: check(path))
+    outcome(lambda: load(path, verify=False).X.sum())
 
 
 @settings(EACH, max_examples=80)
@@ -74,10 +74,10 @@ def test_mutated_models_predict_or_are_refused(seed, tmp_path):
     arrays, meta = rng.choice(list(seeds.models().values()))
     path.write_bytes(mutate.odd_model(rng, arrays, meta))
     found = []
-    settled(lambda: found.append(load_model(path)))
+    outcome(lambda: found.append(load_model(path)))
     for model in found:
         rows = [[("He", "P"), ("sits", "V")]] if model.task == "tagging" else seeds.X
-        settled(lambda model=model, rows=rows: model.predict(rows))
+        outcome(lambda model=model, rows=rows: model.predict(rows))
 
 
 @EACH
@@ -87,8 +87,8 @@ def test_damaged_compressed_files(seed, tmp_path):
     blob, suffix = seeds.compressed(rng, rng.choice([seeds.CSV, seeds.SVMLIGHT, seeds.CONLL]), damage=True)
     path = tmp_path / f"d.csv{suffix}"
     path.write_bytes(blob)
-    settled(lambda: load(path))
-    settled(lambda: load_conll(path))
+    outcome(lambda: load(path))
+    outcome(lambda: load_conll(path))
 
 
 def test_mutations_are_reproducible():
@@ -101,12 +101,12 @@ def test_unexpected_errors_are_raised():
     def fail(error):
         raise error
 
-    assert settled(lambda: None) is None
-    assert settled(lambda: fail(ValueError("why"))) == "why"
+    assert outcome(lambda: None) is None
+    assert outcome(lambda: fail(ValueError("why"))) == "why"
     with pytest.raises(KeyError):
-        settled(lambda: fail(KeyError("x")))
+        outcome(lambda: fail(KeyError("x")))
     with pytest.raises(AssertionError, match="printable"):
-        settled(lambda: fail(ValueError("two\nlines")))
+        outcome(lambda: fail(ValueError("two\nlines")))
 
 
 @pytest.mark.parametrize(
@@ -118,17 +118,17 @@ def test_unexpected_errors_are_raised():
     ],
 )  # fmt: skip
 def test_failures_of_commands(code, text, failure):
-    assert commands.judged(code, text) == failure
+    assert commands.failure_kind(code, text) == failure
 
 
 def test_signals_of_commands_are_reported(tmp_path):
     assert commands.run([], tmp_path / "log", lambda args: os.kill(os.getpid(), signal.SIGKILL))[0] == -9
     code, text = commands.run([], tmp_path / "log", lambda args: {}[args[0]])
-    assert commands.judged(code, text) == "traceback"
+    assert commands.failure_kind(code, text) == "traceback"
 
 
 @pytest.mark.exhaustive
 def test_fuzzed_commands_end_as_documented(tmp_path):
     for seed in range(60):
         args, code, text = commands.case(seed, tmp_path)
-        assert commands.judged(code, text) is None, (args, code, text)
+        assert commands.failure_kind(code, text) is None, (args, code, text)

@@ -177,7 +177,7 @@ def test_metered_executor_counts_rounds_and_floats():
     seconds = risk.executor.shards_took()
     assert len(seconds) == SHARDS
     assert min(seconds) > 0
-    assert risk.executor.own > 0
+    assert risk.executor.solver_seconds > 0
 
 
 def test_fit_separates_constant_and_divided_time():

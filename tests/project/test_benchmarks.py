@@ -107,12 +107,12 @@ def test_settings_are_run_until_the_tightest_level():
     theirs, problem_at_zero = racers.Theirs(peer), at_zero()
     assert theirs.warm_up(problem_at_zero)
     theirs.race(problem_at_zero, 0.5)
-    result = theirs.told(problem_at_zero, 0.5)
+    result = theirs.summary(problem_at_zero, 0.5)
     assert [rung["tol"] for rung in result["rungs"]] == [1.0, 0.1, 0.01]  # J - 1/2 = w^2
     assert result["reached"]["1e-01"] is not None
     assert result["suboptimality"] == 0.0
     theirs.race(problem_at_zero, 0.5)  # only settings that reached a level first are fitted again
-    assert [rung["rounds"] for rung in theirs.told(problem_at_zero, 0.5)["rungs"]][2] == 2
+    assert [rung["rounds"] for rung in theirs.summary(problem_at_zero, 0.5)["rungs"]][2] == 2
 
 
 def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol():

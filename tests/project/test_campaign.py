@@ -13,8 +13,8 @@ from benchmarks import soak
 from benchmarks.campaign import exact
 from benchmarks.campaign.__main__ import main
 from benchmarks.campaign.check import check, parts
-from benchmarks.campaign.minimum import least
-from benchmarks.campaign.problems import LISTS, MANY, ONE_SCORE, draw
+from benchmarks.campaign.minimum import exact_minimum
+from benchmarks.campaign.problems import MULTI_OUTPUT, NON_DECOMPOSABLE, SINGLE_OUTPUT, draw
 
 from riskmin import (
     L2,
@@ -64,7 +64,7 @@ def drawn():
     return by_loss
 
 
-@pytest.mark.parametrize("loss", [*ONE_SCORE, *LISTS, *MANY], ids=repr)
+@pytest.mark.parametrize("loss", [*SINGLE_OUTPUT, *NON_DECOMPOSABLE, *MULTI_OUTPUT], ids=repr)
 def test_exact_values_agree_with_the_library(loss):
     """Two independent implementations agree on J for every loss and most regularizers."""
     checked = 0
@@ -86,7 +86,7 @@ def test_exact_minimum_agrees_with_the_library(loss):
     checked = 0
     for problem in drawn()[repr(loss)]:
         one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # refused
-        minimum = least(problem) if checked < 2 and not one_class else None
+        minimum = exact_minimum(problem) if checked < 2 and not one_class else None
         if minimum is not None:
             result = minimize(problem.objective, tol=1e-9)
             assert Fraction(result.lower) <= minimum <= result.value * (1 + 1e-9) + 1e-12
@@ -175,7 +175,7 @@ def test_exact_arithmetic_is_exact():
     """Numbers that cancel in float64 are kept exactly."""
     with exact.precise():
         z = exact.number(1e-30, Fraction) + 1 - 1
-        assert exact.of_row(Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
+        assert exact.single_output_row(Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
 
 
 def test_slope_of_a_leak():

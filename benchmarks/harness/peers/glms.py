@@ -56,8 +56,8 @@ def quantreg(X, y, task, lam, rung):
 
     level = QUANTILE if task.name == "quantile" else 0.5
     X = np.column_stack([X, np.ones(len(y))]) if task.intercept else X
-    found = np.asarray(QuantReg(y, X).fit(q=level, p_tol=rung.tol, max_iter=rung.steps).params)
-    return (found[:-1], found[-1]) if task.intercept else found
+    params = np.asarray(QuantReg(y, X).fit(q=level, p_tol=rung.tol, max_iter=rung.steps).params)
+    return (params[:-1], params[-1]) if task.intercept else params
 
 
 PEERS = (

@@ -29,8 +29,8 @@ def solver(kind):
         model = train(data, parameter(f"-s {kind} -c {C:.17g} -e {rung.tol:g} -p {epsilon:g} -q"))
         if task.labels == "classes":
             W = np.zeros((model.nr_feature, model.nr_class))
-            for at, label in enumerate(model.get_labels()):
-                W[:, int(label)] = model.get_decfun(label_idx=at)[0]
+            for k, label in enumerate(model.get_labels()):
+                W[:, int(label)] = model.get_decfun(label_idx=k)[0]
             return W
         w = np.array(model.w[: model.nr_feature])
         return w if task.labels == "numbers" or model.get_labels()[0] == 1 else -w
