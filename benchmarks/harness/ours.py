@@ -89,9 +89,8 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     obj(result.w)
     settle = last.read()
     n_outputs = task.columns(y)
-    inside = (
-        n_outputs if task.intercept and n_outputs > 1 else 0
-    )  # the intercepts of classes are entries of w
+    # the intercepts of classes are entries of w
+    inside = n_outputs if task.intercept and n_outputs > 1 else 0
     w, b = (
         np.split(result.w, [len(result.w) - inside]) if inside else (result.w, risk.best_intercept(result.w))
     )
