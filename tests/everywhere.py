@@ -75,23 +75,23 @@ TWO_ROUNDS = {
 }
 
 
-class Elsewhere(Executor):
+class RemoteExecutor(Executor):
     """An executor that hides where its shards are, and counts the bytes sent to and received from them."""
 
-    def __init__(self, executor=Serial, held=None):
-        self.executor, self.held = executor, held
+    def __init__(self, executor=Serial, placed=None):
+        self.executor, self.placed = executor, placed
         self.mapped, self.summed, self.sent, self.calls = [], [], [], 0
 
     def __call__(self, shards):
-        return Elsewhere(self.executor, as_backend(self.executor).place(shards))
+        return RemoteExecutor(self.executor, as_backend(self.executor).place(shards))
 
     def map(self, f, *args, each=()):
-        results = self.held.map(f, *args, each=each)
+        results = self.placed.map(f, *args, each=each)
         self._count(self.mapped, results, each)
         return results
 
     def sum(self, f, *args, each=()):
-        total = self.held.sum(f, *args, each=each)
+        total = self.placed.sum(f, *args, each=each)
         self._count(self.summed, [total], each)
         return total
 
@@ -101,7 +101,7 @@ class Elsewhere(Executor):
         self.sent.append(size(each))
 
     def clear(self):
-        self.__init__(self.executor, self.held)
+        self.__init__(self.executor, self.placed)
 
 
 def size(values):
@@ -113,7 +113,7 @@ def size(values):
 
 def default(name):
     """The solver that Auto chooses for remote rows."""
-    return Auto().choose(PROBLEMS[name](Elsewhere()), TOL)[0]
+    return Auto().choose(PROBLEMS[name](RemoteExecutor()), TOL)[0]
 
 
 def solve(name, executor, solver=None):

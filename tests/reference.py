@@ -163,7 +163,7 @@ def _break_even(z, y):
     return cp.sum(cp.pos(excess))
 
 
-def many(loss, Z, y):
+def multi_output_losses(loss, Z, y):
     """The loss of each row, for scores Z of shape (n, k)."""
     n, k = Z.shape
     if isinstance(loss, MultivariateSquared):
@@ -258,7 +258,7 @@ def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
         w, b = cp.Variable(p * k), cp.Variable((1, k)) if intercept else np.zeros((1, k))
         value, domain = omega(reg, w)
         Z = X @ cp.reshape(w, (p, k), order="C") + np.ones((len(X), 1)) @ b
-        return cp.Problem(cp.Minimize(lam * value + c @ many(loss, Z, y)), domain)
+        return cp.Problem(cp.Minimize(lam * value + c @ multi_output_losses(loss, Z, y)), domain)
     w, b = cp.Variable(p), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)
     return cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c, queries)), domain)

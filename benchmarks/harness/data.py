@@ -138,7 +138,7 @@ def counts(name):
     return read
 
 
-# ---------------------------------------------------------------- many classes
+# ---------------------------------------------------------------- multiclass data
 def classes(name, scale=1.0):
     """Dense rows, and classes numbered from 0."""
 

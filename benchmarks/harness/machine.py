@@ -29,10 +29,10 @@ PACKAGES = (
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def set_threads(many):
+def set_threads(n_threads):
     """Set the number of threads of each library; has an effect only before NumPy is imported."""
     for name in THREADS:
-        os.environ[name] = str(many)
+        os.environ[name] = str(n_threads)
 
 
 def processor():

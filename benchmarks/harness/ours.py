@@ -88,8 +88,9 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     last = Clock()
     obj(result.w)
     settle = last.read()
-    many = task.columns(y)
-    inside = many if task.intercept and many > 1 else 0  # the intercepts of classes are entries of w
+    n_outputs = task.columns(y)
+    # the intercepts of classes are entries of w
+    inside = n_outputs if task.intercept and n_outputs > 1 else 0
     w, b = (
         np.split(result.w, [len(result.w) - inside]) if inside else (result.w, risk.best_intercept(result.w))
     )

@@ -73,9 +73,9 @@ def test_mutated_models_predict_or_are_refused(seed, tmp_path):
     path = tmp_path / "m.riskmin"
     arrays, meta = rng.choice(list(seeds.models().values()))
     path.write_bytes(mutate.odd_model(rng, arrays, meta))
-    found = []
-    outcome(lambda: found.append(load_model(path)))
-    for model in found:
+    loaded = []
+    outcome(lambda: loaded.append(load_model(path)))
+    for model in loaded:
         rows = [[("He", "P"), ("sits", "V")]] if model.task == "tagging" else seeds.X
         outcome(lambda model=model, rows=rows: model.predict(rows))
 

@@ -509,16 +509,16 @@ def test_data_exist_at_every_moment_of_a_replacement(stored, monkeypatch):
     """At every system call of a replacement, as if the process ended there."""
     row_counts = []
 
-    def look(call):
-        def looking(*args):
+    def record_rows(call):
+        def recording(*args):
             row_counts.append(load(stored).X.shape[0])
             return call(*args)
 
-        return looking
+        return recording
 
     for name in ("exchange", "sync_folder", "unlink", "delete"):
-        monkeypatch.setattr(atomic_files, name, look(getattr(atomic_files, name)))
-    monkeypatch.setattr(os, "rename", look(os.rename))
+        monkeypatch.setattr(atomic_files, name, record_rows(getattr(atomic_files, name)))
+    monkeypatch.setattr(os, "rename", record_rows(os.rename))
     save(stored, [(np.eye(2), np.ones(2))], force=True)
     assert row_counts == sorted(row_counts, reverse=True)
     assert set(row_counts) == {60, 2}
@@ -731,9 +731,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         completed = subprocess.run(
             [sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True
         )
-        few, many = json.loads(completed.stdout)
+        small, large = json.loads(completed.stdout)
         larger = (tmp_path / f"many.{kind}.rsk").rglob("*.npy")
-        assert many - few < 0.25 * sum(p.stat().st_size for p in larger), kind
+        assert large - small < 0.25 * sum(p.stat().st_size for p in larger), kind
 
 
 LIMITED = """

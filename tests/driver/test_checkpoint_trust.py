@@ -86,7 +86,7 @@ CASES = {
         problem(CLASS, MulticlassHinge(), L2(np.repeat(np.arange(1.0, 6.0), 3))),
         DualCoordinateAscent(),
     ),
-    "dual, elsewhere": lambda: (remote_problem(SIGN, Hinge()), DualCoordinateAscent()),
+    "dual, remote rows": lambda: (remote_problem(SIGN, Hinge()), DualCoordinateAscent()),
     "dual accelerated": lambda: (problem(SIGN, Hinge()), DualAccelerated()),
     "kernel dual": lambda: (kernel(), KernelDual()),
     "chains": lambda: (problem(CLASS, ChainMaxMargin(), lengths=[10, 11, 10]), ChainAscent()),

@@ -253,7 +253,7 @@ class Interrupting:
     """An oracle that raises KeyboardInterrupt at one call."""
 
     risk: object
-    at: int
+    call: int
     calls: list = field(default_factory=list)
 
     @property
@@ -262,7 +262,7 @@ class Interrupting:
 
     def __call__(self, w):
         self.calls.append(1)
-        if len(self.calls) == self.at:
+        if len(self.calls) == self.call:
             raise KeyboardInterrupt
         return self.risk(w)
 

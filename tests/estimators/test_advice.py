@@ -61,8 +61,8 @@ def test_columns_of_different_scale_are_named():
 
 
 def test_only_few_and_badly_scaled_columns_are_named():
-    many = X * [1e6, 1e7, 1.0, 1e-5, 1e-6]
-    assert convergence_warning(LinearClassifier(max_iter=1), many, Y).count("standard deviation ") == 3
+    ill_scaled = X * [1e6, 1e7, 1.0, 1e-5, 1e-6]
+    assert convergence_warning(LinearClassifier(max_iter=1), ill_scaled, Y).count("standard deviation ") == 3
     assert "Standard deviations" not in convergence_warning(
         LinearClassifier(max_iter=1), X * [1, 1e3, 1, 1, 1], Y
     )
@@ -147,8 +147,8 @@ def test_absolute_tolerance_gives_convergence(model, y, tmp_path):
     again = load_model(tmp_path / "m")
     assert (again.atol, again.result_.criterion) == (None, "atol")
     if np.ndim(y) == 1:
-        found = certify(again, X, y)
-        assert (found.status, again.result_.criterion) == ("certified", "atol"), found.reason
+        certification = certify(again, X, y)
+        assert (certification.status, again.result_.criterion) == ("certified", "atol"), certification.reason
 
 
 def test_all_estimators_have_atol():
@@ -172,8 +172,8 @@ def test_all_estimators_have_atol():
             ValueError, match=r"atol=.*, but LinearClassifier needs atol to be None or a number >= 0"
         ):
             LinearClassifier(atol=atol).fit(X, Y)
-    found = LinearClassifierCV(alphas=[1e-4], cv=2, atol=0.05, tol=0).fit(X, Y)
-    assert (found.n_not_converged_, found.result_.criterion) == (0, "atol")
+    cv = LinearClassifierCV(alphas=[1e-4], cv=2, atol=0.05, tol=0).fit(X, Y)
+    assert (cv.n_not_converged_, cv.result_.criterion) == (0, "atol")
 
 
 def test_false_claims_of_the_absolute_tolerance_are_refuted():

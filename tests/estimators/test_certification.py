@@ -52,12 +52,12 @@ CASES = {
 def test_the_certificate_of_every_estimator_holds(name):
     model, y, more = CASES[name]
     model = clone(model).fit(X, y, **more)
-    found = certify(model, X, y, **more)
-    assert found.status == "certified", found.reason
-    assert found
-    assert found.value == pytest.approx(model.objective_, rel=1e-9)
-    assert found.lower <= found.value
-    assert found.gap <= max(model.gap_, 1e-6 * found.value) * (1 + 1e-6)
+    certification = certify(model, X, y, **more)
+    assert certification.status == "certified", certification.reason
+    assert certification
+    assert certification.value == pytest.approx(model.objective_, rel=1e-9)
+    assert certification.lower <= certification.value
+    assert certification.gap <= max(model.gap_, 1e-6 * certification.value) * (1 + 1e-6)
 
 
 def test_taggers_are_certified_with_sequences_and_with_a_matrix():
@@ -80,18 +80,18 @@ def test_frames_and_loaded_models(tmp_path):
 def test_a_looser_gap_is_bounded_and_limits_leave_it_open():
     model = riskmin.LinearClassifier(alpha=1e-3, tol=1e-5).fit(X, HIGH)
     assert certify(model, X, HIGH, tol=0.5, solver="bmrm").status in ("bounded", "certified")
-    found = certify(model, X, HIGH, solver="bmrm", max_iter=1)
-    assert found.status == "open"
-    assert not found
-    assert found.proof.n_iter == 1
+    certification = certify(model, X, HIGH, solver="bmrm", max_iter=1)
+    assert certification.status == "open"
+    assert not certification
+    assert certification.proof.n_iter == 1
 
 
 def test_false_claims_are_refuted_without_a_proof():
     model = riskmin.LinearClassifier(alpha=1e-2).fit(X, HIGH)
-    found = certify(model, X, HIGH[::-1])
-    assert found.status == "refuted"
-    assert "as claimed" in found.reason
-    assert (found.proof, found.lower) == (None, -np.inf)
+    certification = certify(model, X, HIGH[::-1])
+    assert certification.status == "refuted"
+    assert "as claimed" in certification.reason
+    assert (certification.proof, certification.lower) == (None, -np.inf)
     model.result_ = dataclasses.replace(model.result_, cut=riskmin.Cut(np.zeros(P), 0.9 * model.objective_))
     model.lower_bound_ = 0.9 * model.objective_
     assert certify(model, X, HIGH).status == "refuted"

@@ -124,9 +124,9 @@ def test_threshold_maximizes_the_balanced_accuracy(rows):
 @given(rows, st.integers(1, 9))
 def test_threshold_for_count_with_ties(rows, k):
     z, y, c = scored(rows)
-    for loss, many in [(Prbep(), np.sum(y > 0)), (PrecisionAtK(k), k), (RecallAtK(k), k)]:
-        off = abs(np.sum(z > loss.cutoff(z, y, c)) - many)
-        assert off == min(abs(np.sum(z > t) - many) for t in every_threshold(z))
+    for loss, count in [(Prbep(), np.sum(y > 0)), (PrecisionAtK(k), k), (RecallAtK(k), k)]:
+        off = abs(np.sum(z > loss.cutoff(z, y, c)) - count)
+        assert off == min(abs(np.sum(z > t) - count) for t in every_threshold(z))
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])

@@ -420,11 +420,11 @@ def test_replaced_file_keeps_its_permissions(mode, tmp_path, monkeypatch):
     path.touch()
     path.chmod(mode)
 
-    def look(*args):
+    def record_modes(*args):
         modes.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
         return fsync(*args)
 
-    monkeypatch.setattr(os, "fsync", look)
+    monkeypatch.setattr(os, "fsync", record_modes)
     monkeypatch.setattr(os, "chown", lambda *args: modes.append(os.fstat(args[0]).st_mode & 0o777))
     before = os.umask(0o002)
     try:

@@ -59,7 +59,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-MANY = [
+MULTICLASS_MODELS = [
     LinearClassifier("softmax", class_weight="balanced", n_jobs=2),
     LinearClassifier("squared_hinge", alpha=1e-2),
     LinearClassifier("multiclass_hinge", alpha=1.0),
@@ -70,7 +70,7 @@ MANY = [
 
 @pytest.mark.exhaustive
 @parametrize_with_checks(
-    MANY, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "multiclass_hinge" else {}
+    MULTICLASS_MODELS, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "multiclass_hinge" else {}
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -164,8 +164,8 @@ def test_two_classes_with_one_score_each():
     # scores with alpha are equivalent to one score with alpha / 2
     two = Y < 2
     A, y = X[two] + np.random.default_rng(0).normal(size=(100, 4)), NAMES[two]
-    for many, one in (("softmax", "logistic"), ("multiclass_squared_hinge", "squared_hinge")):
-        pair = LinearClassifier(many, alpha=0.1, tol=1e-12).fit(A, y)
+    for multiclass, one in (("softmax", "logistic"), ("multiclass_squared_hinge", "squared_hinge")):
+        pair = LinearClassifier(multiclass, alpha=0.1, tol=1e-12).fit(A, y)
         single = LinearClassifier(one, alpha=0.05, tol=1e-12).fit(A, y)
         assert pair.objective_ == pytest.approx(single.objective_, rel=1e-10)
         assert pair.coef_.shape == (1, 4)

@@ -39,14 +39,14 @@ N, P = 120, 4
 ENDS = [0, 30, 90, 120]
 
 
-class Away(Executor):
+class RemoteExecutor(Executor):
     """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
 
     def __init__(self, shards=()):
         self.shards = [pickle.loads(pickle.dumps(shard)).load() for shard in shards]
 
     def __call__(self, shards):
-        return Away(shards)
+        return RemoteExecutor(shards)
 
     def map(self, f, *args, each=()):
         todo = pickle.loads(pickle.dumps(call_arguments(len(self.shards), args, each)))
@@ -59,7 +59,7 @@ def rows():
     return X, X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=N)
 
 
-def spread(X, executor=None, ends=ENDS):
+def partitioned(X, executor=None, ends=ENDS):
     parts = [InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
     return PartitionedMatrix(parts, executor)
 
@@ -99,7 +99,7 @@ FITTED = (
     "n_queries_",
     "objective_",
 )
-SAID = ("predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples")
+PREDICTION_METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples")
 each_case = pytest.mark.parametrize("case", CASES)
 
 
@@ -119,16 +119,16 @@ def same(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def check_same_predictions(case, model, elsewhere, wrap=np.asarray):
+def check_same_predictions(case, model, remote_rows, wrap=np.asarray):
     """Check that predictions and scores of remote rows equal those of local rows."""
     _, y, more = CASES[case]
     lengths = {k: v for k, v in more.items() if k == "lengths"}
-    for name in (name for name in SAID if hasattr(model, name)):
-        local, remote = getattr(model, name)(X, **lengths), getattr(model, name)(elsewhere, **lengths)
+    for name in (name for name in PREDICTION_METHODS if hasattr(model, name)):
+        local, remote = getattr(model, name)(X, **lengths), getattr(model, name)(remote_rows, **lengths)
         assert type(remote) is np.ndarray
         assert np.array_equal(local, remote) or np.allclose(local, remote, rtol=1e-12, atol=1e-12), name
     if y is not None:
-        remote = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
+        remote = model.score(remote_rows, wrap(y), **{k: wrap(v) for k, v in more.items()})
         assert np.isclose(model.score(X, y, **more), remote, rtol=1e-12)
 
 
@@ -137,18 +137,18 @@ def check_same_predictions(case, model, elsewhere, wrap=np.asarray):
 def test_gathered_rows_give_bitwise_equal_models(case):
     whole = fit(case, X)
     for executor in (None, Serial) if case != "classes" else (Threads(n_workers=2), Threads):
-        assert same(whole, fit(case, spread(X, executor)))
+        assert same(whole, fit(case, partitioned(X, executor)))
 
 
 @each_case
 def test_remote_rows_give_certified_models(case):
-    local, remote = fit(case, X), fit(case, spread(X, Away()))
+    local, remote = fit(case, X), fit(case, partitioned(X, RemoteExecutor()))
     assert remote.result_.status == "converged"
     assert abs(remote.objective_ - local.objective_) <= max(local.gap_, remote.gap_) + 1e-12
     assert remote.n_samples_fit_ == local.n_samples_fit_
     assert remote.n_features_in_ == P
     assert remote.weighted_ == local.weighted_
-    check_same_predictions(case, remote, spread(X, Away()))
+    check_same_predictions(case, remote, partitioned(X, RemoteExecutor()))
 
 
 @pytest.mark.parametrize("case", ["counted", "grades", "hierarchy"])
@@ -167,13 +167,13 @@ def test_rows_without_weight_have_no_effect(case):
     weight[:30] = 0  # a partition without remaining rows
     keep = weight > 0
     ends = [0, int(keep[:90].sum()), int(keep.sum())]
-    less = clone(model).fit(spread(X[keep], Away(), ends), y[keep], weight[keep])
-    assert same(less, clone(model).fit(spread(X, Away()), y, weight))
+    less = clone(model).fit(partitioned(X[keep], RemoteExecutor(), ends), y[keep], weight[keep])
+    assert same(less, clone(model).fit(partitioned(X, RemoteExecutor()), y, weight))
     whole = clone(model).fit(X, y, weight)
     assert same(
         whole, clone(model).fit(PartitionedMatrix([InMemoryPartition(X)], Serial(), Table()), y, weight)
     )
-    again = clone(model).fit(PartitionedMatrix([InMemoryPartition(X)], Away(), Table()), y, weight)
+    again = clone(model).fit(PartitionedMatrix([InMemoryPartition(X)], RemoteExecutor(), Table()), y, weight)
     assert abs(again.objective_ - whole.objective_) <= max(again.gap_, whole.gap_)
 
 
@@ -181,7 +181,9 @@ def test_rows_without_weight_have_no_effect(case):
 def test_formats_of_partitions(form):
     pandas = pytest.importorskip("pandas")
     make = (lambda X: pandas.DataFrame(X, columns=list("abcd"))) if form == "frame" else form
-    parts = PartitionedMatrix([InMemoryPartition(make(X[:50])), InMemoryPartition(make(X[50:]))], Away())
+    parts = PartitionedMatrix(
+        [InMemoryPartition(make(X[:50])), InMemoryPartition(make(X[50:]))], RemoteExecutor()
+    )
     model = LinearClassifier(alpha=1e-2).fit(parts, HIGH)
     whole = LinearClassifier(alpha=1e-2).fit(make(X), HIGH)
     assert abs(model.objective_ - whole.objective_) <= max(model.gap_, whole.gap_)
@@ -189,17 +191,17 @@ def test_formats_of_partitions(form):
     assert np.allclose(model.decision_function(parts), model.decision_function(make(X)), rtol=1e-6)
     if form == "frame":
         with pytest.raises(ValueError, match="feature names should match"):
-            model.predict(PartitionedMatrix([InMemoryPartition(make(X)[list("dcba")])], Away()))
+            model.predict(PartitionedMatrix([InMemoryPartition(make(X)[list("dcba")])], RemoteExecutor()))
 
 
 def test_model_keeps_no_reference_to_the_rows():
-    model = LinearClassifier("f1", alpha=1e-1).fit(spread(X, Away()), HIGH)
+    model = LinearClassifier("f1", alpha=1e-1).fit(partitioned(X, RemoteExecutor()), HIGH)
     assert len(pickle.dumps(model)) < X.nbytes
     assert same(model, pickle.loads(pickle.dumps(model)))
 
 
 def test_errors():
-    model, parts = LinearClassifier(alpha=1e-2), spread(X, Away())
+    model, parts = LinearClassifier(alpha=1e-2), partitioned(X, RemoteExecutor())
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 119\]"):
         model.fit(parts, HIGH[:-1])
     with pytest.raises(ValueError, match="requires y to be passed"):
@@ -211,31 +213,31 @@ def test_errors():
     bad = X.copy()
     bad[95, 2] = np.nan
     with pytest.raises(ValueError, match=r"part 2: .*NaN"):
-        model.fit(spread(bad, Away()), HIGH)
+        model.fit(partitioned(bad, RemoteExecutor()), HIGH)
     model.fit(parts, HIGH)
     with pytest.raises(ValueError, match="X has 3 features, but LinearClassifier is expecting 4"):
-        model.predict(spread(X[:, :3], Away()))
+        model.predict(partitioned(X[:, :3], RemoteExecutor()))
     with pytest.raises(ValueError, match="too large to score"):
-        model.decision_function(spread(1e308 * np.sign(X) * np.sign(model.coef_), Away()))
+        model.decision_function(partitioned(1e308 * np.sign(X) * np.sign(model.coef_), RemoteExecutor()))
     with pytest.raises(ValueError, match="minimum of 2"):
-        LinearRanker().fit(spread(X[:1], Away(), [0, 1]), [1.0], qid=[0])
+        LinearRanker().fit(partitioned(X[:1], RemoteExecutor(), [0, 1]), [1.0], qid=[0])
     with pytest.raises(ValueError, match="ends within a sequence"):
-        ChainTagger().fit(spread(X, Away(), [0, 35, N]), GRADE, lengths=LENGTHS)
+        ChainTagger().fit(partitioned(X, RemoteExecutor(), [0, 35, N]), GRADE, lengths=LENGTHS)
 
 
 @pytest.mark.parametrize("model", [LinearClassifierCV(), LinearRegressorCV(), KernelClassifier()])
 def test_estimators_that_need_all_rows_raise(model):
     with pytest.raises(ValueError, match=r"needs all rows in this process: give X\.whole\(\)"):
-        model.fit(spread(X, Away()), HIGH.astype(float))
+        model.fit(partitioned(X, RemoteExecutor()), HIGH.astype(float))
 
 
 # ---------------------------------------------------------------- other processes
 @pytest.mark.exhaustive
 def test_processes_give_bitwise_equal_models():
     executor = Processes(n_workers=2)  # each call starts new processes, which takes most of the time
-    model = fit("counted", spread(X, executor))
-    assert same(model, fit("counted", spread(X, Away())))
-    assert np.array_equal(model.predict(X), model.predict(spread(X, executor)))
+    model = fit("counted", partitioned(X, executor))
+    assert same(model, fit("counted", partitioned(X, RemoteExecutor())))
+    assert np.array_equal(model.predict(X), model.predict(partitioned(X, executor)))
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +260,7 @@ def test_dask_arrays_give_bitwise_equal_models(client):
     for case in ("classes", "counted", "outputs together", "novelty", "grades", "ranking", "tagging"):
         wrap = np.asarray if case == "tagging" else as_dask
         model = fit(case, rows, wrap, tol=0.1)  # a hundred times smaller tol takes twice the rounds
-        assert same(model, fit(case, spread(X, Away()), tol=0.1)), case
+        assert same(model, fit(case, partitioned(X, RemoteExecutor()), tol=0.1)), case
         if case in ("classes", "novelty", "ranking", "tagging"):
             check_same_predictions(case, model, rows, wrap)
 
@@ -271,9 +273,9 @@ def test_feature_names_of_dask_frames(client):
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(y=np.where(HIGH, "high", "low"), weight=SOME)
     table = dd.from_pandas(frame, npartitions=3)
     rows, y, weight = table[list("abcd")], table["y"], table["weight"]
-    away = spread(X, Away(), [0, *np.cumsum(table.map_partitions(len).compute())])
+    remote = partitioned(X, RemoteExecutor(), [0, *np.cumsum(table.map_partitions(len).compute())])
     model = LinearClassifier("roc_area", alpha=1e-1).fit(rows, y, weight)
-    assert same(model, LinearClassifier("roc_area", alpha=1e-1).fit(away, frame["y"], SOME))
+    assert same(model, LinearClassifier("roc_area", alpha=1e-1).fit(remote, frame["y"], SOME))
     assert model.feature_names_in_.tolist() == list("abcd")
     assert model.classes_.tolist() == ["high", "low"]
     assert np.array_equal(model.predict(rows), model.predict(frame[list("abcd")]))

@@ -116,11 +116,11 @@ def test_features_constant_within_queries_get_no_weight(queries):
 
 def test_queries_without_weight_have_no_effect(queries):
     X, y, qid = queries
-    kept = qid > 300
+    positive_weight = qid > 300
     for loss in RANKING:
         model = LinearRanker(loss, alpha=0.1, tol=1e-6)
-        weighted = clone(model).fit(X, y, qid=qid, sample_weight=kept.astype(float))
-        without = clone(model).fit(X[kept], y[kept], qid=qid[kept])
+        weighted = clone(model).fit(X, y, qid=qid, sample_weight=positive_weight.astype(float))
+        without = clone(model).fit(X[positive_weight], y[positive_weight], qid=qid[positive_weight])
         assert weighted.objective_ == pytest.approx(without.objective_, rel=1e-5)
 
 
@@ -172,9 +172,9 @@ def test_cross_validation_of_a_pipeline(queries, routed):
     X, y, qid = queries
     pipe = make_pipeline(StandardScaler(), routed)
     params = {"qid": qid, "groups": qid}
-    found = cross_validate(pipe, X, y, cv=GroupKFold(3), params=params, return_train_score=True)
-    assert found["test_score"].min() > 0.8
-    assert found["train_score"].shape == (3,)
+    scores = cross_validate(pipe, X, y, cv=GroupKFold(3), params=params, return_train_score=True)
+    assert scores["test_score"].min() > 0.8
+    assert scores["train_score"].shape == (3,)
 
 
 def test_a_file_keeps_the_model(queries, tmp_path):

@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_partitioned_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread
+from test_partitioned_estimators import GRADE, HIGH, KINDS, QID, SOME, RemoteExecutor, Z, partitioned
 
 import riskmin.problem.preconditioning
 from riskmin import (
@@ -171,9 +171,9 @@ def test_standardize_agrees_with_other_packages():
 
 
 def test_X_is_not_modified_and_units_do_not_matter():
-    held = X.copy()
+    original = X.copy()
     model = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-9).fit(X, HIGH)
-    assert np.array_equal(X, held)
+    assert np.array_equal(X, original)
     units = np.array([1e3, 1e-6, 7.0, 0.1])
     other = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-9).fit(X * units, HIGH)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-8)
@@ -283,7 +283,7 @@ def test_searches_standardize_each_fold(search, single, y):
 def test_remote_rows(case):
     model, y, more = CASES[case]
     local = standardizing(model).fit(X, y, **more)
-    remote = standardizing(model, max_seconds=60).fit(spread(X, Away()), y, **more)
+    remote = standardizing(model, max_seconds=60).fit(partitioned(X, RemoteExecutor()), y, **more)
     assert np.allclose(remote.scale_, local.scale_, rtol=1e-13)
     assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
     assert remote.lower_bound_ <= local.objective_ * (1 + 1e-12)
@@ -292,13 +292,13 @@ def test_remote_rows(case):
 @pytest.mark.parametrize("reg", ["qnorm", "entropy", "l1"])
 def test_remote_rows_with_other_regularizers(reg):
     model = LinearClassifier("logistic", alpha=1e-2, regularizer=reg)
-    local, remote = (standardizing(model).fit(rows, HIGH) for rows in (X, spread(X, Away())))
+    local, remote = (standardizing(model).fit(rows, HIGH) for rows in (X, partitioned(X, RemoteExecutor())))
     assert remote.objective_ == pytest.approx(local.objective_, rel=1e-6)
 
 
 def test_processes():
     model = LinearClassifier(alpha=1e-2, standardize=True, class_weight="balanced")
-    remote = clone(model).fit(spread(X, Processes(n_workers=2)), HIGH, SOME)
+    remote = clone(model).fit(partitioned(X, Processes(n_workers=2)), HIGH, SOME)
     assert np.allclose(remote.scale_, clone(model).fit(X, HIGH, SOME).scale_, rtol=1e-13)
 
 
@@ -317,10 +317,10 @@ def test_files_keep_scales_and_certificates(case, reg, tmp_path):
     assert (again.standardize, again.atol, again.result_.criterion) == (True, None, "tol")
     if np.ndim(y) == 2:  # files have one label per row
         return
-    found = certify(again, X, y, **more)
-    assert found.status == "certified", found.reason
+    certification = certify(again, X, y, **more)
+    assert certification.status == "certified", certification.reason
     assert again.scale_ is not None
-    assert found.value == pytest.approx(ours.objective_, rel=1e-9)
+    assert certification.value == pytest.approx(ours.objective_, rel=1e-9)
 
 
 def test_false_scales_are_refuted():

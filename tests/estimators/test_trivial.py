@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 import riskmin
-from everywhere import Elsewhere
+from everywhere import RemoteExecutor
 from riskmin import (
     ChainTagger,
     HierarchicalClassifier,
@@ -295,8 +295,10 @@ def test_warm_starts_do_not_hide_trivial_models(cancer):
 
 def test_remote_rows():
     X, y = rare(400)
-    away = PartitionedMatrix([InMemoryPartition(X[:150]), InMemoryPartition(X[150:])], executor=Elsewhere())
-    trivial_warning(LinearClassifier("hinge", alpha=1e-2), away, y)
+    remote = PartitionedMatrix(
+        [InMemoryPartition(X[:150]), InMemoryPartition(X[150:])], executor=RemoteExecutor()
+    )
+    trivial_warning(LinearClassifier("hinge", alpha=1e-2), remote, y)
 
 
 def test_sparse_regularizers(diabetes):

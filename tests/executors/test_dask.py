@@ -63,9 +63,9 @@ def client():
         _, address = forks.scheduler()
         for _ in range(2):
             forks.worker(address)
-        with Client(address, set_as_default=False) as found:
-            found.wait_for_workers(2)
-            yield found
+        with Client(address, set_as_default=False) as connected:
+            connected.wait_for_workers(2)
+            yield connected
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +163,9 @@ def test_unordered_sums_differ_by_rounding_only(client):
     X, y = data()
     w = np.random.default_rng(1).standard_normal(X.shape[1])
     value, grad = linear_risk(X, y, Logistic(), n_shards=7)(w)
-    found = linear_risk(X, y, Logistic(), n_shards=7, executor=DaskExecutor(client, ordered=False))(w)
-    assert found[0] == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(found[1], grad, rtol=1e-12, atol=1e-15)
+    result = linear_risk(X, y, Logistic(), n_shards=7, executor=DaskExecutor(client, ordered=False))(w)
+    assert result[0] == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(result[1], grad, rtol=1e-12, atol=1e-15)
 
 
 # ---------------------------------------------------------------- messages
@@ -248,9 +248,9 @@ def test_fits_of_dask_collections(client):
         columns = [part.columns for part in remote.parts]
         assert set(columns) == {tuple(frames(X)[0]) if name.startswith("frame") else None}
         assert all(part.shape[0] for part in remote.parts)
-        found = minimize(Objective(linear_risk(remote, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
-        assert found.status == "converged"
-        assert found.value == pytest.approx(expected.value, rel=2e-6)
+        result = minimize(Objective(linear_risk(remote, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
+        assert result.status == "converged"
+        assert result.value == pytest.approx(expected.value, rel=2e-6)
         whole = remote.whole()  # all rows, in order, in this process
         np.testing.assert_array_equal(whole.toarray() if sp.issparse(whole) else whole, X)
 
@@ -292,23 +292,23 @@ def test_labels_are_gathered(client):
 
 @slow
 def test_inconsistent_parts_raise(client):
-    spread = DaskExecutor(client).partition
+    partition = DaskExecutor(client).partition
     X, _ = data()
     wrong = frames(X)
     wrong[2] = wrong[2].rename(columns={"c1": "d"})
     with pytest.raises(ValueError, match=r"part 2 of X has the columns c0, d, .* but part 0 has .* c0, c1"):
-        spread(sent(client, wrong))
+        partition(sent(client, wrong))
     wrong[2] = wrong[0].assign(c1="text")
     with pytest.raises(ValueError, match=r"part 2 of X: column 'c1' holds .*, not numbers"):
-        spread(sent(client, wrong))
+        partition(sent(client, wrong))
     with pytest.raises(ValueError, match="part 1 of X has 5 columns, but part 0 has 6 columns: give"):
-        spread(sent(client, [X, X[:, :5]]))
+        partition(sent(client, [X, X[:, :5]]))
     with pytest.raises(ValueError, match="part 1 of X has 1 dimensions"):
-        spread(sent(client, [X, X[0]]))
+        partition(sent(client, [X, X[0]]))
     with pytest.raises(TypeError, match="X is a ndarray, no collection of Dask"):
-        spread(X)
+        partition(X)
     with pytest.raises(ValueError, match=r"part 1 of X: .*NaN"):
-        linear_risk(spread(sent(client, [X, X * np.nan])), np.tile([1.0, -1.0], 200), Hinge())
+        linear_risk(partition(sent(client, [X, X * np.nan])), np.tile([1.0, -1.0], 200), Hinge())
 
 
 def read(path):

@@ -91,7 +91,7 @@ class Plain:
 
     is_local = True
 
-    class Held:
+    class PlacedShards:
         __init__, map = Pool.__init__, Pool.map
 
         def sum(self, f, *args, each=()):
@@ -101,7 +101,7 @@ class Plain:
             return first
 
     def place(self, shards):
-        return self.Held(shards)
+        return self.PlacedShards(shards)
 
 
 def test_contract_of_a_third_party():
@@ -109,12 +109,12 @@ def test_contract_of_a_third_party():
     check_executor(Pool)
     X, y = data()
     for reg, solver in ((L1(), "coordinate_descent"), (L2(), "newton"), (L2(), "dual")):
-        here, there = (
+        local, pooled = (
             minimize(Objective(linear_risk(X, y, Logistic(), executor=e, n_shards=3), reg, 0.01), solver)
             for e in (None, Pool)
         )
-        assert there.status == "converged"
-        assert np.array_equal(here.w, there.w)
+        assert pooled.status == "converged"
+        assert np.array_equal(local.w, pooled.w)
 
 
 def test_foreign_executors_are_adapted_once():
@@ -125,7 +125,7 @@ def test_foreign_executors_are_adapted_once():
     risk = linear_risk(X, y, Logistic(), executor=Plain(), n_shards=3, fit_intercept=True)
     result = minimize(Objective(risk, L1(), 0.01), "coordinate_descent")
     assert result.status == "converged"
-    remote = linear_risk(X, y, Logistic(), executor=Plain.Held, n_shards=3)  # says nothing of where it is
+    remote = linear_risk(X, y, Logistic(), executor=Plain.PlacedShards, n_shards=3)  # has no `is_local`
     assert remote.rows is None
     for wrong in (3, object(), SerialExecutor([])):
         with pytest.raises(TypeError, match=r"is no executor: give one such as Threads\(n_workers=2\)"):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import scale, scale_model
 
 import everywhere
-from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
+from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, RemoteExecutor, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 
@@ -19,7 +19,7 @@ each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
 # ---------------------------------------------------------------- 8 bytes per row
 def check_traffic_of_a_call(name, executor):
-    risk = TWO_ROUNDS[name](Elsewhere(executor)).risk
+    risk = TWO_ROUNDS[name](RemoteExecutor(executor)).risk
     n, p = risk.row_metadata.shape
     risk(np.zeros(p))
     executor_with_shards = risk.executor
@@ -37,7 +37,7 @@ def test_call_gathers_8_bytes_per_row(name, executor):
 
 @pytest.mark.parametrize("name", TWO_ROUNDS)
 def test_line_search_of_a_cursor_needs_no_round(name):
-    risk = TWO_ROUNDS[name](Elsewhere()).risk
+    risk = TWO_ROUNDS[name](RemoteExecutor()).risk
     n, p = risk.row_metadata.shape
     executor_with_shards = risk.executor
     cursor = risk.cursor(np.zeros(p))
@@ -63,7 +63,7 @@ def test_line_search_of_a_cursor_needs_no_round(name):
 
 @pytest.mark.parametrize("name", ["hinge", "logistic", "L1", "chain CRF", "NDCG"])
 def test_decomposable_losses_gather_no_scores(name):
-    J = PROBLEMS[name](Elsewhere())
+    J = PROBLEMS[name](RemoteExecutor())
     J(np.zeros(J.risk.dim))
     assert sum(J.risk.executor.mapped) == 0
     assert J.risk.executor.summed == [8 * J.risk.dim]
@@ -113,8 +113,8 @@ def assert_same(result, expected):
 @each_problem
 def test_threads_and_remote_rows(name, serial):
     assert_same(solve(name, Threads(n_workers=2)), serial[name])
-    assert_same(solve(name, Elsewhere()), serial[name])
-    assert_same(solve(name, Elsewhere(), Auto()), serial[name])
+    assert_same(solve(name, RemoteExecutor()), serial[name])
+    assert_same(solve(name, RemoteExecutor(), Auto()), serial[name])
 
 
 @pytest.mark.slow

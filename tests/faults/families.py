@@ -76,7 +76,7 @@ FAMILIES = {
     "DualGaussSeidel": Family(rm.DualGaussSeidel(), rm.Hinge(), lam=1e-1),
     "DualCoordinateAscent of classes": Family(rm.DualCoordinateAscent(), rm.MulticlassHinge(), lam=1e-2),
     "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), intercept=True),
-    "HandOver": Family(rm.Switching(rm.DualCoordinateAscent(), rm.Bundle()), rm.Hinge()),
+    "Switching": Family(rm.Switching(rm.DualCoordinateAscent(), rm.Bundle()), rm.Hinge()),
     "Auto of classes": Family(rm.Auto(), rm.Softmax(), intercept=True),
 }
 

@@ -106,7 +106,7 @@ def kill_operation(name, number, chance):
         with Faults(call_number, striking(pipe, number), after=after).installed():
             operation.act(folder)
 
-    assert operation.known
+    assert operation.permitted_names
     with operation.folder() as folder:
         code, messages = forked(run)
         operation.check(folder, done=code == 0, tidy=number != signal.SIGKILL)
@@ -303,14 +303,14 @@ def kill_many(wanted, kills, seed=0, names=None):
             yield {"kind": name, "signal": "power", "struck": struck, "seconds": time.perf_counter() - began}
 
 
-def fail_all(most):
-    """Let every call of every operation fail once in each way, and at most `most` calls of checkpoints."""
+def fail_all(max_calls):
+    """Let every call of every operation fail once in each way, and up to `max_calls` calls of checkpoints."""
     for name, operation in OPERATIONS.items():
         struck = Counter(fail(operation, settings) for settings in points(operation))
         yield {"kind": name, "failures": sum(struck.values()), "calls": dict(struck)}
     for name, family in FAMILIES.items():
         with tempfile.TemporaryDirectory() as folder:
-            failures = sample(checkpoint_points(family, Path(folder)), most, seed=0)
+            failures = sample(checkpoint_points(family, Path(folder)), max_calls, seed=0)
             places = (Path(folder, f"{name} {k}") for k in range(len(failures)))
             struck = Counter(
                 fail_checkpoint(family, s, place) for s, place in zip(failures, places, strict=True)

@@ -122,23 +122,23 @@ class Operation:
             shutil.copytree(self.template.name, path, dirs_exist_ok=True)
             yield Path(path)
 
-    def seen(self, folder):
+    def contents(self, folder):
         return {name: read(folder / name) for name, read in self.reads.items()}
 
     @cached_property
     def states(self):
         """The contents before and after the operation, without failures."""
         with self.folder() as folder:
-            before = self.seen(folder)
+            before = self.contents(folder)
             self.act(folder)
-            return before, self.seen(folder)
+            return before, self.contents(folder)
 
     def names(self, folder):
         """Names of all files in the folder, to find leftover files."""
         return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
     @cached_property
-    def known(self):
+    def permitted_names(self):
         """All permitted names."""
         with self.folder() as folder:
             before = self.names(folder)
@@ -156,7 +156,7 @@ class Operation:
             Whether leftover files are an error.
         """
         before, after = self.states
-        contents = self.seen(folder)
+        contents = self.contents(folder)
         for name, content in contents.items():
             assert content in (before[name], after[name]), (
                 f"{name} is neither old nor new: {str(content)[:99]!r}"
@@ -164,9 +164,9 @@ class Operation:
         if done:
             assert contents == after
         if tidy:
-            assert self.names(folder) <= self.known
+            assert self.names(folder) <= self.permitted_names
         self.act(folder)
-        assert self.seen(folder) == after
+        assert self.contents(folder) == after
 
 
 def other_rows(folder):

@@ -379,7 +379,7 @@ WRONG_CURVATURES = {
     "shape": (Huber(), diagonal(lambda h: h[:, None]), "shape"),
     "overflow": (Poisson(), curvature(lambda z, y, c: c * np.exp(z)), "overflow"),
     "dtype": (Huber(), diagonal(lambda h: h.astype(float)), "dtype"),
-    "of a kink": (Hinge(), curvature(lambda z, y, c: c * (y * z < 1)), "differences of dz"),
+    "of a nonsmooth loss": (Hinge(), curvature(lambda z, y, c: c * (y * z < 1)), "differences of dz"),
     "in place": (Squared(), curvature(lambda z, y, c: np.multiply(c, 2, out=c) / 2), "inputs"),
     "not diagonal": (
         Squared(),

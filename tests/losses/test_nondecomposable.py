@@ -315,12 +315,15 @@ def test_large_scores_do_not_cost_accuracy():
 
 
 # ---------------------------------------------------------------- pairs and tables
-LISTS = [RocArea(), Prbep(), FBeta(), FBeta(3.0), PrecisionAtK(3), RecallAtK(2)]
+NON_DECOMPOSABLE = [RocArea(), Prbep(), FBeta(), FBeta(3.0), PrecisionAtK(3), RecallAtK(2)]
 finite = st.floats(-1e6, 1e6)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(LISTS), st.lists(st.tuples(finite, finite, st.booleans()), min_size=3, max_size=12))
+@given(
+    st.sampled_from(NON_DECOMPOSABLE),
+    st.lists(st.tuples(finite, finite, st.booleans()), min_size=3, max_size=12),
+)
 def test_gradients_are_subgradients(loss, rows):
     z, u = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
     y = np.where([r[2] for r in rows], 1.0, -1.0)
@@ -332,7 +335,7 @@ def test_gradients_are_subgradients(loss, rows):
     assert other >= value + dz @ (u - z) - 1e-12 * (1 + value + np.abs(z).max() + np.abs(u).max())
 
 
-@pytest.mark.parametrize("loss", LISTS, ids=repr)
+@pytest.mark.parametrize("loss", NON_DECOMPOSABLE, ids=repr)
 def test_float32_scores_agree_with_float64(loss):
     rng = np.random.default_rng(8)
     for n in (20, RADIX_SORT_FROM + 500):
@@ -348,7 +351,7 @@ def test_float32_scores_agree_with_float64(loss):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [*LISTS, Ordinal()], ids=repr)
+@pytest.mark.parametrize("loss", [*NON_DECOMPOSABLE, Ordinal()], ids=repr)
 def test_torch_agrees_up_to_rounding(loss):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(9)
@@ -368,7 +371,7 @@ def data(n=60, p=4, seed=0):
     return X, y
 
 
-@pytest.mark.parametrize("loss", LISTS, ids=repr)
+@pytest.mark.parametrize("loss", NON_DECOMPOSABLE, ids=repr)
 def test_all_storage_formats_and_executors_give_the_same_risk(loss):
     torch = pytest.importorskip("torch")
     X, y = data()
@@ -508,7 +511,7 @@ def test_long_lists_give_the_same_bits_twice():
     rng = np.random.default_rng(10)
     n = 2 * RADIX_SORT_FROM
     z, y = np.round(rng.standard_normal(n), 2), np.where(rng.random(n) < 0.3, 1.0, -1.0)
-    for loss in LISTS:
+    for loss in NON_DECOMPOSABLE:
         one, two = (loss.value_grad(z.copy(), y, np.full(n, 1 / n)) for _ in range(2))
         assert one[0] == two[0]
         np.testing.assert_array_equal(one[1], two[1])

@@ -25,9 +25,9 @@ from riskmin import (
 )
 from riskmin.core import UnsupportedProblem
 
-LISTS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
-LOSSES = [*LISTS, PairwiseHinge()]
-each_list = pytest.mark.parametrize("loss", LISTS, ids=repr)
+RANKINGS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+LOSSES = [*RANKINGS, PairwiseHinge()]
+each_ranking = pytest.mark.parametrize("loss", RANKINGS, ids=repr)
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 
@@ -105,7 +105,7 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 
 # ---------------------------------------------------------------- values
 @pytest.mark.slow
-@each_list
+@each_ranking
 @pytest.mark.parametrize("path", ["table", "assignment"])
 def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
@@ -121,7 +121,7 @@ def test_lists_equal_brute_force(loss, path, monkeypatch):
 
 @pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from([*LISTS, Ndcg(k=4), Ndcg(k=5), Ndcg(k=6)]), st.booleans())
+@given(st.integers(0, 10**9), st.sampled_from([*RANKINGS, Ndcg(k=4), Ndcg(k=5), Ndcg(k=6)]), st.booleans())
 def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
     z, y, c = case(seed, max_rows=6, n_queries=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
     assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)

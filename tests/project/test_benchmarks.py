@@ -34,14 +34,14 @@ def brute_force(task, X, y, lam, w):
     """J by loops over rows, pairs and labellings, from its definition."""
     z, n = X @ w, len(y)
     pairs = [(z[i], z[j]) for i in range(n) for j in range(n) if y[i] > y[j]]
-    lists = {
+    risks = {
         "hinge": lambda: np.mean([max(0, 1 - a * b) for a, b in zip(y, z, strict=True)]),
         "roc_area": lambda: np.mean([max(0, 1 - (a - b)) for a, b in pairs]),
         "lasso": lambda: np.mean([(a - b) ** 2 / 2 for a, b in zip(y, z, strict=True)]),
         "quantile": lambda: np.mean([max(0.9 * (a - b), -0.1 * (a - b)) for a, b in zip(y, z, strict=True)]),
     }
     size = np.abs(w).sum() if task.slope else w @ w / 2
-    return lists[task.name]() + lam * size
+    return risks[task.name]() + lam * size
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -57,8 +57,8 @@ def test_reference_objective_agrees_with_riskmin(name):
             b = rng.standard_normal(task.columns(y))
             obj = rm.Objective(rm.linear_risk(X, y, task.loss, fit_intercept=True), task.reg, 0.3)
             value = task.with_intercept().objective(X, y, 0.3, w, b)  # with one intercept, at the best b
-            at = np.append(w, b) if len(b) > 1 else w
-            assert value == pytest.approx(obj.value(at), rel=1e-8)
+            point = np.append(w, b) if len(b) > 1 else w
+            assert value == pytest.approx(obj.value(point), rel=1e-8)
 
 
 @pytest.mark.parametrize("name", ["hinge", "roc_area", "lasso", "quantile"])
@@ -116,7 +116,7 @@ def test_settings_are_run_until_the_tightest_level():
 
 
 def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol():
-    values = {Rung(tol, most): 1 / most for most in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
+    values = {Rung(tol, steps): 1 / steps for steps in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
     tried = {}
     for settings in ((True, False), (True, True), (False, False)):
         theirs, problem_at_zero = racers.Theirs(fake(values, *settings)), at_zero()
@@ -230,15 +230,15 @@ def test_all_solvers_minimize_the_same_objective(name, intercept):
         pytest.skip("an intercept makes no difference")
     X, y = problem(task, n=150, sparse=name in ("logistic", "lasso"))
     lam = task.strength(X, y, 0.1)
-    least = ours.reference(X, y, task, lam, 5.0)
-    assert least.best - least.lower <= 1e-7 * least.best
+    reference = ours.reference(X, y, task, lam, 5.0)
+    assert reference.best - reference.lower <= 1e-7 * reference.best
     race_problem = racers.Problem(task, X, y, lam, 5.0)
     for peer in PEERS.values():
         if peer.takes(task, X, lam) and peer.installed() and peer.package not in SLOW_TO_COMPILE:
             theirs = racers.Theirs(peer)
             theirs.held = peer.hold(X, y)
             value = theirs.climb(race_problem, peer.ladder[-1]).J
-            assert value == pytest.approx(least.best, rel=1e-4), peer.name
+            assert value == pytest.approx(reference.best, rel=1e-4), peer.name
 
 
 @pytest.mark.slow

@@ -36,8 +36,8 @@ from riskmin import (
 ROOT = Path(__file__).parents[2]
 
 # Seeds of problems that once had bounds above the minimum or wrong values.
-FOUND = [26, 64, 85, 100256, 2001241, 2003737]
-FOUND_SLOWLY = [
+FORMER_FAILURES = [26, 64, 85, 100256, 2001241, 2003737]
+SLOW_FORMER_FAILURES = [
     100014,
     100139,
     100457,
@@ -94,13 +94,13 @@ def test_exact_minimum_agrees_with_the_library(loss):
     assert checked
 
 
-@pytest.mark.parametrize("seed", FOUND)
+@pytest.mark.parametrize("seed", FORMER_FAILURES)
 def test_problems_of_fixed_bugs(seed):
     assert check(seed).failures == []
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", [*FOUND_SLOWLY, *range(30)])
+@pytest.mark.parametrize("seed", [*SLOW_FORMER_FAILURES, *range(30)])
 def test_sample_of_the_campaign(seed):
     assert check(seed).failures == []
 

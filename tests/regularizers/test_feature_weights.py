@@ -11,10 +11,10 @@ from riskmin.regularizers import repeat_per_output
 P, K = 5, 3
 WEIGHTS = np.array([0.04, 0.5, 1.0, 3.0, 25.0])
 EACH = np.repeat(WEIGHTS, K)
-SMOOTH, KINKS = [rm.Softmax(), rm.MulticlassSquaredHinge()], [rm.MulticlassHinge()]
+SMOOTH, NONSMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()], [rm.MulticlassHinge()]
 CASES = [
     *((loss, solver) for loss in SMOOTH for solver in (rm.Newton(), rm.Lbfgs())),
-    *((loss, rm.Bundle()) for loss in (*SMOOTH, *KINKS)),
+    *((loss, rm.Bundle()) for loss in (*SMOOTH, *NONSMOOTH)),
     *((rm.MulticlassHinge(), s) for s in (rm.Newton(), rm.DualCoordinateAscent(), rm.Smoothing())),
     (rm.MulticlassHinge(rescaled=True), rm.Newton()),
 ]

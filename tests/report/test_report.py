@@ -64,13 +64,13 @@ def test_page_is_self_contained(tmp_path):
     assert not re.search(r"https?:|<script|<link|src=|@import|url\(", page)
     assert page.count('<svg class="chart"') == 2 * len(RUNS)
     assert "prefers-color-scheme: dark" in page
-    for said in (
+    for text in (
         "50 rows × 4 columns",
         "hinge: max(0, margin - y z)",
         "not converged: max_iter",
         "oracle calls",
     ):
-        assert said in page
+        assert text in page
     Balanced().check(page)
 
 

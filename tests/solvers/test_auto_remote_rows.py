@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from everywhere import Elsewhere
+from everywhere import RemoteExecutor
 from riskmin import (
     L1,
     L2,
@@ -33,7 +33,7 @@ def test_the_default_solver_supports_any_regularizer(loss, reg):
     X, y = rng.standard_normal((20, 3)), np.where(np.arange(20) % 3, 1.0, -1.0)
     local, remote = (
         minimize(Objective(linear_risk(X, y, loss, executor=executor, n_shards=2), reg, 0.1))
-        for executor in (None, Elsewhere())
+        for executor in (None, RemoteExecutor())
     )
     assert local.status == remote.status == "converged"
     assert max(local.lower, remote.lower) <= min(local.value, remote.value) * (1 + 1e-12)
@@ -45,7 +45,7 @@ def test_partitions_without_rows_are_left_out():
     parts = [
         InMemoryPartition(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))
     ]
-    partitioned = PartitionedMatrix(parts, executor=Elsewhere())
+    partitioned = PartitionedMatrix(parts, executor=RemoteExecutor())
     assert [part.name for part in partitioned.parts] == ["rows from 0", "rows from 7"]
     model = LinearClassifier().fit(partitioned, y)
     np.testing.assert_array_equal(model.predict(partitioned), model.predict(X))

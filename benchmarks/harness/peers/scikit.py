@@ -30,8 +30,8 @@ def linear_svc(dual, scaling=1.0):
         from sklearn.svm import LinearSVC
 
         loss = "hinge" if task.name == "hinge" else "squared_hinge"
-        many = "crammer_singer" if task.labels == "classes" else "ovr"
-        shape = {"loss": loss, "dual": dual, "multi_class": many, "intercept_scaling": scaling}
+        multi_class = "crammer_singer" if task.labels == "classes" else "ovr"
+        shape = {"loss": loss, "dual": dual, "multi_class": multi_class, "intercept_scaling": scaling}
         model = LinearSVC(C=cost(task, lam, len(y)), **shape, **limits(task, rung))
         return weights(model.fit(X, y), task)
 
