@@ -116,7 +116,7 @@ class Evaluation(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """One step of a solver: a point, its exact objective value, and the best cut known at this step.
+    """One step of a solver: a point, its objective value, and the best cut known at this step.
 
     Examples
     --------
@@ -136,6 +136,8 @@ class Iterate(NamedTuple):
     info: Mapping[str, float] = MappingProxyType({})
     state: Callable[[], dict[str, Array]] | None = None
     """Returns the state needed to resume from this iterate; called only when a checkpoint is due."""
+    exact_value: bool = True
+    """Whether the value is J(w); it exceeds J(w) where the search for an intercept stopped early."""
 
 
 @dataclass(frozen=True)

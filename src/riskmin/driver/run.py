@@ -296,10 +296,8 @@ class RunState:
             self.w, self.value, self.stalled_iterations = it.w, it.value, 0
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
-        # A run that starts at w = 0 evaluates the reference point by its first iterate, unless an intercept
-        # is minimized out: a solver may do that inexactly, and its value is then above J(0).
-        exact = not self.trace and not self.obj.risk.intercept.profiled
-        if exact and not bool(namespace(it.w).any(it.w != 0)):
+        # a run that starts at w = 0 evaluates the reference point by its first iterate
+        if not self.trace and it.exact_value and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         self._bound(it.cut)

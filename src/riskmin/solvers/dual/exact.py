@@ -262,4 +262,5 @@ class ExactAscent(RowState):
         if self.has_intercept:
             state["b"] = self.intercept[:1].copy()
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
-        return Iterate(w, risk + self.obj.lam * self.obj.reg.value(w), cut, info, lambda: state)
+        value = risk + self.obj.lam * self.obj.reg.value(w)
+        return Iterate(w, value, cut, info, lambda: state, exact_value=not self.has_intercept)

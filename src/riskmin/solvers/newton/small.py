@@ -143,7 +143,8 @@ class SmallProblem(PiecewiseQuadratic):
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             obj.count.calls += 1 + point.steps
             info = {"mu": point.mu, "evaluations": 1.0 + point.steps}
-            yield Iterate(point.w, value, best, info, NewtonState(point, best, {"cg_steps": 0.0}).to_arrays)
+            state = NewtonState(point, best, {"cg_steps": 0.0}).to_arrays
+            yield Iterate(point.w, value, best, info, state, exact_value=not self.intercept)
             # the remaining gap is rounding
             if (not stage_mu and not point.steps) or 0 < point.mu <= mu_floor * point.initial_mu:
                 return
