@@ -124,7 +124,7 @@ class ThreadExecutor(Executor):
         Each thread takes the next shard when it is done with one, so that a slow one delays no other; or the
         next group of shards, if the function can be computed for a group.
         """
-        grouped = GROUP_FUNCTIONS.get(f)
+        grouped = GROUP_FUNCTIONS.get(f) if len(self.shards) > 1 else None
         if grouped is not None and grouped.accepts(*args):
             n_threads, groups = self._plan(grouped)
             if groups:

@@ -36,9 +36,9 @@ _thread = threading.local()
 
 @cache
 def _kernels() -> Any:
-    from riskmin._numba import shard_tables  # Numba is imported by the first call, not with the package
+    from riskmin._numba.shards import tables  # Numba is imported by the first call, not with the package
 
-    return shard_tables
+    return tables
 
 
 def address(a: NDArray) -> int:
@@ -53,7 +53,7 @@ def addresses(arrays: Sequence[NDArray]) -> NDArray:
 
 
 class ShardTable:
-    """Shards, and a table with the addresses of their arrays (see `_numba.shard_tables`)."""
+    """Shards, and a table with the addresses of their arrays (see `_numba.shards.tables`)."""
 
     def __init__(self, shards: Sequence[Shard], labels: list[Any], table: NDArray) -> None:
         self.shards, self.labels, self.table = shards, labels, table
@@ -117,7 +117,7 @@ def _same_format(shards: Sequence[Shard]) -> bool:
 
 
 def _table_row(shard: Shard, labels: tuple[NDArray, NDArray]) -> list[int]:
-    """The row of a shard, in the order of the columns of `_numba.shard_tables`."""
+    """The row of a shard, in the order of the columns of `_numba.shards.tables`."""
     X: Any = shard.X
     arrays = (X.data, X.indices, X.indptr) if X.sparse else (X.X,)
     places = [address(a) for a in (*labels, *arrays)]
