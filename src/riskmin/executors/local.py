@@ -94,8 +94,8 @@ class ThreadExecutor(Executor):
 
     MIN_WORK_PER_THREAD = 2**18
     """A thread is woken for at least this many elementary operations: fewer take less time than waking it."""
-    MAX_GROUP_WORK = 2**24
-    """Groups of shards have at most this many operations, between which time limits are checked."""
+    MAX_GROUP_WORK = 2**22
+    """Groups have at most this many operations, or one shard: time limits are checked between them."""
 
     is_local = True
 

@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget
 from riskmin.core import Array, LinearMap, NDArray, Shard
-from riskmin.core.deadline import check
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check
 from riskmin.executors.base import GROUP_FUNCTIONS, GroupFunction
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem import shard_ops
@@ -65,7 +65,9 @@ class ShardTable:
         """The table of shards in one format, dense in C order or CSR; None for others and for mapped ones."""
         if maps_exceed_budget() or not _same_format(shards):
             return None
-        if sum(shard.X.nnz for shard in shards) < MIN_ENTRIES:
+        sizes = [shard.X.nnz for shard in shards]
+        # shards that are too large for one call are computed in chunks, between which time limits are checked
+        if sum(sizes) < MIN_ENTRIES or 2 * max(sizes) > MAX_KERNEL_OPERATIONS:
             return None
         # the arrays of labels and weights may be copies, which the table keeps
         labels = [row_loops.labels(shard) for shard in shards]
