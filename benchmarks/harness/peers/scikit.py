@@ -32,7 +32,7 @@ def linear_svc(dual, scaling=1.0):
         loss = "hinge" if task.name == "hinge" else "squared_hinge"
         multi_class = "crammer_singer" if task.labels == "classes" else "ovr"
         shape = {"loss": loss, "dual": dual, "multi_class": multi_class, "intercept_scaling": scaling}
-        model = LinearSVC(C=cost(task, lam, len(y)), **shape, **limits(task, rung))
+        model = LinearSVC(C=cost(task, lam, len(y)), random_state=0, **shape, **limits(task, rung))
         return weights(model.fit(X, y), task)
 
     return fit
@@ -45,6 +45,7 @@ def linear_svr(scaling=1.0):
         shape = {
             "epsilon": EPSILON if task.name == "epsilon_insensitive" else 0.0,
             "intercept_scaling": scaling,
+            "random_state": 0,
         }
         return weights(LinearSVR(C=cost(task, lam, len(y)), **shape, **limits(task, rung)).fit(X, y), task)
 

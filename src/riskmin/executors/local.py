@@ -94,8 +94,8 @@ class ThreadExecutor(Executor):
 
     MIN_WORK_PER_THREAD = 2**18
     """A thread is woken for at least this many elementary operations: fewer take less time than waking it."""
-    MAX_GROUP_WORK = 2**24
-    """Groups of shards have at most this many operations, between which time limits are checked."""
+    MAX_GROUP_WORK = 2**22
+    """Groups have at most this many operations, or one shard: time limits are checked between them."""
 
     is_local = True
 
@@ -124,7 +124,7 @@ class ThreadExecutor(Executor):
         Each thread takes the next shard when it is done with one, so that a slow one delays no other; or the
         next group of shards, if the function can be computed for a group.
         """
-        grouped = GROUP_FUNCTIONS.get(f)
+        grouped = GROUP_FUNCTIONS.get(f) if len(self.shards) > 1 else None
         if grouped is not None and grouped.accepts(*args):
             n_threads, groups = self._plan(grouped)
             if groups:

@@ -248,7 +248,7 @@ class DesignOperator:
 
 
 def _row_vectors() -> Any:
-    from riskmin._numba import row_vectors  # Numba is imported by the first use, not with the package
+    from riskmin._numba.newton import row_vectors  # Numba is imported by the first use, not with the package
 
     return row_vectors
 

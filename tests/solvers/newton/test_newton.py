@@ -31,8 +31,9 @@ from riskmin import (
 )
 from riskmin.core import Hessian, UnsupportedProblem
 from riskmin.problem.design_operator import shard_gram_diagonal
+from riskmin.problem.shard_ops import hessian_product
 from riskmin.solvers.newton import hessian_reuse
-from riskmin.solvers.newton.hessian_reuse import ReusedHessian, shard_hessian_product
+from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.small import SmallProblem
 
 LOSSES = [
@@ -172,7 +173,7 @@ def test_hessian_products_and_gram_diagonals(sparse):
     X, h, d = rng.standard_normal((50, 7)), rng.random(50), rng.standard_normal(7)
     risk = linear_risk(sp.csr_array(X) if sparse else X, np.zeros(50), Squared())
     (product,), (diagonal,) = (
-        shard_hessian_product(risk.rows, risk.linear_map, d, h),
+        hessian_product(risk.rows, risk.linear_map, d, h),
         shard_gram_diagonal(risk.rows, h),
     )
     np.testing.assert_allclose(product, X.T @ (h * (X @ d)), rtol=1e-12)

@@ -17,7 +17,7 @@ import numpy as np
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget
 from riskmin.core import Array, LinearMap, NDArray, Shard
-from riskmin.core.deadline import check
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check
 from riskmin.executors.base import GROUP_FUNCTIONS, GroupFunction
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem import shard_ops
@@ -36,9 +36,9 @@ _thread = threading.local()
 
 @cache
 def _kernels() -> Any:
-    from riskmin._numba import shard_tables  # Numba is imported by the first call, not with the package
+    from riskmin._numba.shards import tables  # Numba is imported by the first call, not with the package
 
-    return shard_tables
+    return tables
 
 
 def address(a: NDArray) -> int:
@@ -53,7 +53,7 @@ def addresses(arrays: Sequence[NDArray]) -> NDArray:
 
 
 class ShardTable:
-    """Shards, and a table with the addresses of their arrays (see `_numba.shard_tables`)."""
+    """Shards, and a table with the addresses of their arrays (see `_numba.shards.tables`)."""
 
     def __init__(self, shards: Sequence[Shard], labels: list[Any], table: NDArray) -> None:
         self.shards, self.labels, self.table = shards, labels, table
@@ -65,7 +65,9 @@ class ShardTable:
         """The table of shards in one format, dense in C order or CSR; None for others and for mapped ones."""
         if maps_exceed_budget() or not _same_format(shards):
             return None
-        if sum(shard.X.nnz for shard in shards) < MIN_ENTRIES:
+        sizes = [shard.X.nnz for shard in shards]
+        # shards that are too large for one call are computed in chunks, between which time limits are checked
+        if sum(sizes) < MIN_ENTRIES or 2 * max(sizes) > MAX_KERNEL_OPERATIONS:
             return None
         # the arrays of labels and weights may be copies, which the table keeps
         labels = [row_loops.labels(shard) for shard in shards]
@@ -117,7 +119,7 @@ def _same_format(shards: Sequence[Shard]) -> bool:
 
 
 def _table_row(shard: Shard, labels: tuple[NDArray, NDArray]) -> list[int]:
-    """The row of a shard, in the order of the columns of `_numba.shard_tables`."""
+    """The row of a shard, in the order of the columns of `_numba.shards.tables`."""
     X: Any = shard.X
     arrays = (X.data, X.indices, X.indptr) if X.sparse else (X.X,)
     places = [address(a) for a in (*labels, *arrays)]
