@@ -3,7 +3,7 @@
     python -m benchmarks.harness.memory FILE TASK LAM SOLVER TOL STEPS SECONDS
 
 FILE holds X and y. The result is the peak of resident memory during the fit minus the resident memory before
-it, which includes the interpreter, the packages, kernels compiled by a small fit, and X in the solver's
+it, which includes the interpreter, the packages, kernels compiled by a few steps, and X in the solver's
 format.
 """
 
@@ -59,13 +59,9 @@ def measure(X, y, task, lam, name, rung, seconds):
 
     problem = Problem(task, X, y, lam, seconds)
     racer = Theirs(PEERS[name]) if name in PEERS else Mine(name)
-    if isinstance(racer, Mine):
-        small = Problem(task, X[: len(y) // 50 + 50], y[: len(y) // 50 + 50], lam, 1.0)
-        racer.race(small, 0.0)
-        fit = partial(racer.race, problem, 0.0)
-    else:
-        racer.warm_up(problem)
-        fit = partial(racer.climb, problem, rung)
+    racer.warm_up(problem)
+    mine = isinstance(racer, Mine)
+    fit = partial(racer.race, problem, 0.0) if mine else partial(racer.climb, problem, rung)
     forget_peak()
     before = resident("VmRSS")
     fit()
