@@ -114,6 +114,18 @@ def test_a_changed_loss_is_traced_again():
     assert trace_loss(loss).first.parameters == (0.2,)
 
 
+class Callable(Expectile):
+    def __call__(self, z, y):
+        return self.value_grad(z, y, np.ones(len(z)))[0]
+
+
+def test_a_changed_loss_that_can_be_called_is_traced_again():
+    loss = as_loss(Callable(0.9))
+    assert trace_loss(loss).first.parameters == (0.9,)
+    loss.level = 0.2
+    assert trace_loss(loss).first.parameters == (0.2,)
+
+
 class Branching(rm.Squared):
     def value_grad(self, z, y, c):
         return super().value_grad(z, y, c) if (z > 0).any() else (0.0, 0.0 * z)

@@ -137,7 +137,7 @@ class RowSum:
 
     __hash__ = None  # type: ignore[assignment]
     __bool__ = __float__ = __int__ = __index__ = __array__ = __abs__ = __pow__ = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 class Symbol:
