@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score, precision_score, recall_score
 
+import riskmin
 from riskmin import metrics
 from riskmin.metrics import (
     expected_rank_utility_score,
@@ -173,3 +174,8 @@ def test_every_measure_is_documented():
     public = [f for f in vars(metrics).values() if inspect.isfunction(f)]
     assert len(public) == 10
     assert all(part in f.__doc__ for f in public for part in ("Parameters", "Returns", ">>>"))
+
+
+def test_the_package_has_its_metrics_without_a_further_import():
+    assert riskmin.__getattr__("metrics") is riskmin.metrics
+    assert "metrics" in dir(riskmin)

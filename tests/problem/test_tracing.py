@@ -114,6 +114,18 @@ def test_a_changed_loss_is_traced_again():
     assert trace_loss(loss).first.parameters == (0.2,)
 
 
+class Callable(Expectile):
+    def __call__(self, z, y):
+        return self.value_grad(z, y, np.ones(len(z)))[0]
+
+
+def test_a_changed_loss_that_can_be_called_is_traced_again():
+    loss = as_loss(Callable(0.9))
+    assert trace_loss(loss).first.parameters == (0.9,)
+    loss.level = 0.2
+    assert trace_loss(loss).first.parameters == (0.2,)
+
+
 class Branching(rm.Squared):
     def value_grad(self, z, y, c):
         return super().value_grad(z, y, c) if (z > 0).any() else (0.0, 0.0 * z)
@@ -173,6 +185,13 @@ class CatchesErrors(rm.Squared):
         return factor * value, factor * g
 
 
+class AsksForClass(rm.Squared):
+    def value_grad(self, z, y, c):
+        if isinstance(z, np.ndarray) and z.max() > 1e6:
+            return 0.0, 0.0 * z
+        return super().value_grad(z, y, c)
+
+
 class AddsComparisons(rm.Squared):
     def value_grad(self, z, y, c):
         outside = (z > 1e6) + (z > 2e6)  # True + True is True
@@ -196,7 +215,7 @@ class CallsAttribute(rm.Absolute):
 
 @pytest.mark.parametrize(
     "loss",
-    [CountsRows(), AsksForWeight(), CatchesErrors(), AddsComparisons(), CallsAttribute()],
+    [CountsRows(), AsksForWeight(), AsksForClass(), CatchesErrors(), AddsComparisons(), CallsAttribute()],
     ids=lambda loss: type(loss).__name__,
 )
 def test_a_branch_that_no_sample_of_rows_takes_is_refused(loss):

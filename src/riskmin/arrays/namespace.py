@@ -23,10 +23,10 @@ def namespace(*arrays: Array) -> Any:
     >>> namespace(np.zeros(2)) is np
     True
     """
-    if all(isinstance(a, np.ndarray) for a in arrays):
-        return np
     if isinstance(arrays[0], Symbol):  # a loss is traced
         return arrays[0].__array_namespace__()
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        return np
     from array_api_compat import array_namespace  # imported only for torch, CuPy and other libraries
 
     return array_namespace(*arrays)

@@ -150,6 +150,11 @@ class Symbol:
         self.recording, self.name, self.boolean = recording, name, boolean
         self.dtype = np.dtype(bool if boolean else np.float64)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> NoReturn:  # type: ignore[override]
+        """Refuse isinstance, for other classes than this one: what depends on it may depend on numbers."""
+        raise Untraceable("the class of an array")
+
     def __array_namespace__(self, api_version: str | None = None) -> SymbolNamespace:
         return SymbolNamespace(self.recording)
 

@@ -248,33 +248,10 @@ class SvmlightReader:
 
         Nothing is stored then: that parser reports errors, and reads query ids and rows without labels.
         """
-        labels: list[float] = []
-        lines: list[int] = []
-        ends: list[int] = []
-        indices: list[int] = []
-        values: list[float] = []
-        limit, smallest = self._max_index(), _INT64_MAX
-        for number, line in enumerate(text.split(b"\n"), 1):
-            tokens = line.partition(b"#")[0].split()
-            if not tokens:
-                continue
-            last = 0 if self.zero_based is False else -1
-            try:
-                labels.append(float(tokens[0]))
-                for token in tokens[1:]:
-                    index, _, value = token.partition(b":")
-                    # at most 18 digits, as in the compiled parser
-                    if not index.isdigit() or len(index) > 18 or not last < int(index) <= limit:
-                        return False
-                    last = int(index)
-                    indices.append(last)
-                    values.append(float(value))
-            except ValueError:
-                return False
-            if len(tokens) > 1:
-                smallest = min(smallest, indices[-len(tokens) + 1])
-            lines.append(number)
-            ends.append(len(values))
+        found = _plain_rows(text, 1 if self.zero_based is False else 0, self._max_index())
+        if found is None:
+            return False
+        labels, lines, ends, indices, values = found
         n, rows = len(values), len(labels)
         self._values[:n], self._indices[:n], self._labels[:rows] = values, indices, labels
         if not (np.isfinite(self._values[:n]).all() and np.isfinite(self._labels[:rows]).all()):
@@ -285,7 +262,7 @@ class SvmlightReader:
         slots = {
             codes.LINE_NUMBER: text.count(b"\n") + 1,
             codes.HAS_QID: 0 if rows else -1,
-            codes.SMALLEST_INDEX: smallest,
+            codes.SMALLEST_INDEX: min(indices, default=_INT64_MAX),
             codes.LARGEST_INDEX: largest,
             codes.LARGEST_INDEX_LINE: lines[at] if indices else 0,
             codes.N_ROWS: rows,
@@ -442,3 +419,38 @@ class SvmlightReader:
         elif self.unlabeled:
             y = None
         return Dataset(X, y, self.qids.trimmed() if self.qids.size else None)
+
+
+class _PlainRows(NamedTuple):
+    """Rows of labels and pairs; `ends` are the numbers of pairs up to the end of each row."""
+
+    labels: list[float]
+    lines: list[int]
+    ends: list[int]
+    indices: list[int]
+    values: list[float]
+
+
+def _plain_rows(text: bytes, first: int, limit: int) -> _PlainRows | None:
+    """Return the rows of a text whose indices increase from `first` to `limit`; None if it has others."""
+    rows = _PlainRows([], [], [], [], [])
+    for number, line in enumerate(text.split(b"\n"), 1):
+        tokens = line.partition(b"#")[0].split()
+        if not tokens:
+            continue
+        least = first
+        try:
+            rows.labels.append(float(tokens[0]))
+            for token in tokens[1:]:
+                index, _, value = token.partition(b":")
+                # at most 18 digits, as in the compiled parser
+                if not index.isdigit() or len(index) > 18 or not least <= int(index) <= limit:
+                    return None
+                rows.indices.append(int(index))
+                rows.values.append(float(value))
+                least = int(index) + 1
+        except ValueError:
+            return None
+        rows.lines.append(number)
+        rows.ends.append(len(rows.values))
+    return rows

@@ -80,17 +80,17 @@ class _ByState:
 
 def _state(thing: Any) -> Any:
     """Return the attributes of a loss as something hashable; refuse arrays and other mutable objects."""
-    known = thing is None or isinstance(thing, (numbers.Number, str, bytes, type)) or callable(thing)
-    if known and isinstance(thing, Hashable):
-        return type(thing), thing
-    if isinstance(thing, tuple):
-        return tuple(_state(v) for v in thing)
     if isinstance(thing, Loss):
         attributes = object.__getstate__(thing)  # a dictionary, with __slots__ two, or None
         both = attributes if isinstance(attributes, tuple) else (attributes,)
         return type(thing), tuple(
             (name, _state(v)) for some in both for name, v in sorted((some or {}).items())
         )
+    if isinstance(thing, tuple):
+        return tuple(_state(v) for v in thing)
+    known = thing is None or isinstance(thing, (numbers.Number, str, bytes, type)) or callable(thing)
+    if known and isinstance(thing, Hashable):
+        return type(thing), thing
     raise Untraceable(f"an attribute of type {type(thing).__name__}")
 
 
@@ -103,7 +103,7 @@ def _trace(key: _ByState) -> TracedLoss | str:
     attributes = dict(vars(loss))
     try:
         traced = TracedLoss(loss, _program(loss, second=False), _program(loss, second=True))
-        _refuse_changes(key, attributes)
+        _refuse_changes(loss, attributes)
     except Untraceable as refusal:
         reason = str(refusal)
     except Exception as error:  # the code of a user may fail in any way on something that is no array
@@ -111,19 +111,19 @@ def _trace(key: _ByState) -> TracedLoss | str:
     else:
         return traced
     # symbols that the loss has kept are no arrays
-    vars(loss).clear()
+    for name in vars(loss).keys() - attributes.keys():
+        del vars(loss)[name]
     vars(loss).update(attributes)
     return reason
 
 
-def _refuse_changes(key: _ByState, attributes: dict[str, Any]) -> None:
+def _refuse_changes(loss: Loss, before: dict[str, Any]) -> None:
     """Raise Untraceable if a call has changed attributes of the loss, or added others than constants."""
-    now = {name: value for name, value in vars(key.loss).items() if name in attributes}
-    added = [value for name, value in vars(key.loss).items() if name not in attributes]
-    if any(now.get(name, key) is not value for name, value in attributes.items()):
+    after = vars(loss)
+    if any(name not in after or after[name] is not value for name, value in before.items()):
         raise Untraceable("a loss that changes itself")
-    for value in added:
-        _state(value)
+    for name in after.keys() - before.keys():
+        _state(after[name])
 
 
 def _program(loss: Loss, second: bool) -> RowProgram:
