@@ -611,12 +611,12 @@ def test_pyarrow_reads_tables_as_the_own_reader_does(rows, header, newline, opti
 
 
 def test_tables_of_many_blocks(table, monkeypatch):
-    from riskmin.data.formats import tables
+    from riskmin.data.formats import text_table
 
     rows = np.random.default_rng(0).standard_normal((101, 4))
     text = "a,b,c,y\n" + "\n".join(",".join(map(repr, r)) for r in rows.tolist())
     for block in (1, 10, 100, 101, 1000):
-        monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", block)
+        monkeypatch.setattr(text_table, "_BLOCK_MAX_ROWS", block)
         monkeypatch.setattr(ArrowCsvReader, "BLOCK_BYTES", 100 * block)
         monkeypatch.setattr(ArrowCsvReader, "CELL_BYTES", 1)
         data = load(table(text))

@@ -24,7 +24,7 @@ from riskmin.arrays import memory_map
 from riskmin.arrays.partitioned import RereadPartition
 from riskmin.core import atomic_files
 from riskmin.data import DataError, check, convert, load, load_partitioned, save, save_svmlight
-from riskmin.data.formats import svmlight, tables
+from riskmin.data.formats import svmlight, text_table
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.store.reader import StoreReader, open_store
 
@@ -91,7 +91,7 @@ def converted(path, **options):
 @pytest.mark.parametrize("uses_arrow", [True, False])
 def test_tables_and_svmlight(tmp_path, monkeypatch, uses_arrow):
     monkeypatch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
-    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
+    monkeypatch.setattr(text_table, "_BLOCK_MAX_ROWS", 2)
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 16)
     path = tmp_path / "a.csv"
     path.write_text("u,qid,class\n" + "1,a,ham\n0,a,spam\n0.5,b,ham\n" * 3)
@@ -177,7 +177,7 @@ def test_indices_beyond_32_bits(tmp_path, monkeypatch):
 @pytest.mark.parametrize("uses_arrow", [True, False])
 def test_late_string_label_rereads_all_labels(tmp_path, monkeypatch, uses_arrow):
     monkeypatch.setattr(ArrowCsvReader, "accepts", lambda table: uses_arrow)
-    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
+    monkeypatch.setattr(text_table, "_BLOCK_MAX_ROWS", 2)
     path = tmp_path / "a.csv"
     path.write_text("a,qid,y\n1,7,1\n2,7,2\n3,1,3\n4,10000000000000001,ham\n")
     data = converted(path)
@@ -574,7 +574,7 @@ def test_replaced_data_keep_their_permissions(stored):
 
 
 def test_invalid_row_leaves_no_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
+    monkeypatch.setattr(text_table, "_BLOCK_MAX_ROWS", 2)
     monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     svm, table = tmp_path / "a.svm", tmp_path / "a.csv"
     svm.write_text("1 1:1\n" * 9 + "1 2:nan\n")
@@ -706,9 +706,9 @@ PEAK = """
 import sys, json
 import pyarrow.csv  # or else it would be imported for the larger table only
 from riskmin.data import convert
-from riskmin.data.formats import tables
+from riskmin.data.formats import text_table
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
-tables._BLOCK_MAX_ROWS, ArrowCsvReader.BLOCK_BYTES = 1000, 2**15
+text_table._BLOCK_MAX_ROWS, ArrowCsvReader.BLOCK_BYTES = 1000, 2**15
 def peak():
     return 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
 sizes = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
 from riskmin.data.formats.svmlight import load_svmlight
-from riskmin.data.formats.tables import ColumnSelection
+from riskmin.data.formats.text_table import ColumnSelection
 from riskmin.data.limits import memory_limited
 
 Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet", "rsk"]

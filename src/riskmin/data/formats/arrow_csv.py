@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, open_decompressed
-from riskmin.data.formats.tables import ColumnRoles, RowBlock, TextTable
+from riskmin.data.formats.text_table import ColumnRoles, RowBlock, TextTable
 from riskmin.data.limits import MemoryBudget
 
 

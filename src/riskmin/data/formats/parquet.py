@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
 from riskmin.data.formats.npz import in_memory
-from riskmin.data.formats.tables import ColumnRoles, ColumnSelection, assign_roles
+from riskmin.data.formats.text_table import ColumnRoles, ColumnSelection, assign_roles
 from riskmin.data.limits import MemoryBudget
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.data.base import DataError, Dataset, PathLike, ReadProgress, open_decompressed
-from riskmin.data.formats.tables import ColumnSelection
+from riskmin.data.formats.text_table import ColumnSelection
 
 
 class RowChunk(NamedTuple):
@@ -106,13 +106,14 @@ class TableStream(_StreamDefaults):
     def __init__(
         self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool
     ) -> None:
-        from riskmin.data.formats.tables import assign_roles, inspect_table, uses_arrow
+        from riskmin.data.formats.arrow_csv import ArrowCsvReader
+        from riskmin.data.formats.text_table import assign_roles, inspect_table
 
         self.meter = ReadProgress()
         self.table = inspect_table(path, tsv)._replace(meter=self.meter)
         self.roles = assign_roles(path, self.table.names, *selection)
         self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
-        self.columns, self.arrow = len(self.roles.features), uses_arrow(self.table)
+        self.columns, self.arrow = len(self.roles.features), ArrowCsvReader.accepts(self.table)
         if self.table.header:
             self.names = [self.table.names[i] for i in self.roles.features]
 
