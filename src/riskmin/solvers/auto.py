@@ -66,14 +66,13 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "a quadratic conjugate, not `Squared`, `L2`, no intercept, local sparse X of more than 2500 features",
+        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
         lambda f: (
             f.finite_curvature
             and f.local
             and f.sparse
             and f.wide
             and f.l2
-            and not f.profiled
             and f.interval_conjugate
             and not f.risk.loss.constant_curvature  # a single linear system: conjugate gradients
         ),
@@ -144,27 +143,27 @@ INTERVAL_RULES = (
         DUAL,
         "{loss} is not smooth, and X is remote",
     ),
+    Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
     Rule(
-        "at most 2500 rows, fewer than columns, `L2`, no intercept",
-        lambda f: f.wider_than_long and f.l2 and not f.profiled,
-        DUAL,
+        "fewer rows than columns, `L2`",
+        lambda f: f.wider_than_long and f.l2,
+        DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is wider than long",
     ),
-    Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
-    Rule("dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
+    Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
-        "sparse X, `L2`, no intercept",
-        lambda f: f.l2 and not f.profiled,
+        "other sparse X, `L2`",
+        lambda f: f.l2,
         DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is sparse",
     ),
     Rule(
-        "sparse X of more than 2500 columns",
+        "sparse X of more than 2500 columns, `Quadratic`",
         lambda f: f.wide,
         BUNDLE_THEN_NEWTON,
         "{loss} is not smooth, and X is sparse and wide",
     ),
-    Rule("other sparse X", lambda f: True, NEWTON, "{loss} is not smooth, and X is not wide"),
+    Rule("other sparse X, `Quadratic`", lambda f: True, NEWTON, "{loss} is not smooth, and X is not wide"),
 )
 NONDECOMPOSABLE_RULES = (
     Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
@@ -283,10 +282,11 @@ class Auto(Solver):
         fallbacks = [rule.solver for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
         # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
-        trial = () if facts.separable else (COSTS.nonseparable_trial_work,)
+        trial = COSTS.trial_work if facts.separable else COSTS.nonseparable_trial_work
         if isinstance(first, CoordinateDescent):
-            trial = (COSTS.sparse_weights_trial_work,)
-        return Fallback((first, *others), max(tol, COSTS.min_tol), *trial), reason
+            trial = COSTS.sparse_weights_trial_work
+        trial = max(trial, COSTS.trial_entries / facts.n_entries)
+        return Fallback((first, *others), max(tol, COSTS.min_tol), trial), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""

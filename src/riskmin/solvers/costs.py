@@ -41,6 +41,10 @@ class CostModel:
     """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
     bundle_max_slope_ratio_of_tables: float = 10.0
     """The same for contingency-table losses, where X is wide."""
+    trial_work: float = 100.0
+    """The work after which a solver is judged, in passes over X."""
+    trial_entries: float = 5e8
+    """The same in entries of X, where that is more: on small X, another solver costs more than passes."""
     sparse_weights_trial_work: float = 2000.0
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
     nonseparable_trial_work: float = 30.0

@@ -160,8 +160,13 @@ class Facts:
 
     @property
     def wider_than_long(self) -> bool:
-        """Whether local X has fewer rows than columns, and few enough for dual ascent alone."""
-        return self.shape[0] < self.shape[1] and self.shape[0] <= self.direct
+        """Whether local X has fewer rows than columns."""
+        return self.shape[0] < self.shape[1]
+
+    @property
+    def n_entries(self) -> float:
+        """Stored entries of local X; infinite if X is not local."""
+        return math.inf if self.risk.rows is None else max(1, self.risk.rows.X.nnz)
 
     @property
     def long(self) -> bool:

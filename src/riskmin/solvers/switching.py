@@ -11,7 +11,12 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
+from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.state_checks import check_state
+
+SLOW_NEWTON_PASSES_PER_DIGIT = 1000.0
+"""Passes in which Newton's method gains a digit where no matrix is small enough for a factorization, and on
+fewer rows than columns, where nearly all rows are active and the steps are many."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,9 @@ class Switching(Solver):
     .. math:: \text{digits} = \log_{10} \frac{\text{gap}}{\text{tol} \cdot J}, \qquad
               \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
 
-    is the condition for the second one to take over. The unit of work is a pass over X: an oracle call, or an
+    is the condition for the second one to take over. While the gap is still above half of J, the digits tell
+    nothing: there the ratio of the bound to J rises like a power of the work, which predicts the work up to
+    one half, and a digit is assumed to take as much again. The unit of work is a pass over X: an oracle call, or an
     epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
 
     A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
@@ -42,7 +49,8 @@ class Switching(Solver):
         The relative gap to reach.
     passes_per_digit : float, optional
         The passes in which the second solver is expected to gain a decimal digit. By default the cost of
-        Newton's method: 8, plus that of factorizing a matrix of the features, at most 1000.
+        Newton's method: 8, plus that of factorizing a matrix of the features; 1000 for more
+        than 2500 of them, or more than rows.
 
     Examples
     --------
@@ -98,7 +106,7 @@ class Switching(Solver):
         steps = solver.resume(obj, inner) or solver.iterates(obj, state["best"])
         if progress.switched:
             return self._run_second(obj, steps, progress)
-        if progress.should_switch(self.tol, self._passes_per_digit(obj)):
+        if progress.should_switch(obj, self.tol, self._passes_per_digit(obj)):
             return self._switch(obj, state["start"], inner, progress)
         return self._run_first(obj, state["start"], steps, progress)
 
@@ -138,7 +146,7 @@ class Switching(Solver):
             progress.calls = previous_calls + obj.count.calls - calls
             progress.update(obj, it)
             yield progress.with_progress_info(it, {"start": w0})
-            if progress.should_switch(self.tol, passes_per_digit):
+            if progress.should_switch(obj, self.tol, passes_per_digit):
                 break
         last_state = it.state() if it is not None and it.state is not None else {}
         yield from self._switch(obj, w0, last_state, progress)
@@ -173,13 +181,11 @@ class Switching(Solver):
 
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
-    nnz: int = 0 if obj.risk.rows is None else obj.risk.rows.X.nnz
-    most = 1000.0
-    if not nnz:
-        return most
-    # a factorization takes p^3 / 6 entries' time; a pass takes that of nnz entries
-    passes = 8.0 + obj.risk.dim**3 / (6.0 * nnz)
-    return min(most, passes)
+    rows, dim = obj.risk.rows, obj.risk.dim
+    if rows is None or not rows.X.nnz or dim > Newton().direct or rows.X.shape[0] < dim:
+        return SLOW_NEWTON_PASSES_PER_DIGIT
+    # about 20 factorizations per digit take the time of p^3 / 6 entries; a pass takes that of nnz entries
+    return 8.0 + dim**3 / (6.0 * rows.X.nnz)  # type: ignore[no-any-return]
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
@@ -194,8 +200,13 @@ class _SwitchingProgress:
 
     TRIAL_PASSES = 4.0
     """Passes over X before progress is measured."""
+    TRIAL_ENTRIES = 3e6
+    """The same in entries of X, where that is more: some milliseconds, which the second solver takes to
+    start."""
     SWITCH_PASSES = 5.0
     """The cost of switching, in passes."""
+    FIRST_PHASE_GAP = 0.5
+    """Above this relative gap, the share of J that is proved rises like a power of the work."""
 
     value: float = math.inf
     lower: float = 0.0
@@ -233,17 +244,37 @@ class _SwitchingProgress:
             self.work.append(self.calls + it.info.get("epochs", 0.0))
             self.gaps.append(self.gap)
 
-    def should_switch(self, tol: float, passes_per_digit: float) -> bool:
+    def should_switch(self, obj: Objective, tol: float, passes_per_digit: float) -> bool:
         """Whether the second solver is expected to reach tol with less work than the first."""
-        work, gap = self.work[-1], self.gaps[-1]
-        if work < self.TRIAL_PASSES or gap <= 0:
+        work, gap, rows = self.work[-1], self.gaps[-1], obj.risk.rows
+        n_entries = math.inf if rows is None else max(1, rows.X.nnz)
+        if work < max(self.TRIAL_PASSES, self.TRIAL_ENTRIES / n_entries) or gap <= 0:
             return False
-        # the last iterate of the first half of the work; the digits gained since then give the rate
-        half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
-        gained = math.log10(self.gaps[half] / gap)
         missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
-        # missing / rate > SWITCH_PASSES + passes_per_digit missing, multiplied by the digits gained
-        return missing * (work - self.work[half]) > gained * (self.SWITCH_PASSES + passes_per_digit * missing)
+        second = self.SWITCH_PASSES + passes_per_digit * missing
+        if gap > self.FIRST_PHASE_GAP:
+            return self._first_phase_estimate(tol) > second
+        half = self._half()
+        gained = math.log10(self.gaps[half] / gap)
+        # missing / rate > second, multiplied by the digits gained
+        return missing * (work - self.work[half]) > gained * second
+
+    def _half(self) -> int:
+        """The last iterate of the first half of the work; the progress since then gives the rate."""
+        return max(k for k, done in enumerate(self.work) if done <= self.work[-1] / 2 or k == 0)
+
+    def _first_phase_estimate(self, tol: float) -> float:
+        """The remaining work while the gap is above half of J, from the share of J that is proved."""
+        half, work, proved = self._half(), self.work[-1], 1.0 - self.gaps[-1]
+        if proved <= 0:
+            return math.inf
+        # the share grows like a power of the work: 1 where the bound rises, more where J falls as well
+        power, earlier = 1.0, 1.0 - self.gaps[half]
+        if 0 < self.work[half] and 0 < earlier < proved:
+            power = max(power, math.log(proved / earlier) / math.log(work / self.work[half]))
+        # to the end of this phase by that power, and as much again for each digit after it
+        phase = work * (self.FIRST_PHASE_GAP / proved) ** (1.0 / power)
+        return phase - work + phase * max(math.log10(self.FIRST_PHASE_GAP / tol), 1.0)
 
     def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:
         """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
