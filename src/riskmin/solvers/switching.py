@@ -31,8 +31,8 @@ class Switching(Solver):
               \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
 
     is the condition for the second one to take over. While the gap is still above half of J, the digits tell
-    nothing: there the ratio of the bound to J rises like a power of the work, which predicts the work up to
-    one half, and a digit is assumed to take as much again. The unit of work is a pass over X: an oracle call, or an
+    nothing: there the logarithm of the ratio of the bound to J predicts the work up to one half, and a digit
+    is assumed to take as much again. The unit of work is a pass over X: an oracle call, or an
     epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
 
     A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
@@ -206,7 +206,7 @@ class _SwitchingProgress:
     SWITCH_PASSES = 5.0
     """The cost of switching, in passes."""
     FIRST_PHASE_GAP = 0.5
-    """Above this relative gap, the share of J that is proved rises like a power of the work."""
+    """Above this relative gap, the share of J that is proved is extrapolated, and not the digits."""
 
     value: float = math.inf
     lower: float = 0.0
@@ -266,15 +266,13 @@ class _SwitchingProgress:
     def _first_phase_estimate(self, tol: float) -> float:
         """The remaining work while the gap is above half of J, from the share of J that is proved."""
         half, work, proved = self._half(), self.work[-1], 1.0 - self.gaps[-1]
-        if proved <= 0:
+        earlier = 1.0 - self.gaps[half]
+        if not 0 < earlier < proved:
             return math.inf
-        # the share grows like a power of the work: 1 where the bound rises, more where J falls as well
-        power, earlier = 1.0, 1.0 - self.gaps[half]
-        if 0 < self.work[half] and 0 < earlier < proved:
-            power = max(power, math.log(proved / earlier) / math.log(work / self.work[half]))
-        # to the end of this phase by that power, and as much again for each digit after it
-        phase = work * (self.FIRST_PHASE_GAP / proved) ** (1.0 / power)
-        return phase - work + phase * max(math.log10(self.FIRST_PHASE_GAP / tol), 1.0)
+        # to the end of this phase at the rate of the logarithm, and as much again for each digit after it
+        rate = math.log10(proved / earlier) / (work - self.work[half])
+        rest = max(math.log10((1.0 - self.FIRST_PHASE_GAP) / proved), 0.0) / rate
+        return rest + (work + rest) * max(math.log10(self.FIRST_PHASE_GAP / tol), 1.0)
 
     def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:
         """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
