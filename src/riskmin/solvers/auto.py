@@ -66,15 +66,20 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
+        "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns",
+        # of a constant curvature, a single linear system: conjugate gradients
+        lambda f: f.exact_steps and not f.sparse and f.wider_than_long and not f.risk.loss.constant_curvature,
+        DUAL_THEN_NEWTON,
+        "{loss} is smooth, X is wider than long",
+    ),
+    Rule(
         "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
         lambda f: (
-            f.finite_curvature
-            and f.local
+            f.exact_steps
             and f.sparse
             and f.wide
-            and f.l2
             and f.interval_conjugate
-            and not f.risk.loss.constant_curvature  # a single linear system: conjugate gradients
+            and not f.risk.loss.constant_curvature
         ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wide",
@@ -151,6 +156,12 @@ INTERVAL_RULES = (
         "{loss} is not smooth, and X is wider than long",
     ),
     Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
+    Rule(
+        "sparse X of few columns, small lam",
+        lambda f: f.cheap_factorization and f.row_norm_ratio > COSTS.slow_dual_row_norm_ratio,
+        NEWTON,
+        "{loss} is not smooth, X has few columns, and lam is small",
+    ),
     Rule(
         "other sparse X, `L2`",
         lambda f: f.l2,

@@ -29,6 +29,10 @@ class CostModel:
     """The same with explicit intercepts, which dual ascent approaches slowly."""
     hard_row_norm_ratio: float = 2.0
     """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss."""
+    slow_dual_row_norm_ratio: float = 50.0
+    """Mean |x_i|^2 / (n lam) from which Newton's method is faster than dual ascent on few sparse columns."""
+    factorization_passes: float = 100.0
+    """Operations of a factorization, p^3, per entry of X up to which p columns are few."""
     intercept_row_norm_ratio: float = 1e5
     """Mean |x_i|^2 / (n lam) from which dual ascent hardly moves explicit intercepts."""
     dual_max_multipliers: int = 2**26

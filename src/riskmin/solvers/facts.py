@@ -198,6 +198,11 @@ class Facts:
         return self.multi_output and Newton().supports(self.obj) is None
 
     @cached_property
+    def exact_steps(self) -> bool:
+        """Whether the rows are local with one score each, and dual ascent has exact steps for them."""
+        return self.local and DualCoordinateAscent().supports(self.obj) is None
+
+    @cached_property
     def dual_multi_output(self) -> bool:
         """Whether dual ascent supports this multi-output risk, and its multipliers fit into memory."""
         risk = self.risk
@@ -242,6 +247,11 @@ class Facts:
         """The mean |x_i|^2 relative to n lam: a visit moves a multiplier by about the inverse of it."""
         rows = self.risk.rows
         return rms_row_norm(rows) ** 2 / (len(rows.y) * self.obj.lam)
+
+    @property
+    def cheap_factorization(self) -> bool:
+        """Whether a factorization of a matrix of the features costs a few passes over local X."""
+        return self.shape[1] ** 3 <= COSTS.factorization_passes * self.n_entries
 
     @property
     def small_and_hard(self) -> bool:
