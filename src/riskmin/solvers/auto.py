@@ -46,6 +46,7 @@ class Group(NamedTuple):
 
 NEWTON, DUAL, BUNDLE = Newton(), DualCoordinateAscent(), Bundle()
 DUAL_THEN_NEWTON = Switching(DUAL, NEWTON)
+DUAL_THEN_SMOOTH_NEWTON = Switching(DUAL, NEWTON, passes_per_digit=COSTS.smooth_newton_passes_per_digit)
 BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_passes_per_digit)
 
 # ---------------------------------------------------------------- the rules, in order
@@ -81,7 +82,7 @@ SMOOTH_RULES = (
             and f.interval_conjugate
             and not f.risk.loss.constant_curvature
         ),
-        DUAL_THEN_NEWTON,
+        DUAL_THEN_SMOOTH_NEWTON,
         "{loss} is smooth, X is wide",
     ),
     Rule(
