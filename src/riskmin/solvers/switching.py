@@ -106,7 +106,7 @@ class Switching(Solver):
         steps = solver.resume(obj, inner) or solver.iterates(obj, state["best"])
         if progress.switched:
             return self._run_second(obj, steps, progress)
-        if progress.should_switch(obj, self.tol, self._passes_per_digit(obj)):
+        if progress.should_switch(self.tol, self._passes_per_digit(obj)):
             return self._switch(obj, state["start"], inner, progress)
         return self._run_first(obj, state["start"], steps, progress)
 
@@ -146,7 +146,7 @@ class Switching(Solver):
             progress.calls = previous_calls + obj.count.calls - calls
             progress.update(obj, it)
             yield progress.with_progress_info(it, {"start": w0})
-            if progress.should_switch(obj, self.tol, passes_per_digit):
+            if progress.should_switch(self.tol, passes_per_digit):
                 break
         last_state = it.state() if it is not None and it.state is not None else {}
         yield from self._switch(obj, w0, last_state, progress)
@@ -200,9 +200,6 @@ class _SwitchingProgress:
 
     TRIAL_PASSES = 4.0
     """Passes over X before progress is measured."""
-    TRIAL_ENTRIES = 3e6
-    """The same in entries of X, where that is more: some milliseconds, which the second solver takes to
-    start."""
     SWITCH_PASSES = 5.0
     """The cost of switching, in passes."""
     FIRST_PHASE_GAP = 0.5
@@ -244,11 +241,10 @@ class _SwitchingProgress:
             self.work.append(self.calls + it.info.get("epochs", 0.0))
             self.gaps.append(self.gap)
 
-    def should_switch(self, obj: Objective, tol: float, passes_per_digit: float) -> bool:
+    def should_switch(self, tol: float, passes_per_digit: float) -> bool:
         """Whether the second solver is expected to reach tol with less work than the first."""
-        work, gap, rows = self.work[-1], self.gaps[-1], obj.risk.rows
-        n_entries = math.inf if rows is None else max(1, rows.X.nnz)
-        if work < max(self.TRIAL_PASSES, self.TRIAL_ENTRIES / n_entries) or gap <= 0:
+        work, gap = self.work[-1], self.gaps[-1]
+        if work < self.TRIAL_PASSES or gap <= 0:
             return False
         missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
         second = self.SWITCH_PASSES + passes_per_digit * missing
