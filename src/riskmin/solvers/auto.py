@@ -61,8 +61,8 @@ KERNEL_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, at most 2500 features",
-        lambda f: f.newton_multi_output and not f.wide,
+        "several outputs, `L2`, local rows, at most 2500 features, and 5000 weights if X is dense",
+        lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
     ),
@@ -297,6 +297,8 @@ class Auto(Solver):
         trial = COSTS.trial_work if facts.separable else COSTS.nonseparable_trial_work
         if isinstance(first, CoordinateDescent):
             trial = COSTS.sparse_weights_trial_work
+        if isinstance(first, DualCoordinateAscent | Lbfgs):
+            trial = COSTS.first_order_trial_work
         trial = max(trial, COSTS.trial_entries / facts.n_entries)
         return Fallback((first, *others), max(tol, COSTS.min_tol), trial), reason
 

@@ -197,6 +197,13 @@ class Facts:
         """Whether Newton's method supports this multi-output risk."""
         return self.multi_output and Newton().supports(self.obj) is None
 
+    @property
+    def newton_smooth_multi_output(self) -> bool:
+        """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
+        if not self.newton_multi_output or self.wide:
+            return False
+        return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
+
     @cached_property
     def exact_steps(self) -> bool:
         """Whether the rows are local with one score each, and dual ascent has exact steps for them."""
