@@ -260,6 +260,20 @@ def matching_rule(facts: Facts) -> Rule:
     return next(rule for rule in group.rules if rule.applies(facts))
 
 
+def trial_work(first: Solver, facts: Facts) -> float:
+    """The work after which the selected solver is judged, in passes over X."""
+    if isinstance(first, CoordinateDescent):
+        return COSTS.sparse_weights_trial_work
+    if isinstance(first, DualCoordinateAscent):
+        return COSTS.dual_trial_work
+    # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
+    if not facts.separable:
+        return COSTS.nonseparable_trial_work
+    if isinstance(first, Newton | Switching):
+        return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
+    return COSTS.trial_work
+
+
 @dataclass(frozen=True)
 class Auto(Solver):
     """Selects a solver for the problem by a table of rules; the reason is in ``result.solver``.
@@ -293,14 +307,7 @@ class Auto(Solver):
         facts = Facts(obj)
         fallbacks = [rule.solver for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
-        # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
-        trial = COSTS.trial_work if facts.separable else COSTS.nonseparable_trial_work
-        if isinstance(first, CoordinateDescent):
-            trial = COSTS.sparse_weights_trial_work
-        if isinstance(first, DualCoordinateAscent | Lbfgs):
-            trial = COSTS.first_order_trial_work
-        trial = max(trial, COSTS.trial_entries / facts.n_entries)
-        return Fallback((first, *others), max(tol, COSTS.min_tol), trial), reason
+        return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""

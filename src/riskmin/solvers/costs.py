@@ -51,11 +51,11 @@ class CostModel:
     """The same for contingency-table losses, where X is wide."""
     trial_work: float = 100.0
     """The work after which a solver is judged, in passes over X."""
-    trial_entries: float = 5e8
-    """The same in entries of X, where that is more: on small X, another solver costs more than passes."""
-    first_order_trial_work: float = 2000.0
-    """The work after which dual ascent and L-BFGS are judged: the bound rises slowly at first, and the
-    solvers that would continue are slower."""
+    newton_trial_entries: float = 5e8
+    """The same of Newton's method in entries of X, where that is more: passes over small X cost little."""
+    dual_trial_work: float = 2000.0
+    """The work after which dual ascent is judged: its bound rises slowly at first, and the solvers that would
+    continue are slower."""
     sparse_weights_trial_work: float = 2000.0
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
     nonseparable_trial_work: float = 30.0
