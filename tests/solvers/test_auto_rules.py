@@ -103,7 +103,7 @@ PROBLEMS = {
     "A kernel": [kernel(Hinge()), kernel(FBeta())],
     "A smooth loss": [
         problem(Softmax()),
-        problem(Logistic(), table(3, 24), fit_intercept=True),
+        problem(Logistic(), table(300, 500), fit_intercept=True),
         problem(SquaredHinge(), WIDE, fit_intercept=True),
         problem(Logistic(), fit_intercept=True),
         remote(problem(Logistic())),

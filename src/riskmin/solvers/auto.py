@@ -67,9 +67,15 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns",
+        "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns, above 2^17 entries",
         # of a constant curvature, a single linear system: conjugate gradients
-        lambda f: f.exact_steps and not f.sparse and f.wider_than_long and not f.risk.loss.constant_curvature,
+        lambda f: (
+            f.exact_steps
+            and not f.sparse
+            and f.wider_than_long
+            and f.n_entries > COSTS.newton_small_entries
+            and not f.risk.loss.constant_curvature
+        ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wider than long",
     ),
