@@ -109,6 +109,24 @@ def test_a_resumed_run_continues_with_the_current_solver(tmp_path):
         assert resumed.value == pytest.approx(uninterrupted.value, rel=2e-7)
 
 
+def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_own_work():
+    """Dual ascent makes 500 passes: more than the trial, at a slow rate."""
+
+    @dataclass(frozen=True)
+    class TwoStages:
+        def iterates(self, obj, w0):
+            value, _, _ = obj(w0)
+            for k in range(50):
+                cut = Cut(0.0 * w0, 0.001 * k * value)
+                yield Iterate(w0, value, cut, {"epochs": 10.0 * k, "solver": 1.0})
+            for k in range(50, 60):
+                yield Iterate(w0, value, Cut(0.0 * w0, 0.001 * k * value), {"solver": 2.0})
+
+    steps = Fallback((TwoStages(), Bundle()), 1e-6).iterates(objective(), np.zeros(3))
+    indices = [next(steps).info["solver_index"] for _ in range(61)]
+    assert indices == [1.0] * 60 + [2.0]
+
+
 def test_auto_includes_a_method_that_always_converges():
     for loss in (Hinge(), Logistic(), Absolute()):
         solvers = Auto().with_fallbacks(objective(loss))[0].solvers

@@ -259,8 +259,8 @@ def test_auto_states_its_reason():
     assert choices == {
         "dense": (newton, f"{hinge} dense"),
         "sparse": (Switching(DualCoordinateAscent(), newton), f"{hinge} sparse"),
-        "intercept": (newton, f"{hinge} not wide"),
-        "wide": (DualCoordinateAscent(), f"{hinge} wider than long"),
+        "intercept": (Switching(DualCoordinateAscent(), newton), f"{hinge} sparse"),
+        "wide": (Switching(DualCoordinateAscent(), newton), f"{hinge} wider than long"),
     }
     assert Auto().choose(Objective(risks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6
     assert Auto().choose(Objective(risks["sparse"], L1(), 0.1))[0] == Bundle()

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from helpers import problem
 from riskmin import (
     L2,
+    Absolute,
     Bundle,
     Cut,
     DualCoordinateAscent,
@@ -68,6 +69,20 @@ def test_it_switches_after_a_stall_and_not_during_fast_progress():
     slow = Falls(10**-0.1)
     assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=1.0), obj) is not None
     assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=100.0), obj, 60) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "intercept"), [(Hinge(), True), (Hinge(), False), (Absolute(), True)], ids=repr
+)
+def test_dual_ascent_stays_where_the_bound_rises_before_the_gap_falls(loss, intercept):
+    """With fewer rows than columns the gap is nearly J for many epochs, and then falls fast."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 200))
+    y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
+    obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-6)
+    result = minimize(obj, Switching(DualCoordinateAscent(), Newton(), tol=1e-6), tol=1e-6)
+    assert result.status == "converged"
+    assert {row["solver"] for row in result.trace} == {1.0}
 
 
 def test_a_first_solver_that_ends_is_followed_by_the_second():

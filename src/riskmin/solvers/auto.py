@@ -46,6 +46,7 @@ class Group(NamedTuple):
 
 NEWTON, DUAL, BUNDLE = Newton(), DualCoordinateAscent(), Bundle()
 DUAL_THEN_NEWTON = Switching(DUAL, NEWTON)
+DUAL_THEN_SMOOTH_NEWTON = Switching(DUAL, NEWTON, passes_per_digit=COSTS.smooth_newton_passes_per_digit)
 BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_passes_per_digit)
 
 # ---------------------------------------------------------------- the rules, in order
@@ -60,24 +61,34 @@ KERNEL_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, at most 2500 features",
-        lambda f: f.newton_multi_output and not f.wide,
+        "several outputs, `L2`, local rows, at most 2500 features, and 5000 weights if X is dense",
+        lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "a quadratic conjugate, not `Squared`, `L2`, no intercept, local sparse X of more than 2500 features",
+        "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns, above 2^17 entries",
+        # of a constant curvature, a single linear system: conjugate gradients
         lambda f: (
-            f.finite_curvature
-            and f.local
-            and f.sparse
-            and f.wide
-            and f.l2
-            and not f.profiled
-            and f.interval_conjugate
-            and not f.risk.loss.constant_curvature  # a single linear system: conjugate gradients
+            f.exact_steps
+            and not f.sparse
+            and f.wider_than_long
+            and f.n_entries > COSTS.newton_small_entries
+            and not f.risk.loss.constant_curvature
         ),
         DUAL_THEN_NEWTON,
+        "{loss} is smooth, X is wider than long",
+    ),
+    Rule(
+        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
+        lambda f: (
+            f.exact_steps
+            and f.sparse
+            and f.wide
+            and f.interval_conjugate
+            and not f.risk.loss.constant_curvature
+        ),
+        DUAL_THEN_SMOOTH_NEWTON,
         "{loss} is smooth, X is wide",
     ),
     Rule(
@@ -144,27 +155,33 @@ INTERVAL_RULES = (
         DUAL,
         "{loss} is not smooth, and X is remote",
     ),
+    Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
     Rule(
-        "at most 2500 rows, fewer than columns, `L2`, no intercept",
-        lambda f: f.wider_than_long and f.l2 and not f.profiled,
-        DUAL,
+        "fewer rows than columns, `L2`",
+        lambda f: f.wider_than_long and f.l2,
+        DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is wider than long",
     ),
-    Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
-    Rule("dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
+    Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
-        "sparse X, `L2`, no intercept",
-        lambda f: f.l2 and not f.profiled,
+        "sparse X of few columns, small lam",
+        lambda f: f.cheap_factorization and f.row_norm_ratio > COSTS.slow_dual_row_norm_ratio,
+        NEWTON,
+        "{loss} is not smooth, X has few columns, and lam is small",
+    ),
+    Rule(
+        "other sparse X, `L2`",
+        lambda f: f.l2,
         DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is sparse",
     ),
     Rule(
-        "sparse X of more than 2500 columns",
+        "sparse X of more than 2500 columns, `Quadratic`",
         lambda f: f.wide,
         BUNDLE_THEN_NEWTON,
         "{loss} is not smooth, and X is sparse and wide",
     ),
-    Rule("other sparse X", lambda f: True, NEWTON, "{loss} is not smooth, and X is not wide"),
+    Rule("other sparse X, `Quadratic`", lambda f: True, NEWTON, "{loss} is not smooth, and X is not wide"),
 )
 NONDECOMPOSABLE_RULES = (
     Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
@@ -262,6 +279,20 @@ def matching_rule(facts: Facts) -> Rule:
     return next(rule for rule in group.rules if rule.applies(facts))
 
 
+def trial_work(first: Solver, facts: Facts) -> float:
+    """The work after which the selected solver is judged, in passes over X."""
+    if isinstance(first, CoordinateDescent):
+        return COSTS.sparse_weights_trial_work
+    if isinstance(first, DualCoordinateAscent):
+        return COSTS.dual_trial_work
+    # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
+    if not facts.separable:
+        return COSTS.nonseparable_trial_work
+    if isinstance(first, Newton | Switching):
+        return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
+    return COSTS.trial_work
+
+
 @dataclass(frozen=True)
 class Auto(Solver):
     """Selects a solver for the problem by a table of rules; the reason is in ``result.solver``.
@@ -295,11 +326,7 @@ class Auto(Solver):
         facts = Facts(obj)
         fallbacks = [rule.solver for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
-        # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
-        trial = () if facts.separable else (COSTS.nonseparable_trial_work,)
-        if isinstance(first, CoordinateDescent):
-            trial = (COSTS.sparse_weights_trial_work,)
-        return Fallback((first, *others), max(tol, COSTS.min_tol), *trial), reason
+        return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""

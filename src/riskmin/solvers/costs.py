@@ -21,15 +21,25 @@ class CostModel:
     """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
     newton_passes_per_digit: float = 30.0
     """Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
+    smooth_newton_passes_per_digit: float = 20.0
+    """The same for smooth losses on sparse X."""
+    newton_small_entries: int = 2**17
+    """Entries of X up to which Newton's method takes milliseconds for smooth losses, to many digits."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
+    newton_max_smooth_weights: int = 5000
+    """Weights of several outputs up to which Newton's method is fast for smooth losses on dense X."""
     newton_max_weights: int = 1000
     """Multiclass weights up to which Newton's method is fast, if rows are long."""
-    newton_max_weights_with_intercepts: int = 5000
+    newton_max_weights_with_intercepts: int = 2000
     """The same with explicit intercepts, which dual ascent approaches slowly."""
     hard_row_norm_ratio: float = 2.0
     """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss."""
-    intercept_row_norm_ratio: float = 1e5
+    slow_dual_row_norm_ratio: float = 50.0
+    """Mean |x_i|^2 / (n lam) from which Newton's method is faster than dual ascent on few sparse columns."""
+    factorization_passes: float = 100.0
+    """Operations of a factorization, p^3, per entry of X up to which p columns are few."""
+    intercept_row_norm_ratio: float = 1e7
     """Mean |x_i|^2 / (n lam) from which dual ascent hardly moves explicit intercepts."""
     dual_max_multipliers: int = 2**26
     """Rows times classes up to which dual ascent stores multipliers (half a gigabyte)."""
@@ -41,6 +51,13 @@ class CostModel:
     """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
     bundle_max_slope_ratio_of_tables: float = 10.0
     """The same for contingency-table losses, where X is wide."""
+    trial_work: float = 100.0
+    """The work after which a solver is judged, in passes over X."""
+    newton_trial_entries: float = 5e8
+    """The same of Newton's method in entries of X, where that is more: passes over small X cost little."""
+    dual_trial_work: float = 2000.0
+    """The work after which dual ascent is judged: its bound rises slowly at first, and the solvers that would
+    continue are slower."""
     sparse_weights_trial_work: float = 2000.0
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
     nonseparable_trial_work: float = 30.0

@@ -159,8 +159,13 @@ class Facts:
 
     @property
     def wider_than_long(self) -> bool:
-        """Whether local X has fewer rows than columns, and few enough for dual ascent alone."""
-        return self.shape[0] < self.shape[1] and self.shape[0] <= self.direct
+        """Whether local X has fewer rows than columns."""
+        return self.shape[0] < self.shape[1]
+
+    @property
+    def n_entries(self) -> float:
+        """Stored entries of local X; infinite if X is not local."""
+        return math.inf if self.risk.rows is None else max(1, self.risk.rows.X.nnz)
 
     @property
     def long(self) -> bool:
@@ -190,6 +195,18 @@ class Facts:
     def newton_multi_output(self) -> bool:
         """Whether Newton's method supports this multi-output risk."""
         return self.multi_output and Newton().supports(self.obj) is None
+
+    @property
+    def newton_smooth_multi_output(self) -> bool:
+        """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
+        if not self.newton_multi_output or self.wide:
+            return False
+        return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
+
+    @cached_property
+    def exact_steps(self) -> bool:
+        """Whether the rows are local with one score each, and dual ascent has exact steps for them."""
+        return self.local and DualCoordinateAscent().supports(self.obj) is None
 
     @cached_property
     def dual_multi_output(self) -> bool:
@@ -237,6 +254,11 @@ class Facts:
         """The mean |x_i|^2 relative to n lam: a visit moves a multiplier by about the inverse of it."""
         rows = self.risk.rows
         return rms_row_norm(rows) ** 2 / (len(rows.y) * self.obj.lam)
+
+    @property
+    def cheap_factorization(self) -> bool:
+        """Whether a factorization of a matrix of the features costs a few passes over local X."""
+        return self.shape[1] ** 3 <= COSTS.factorization_passes * self.n_entries
 
     @property
     def small_and_hard(self) -> bool:

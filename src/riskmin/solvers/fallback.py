@@ -24,7 +24,8 @@ class Fallback(Solver):
     certified relative gap that it gained in the second half of its work. If, at this rate, the missing digits
     would take more work than the whole run so far, or if the solver ends, the next one continues from the
     best point (or from the initial one, where the gap is still above 0.3). The best point and the best bound
-    are never discarded. After the last solver, the first has another turn, with twice the work.
+    are never discarded. Of a `Switching`, only the second solver is judged, by its own work: the first one is
+    already compared with it. After the last solver, the first has another turn, with twice the work.
 
     Parameters
     ----------
@@ -53,8 +54,6 @@ class Fallback(Solver):
     better."""
     MAX_LISTED_TURNS = 4
     """Turns that the summary of a run lists one by one."""
-    LINE_EVALUATION_WORK = 0.05
-    """The work of one evaluation along a line, in passes over X."""
 
     solvers: tuple[Solver, ...]
     tol: float = field(default=1e-3, repr=False)
@@ -142,9 +141,9 @@ class Fallback(Solver):
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
         single = len(self.solvers) == 1
-        # work is counted from the beginning of the turn
-        calls, previous_work, n_evaluations, monitor = obj.count.calls, best.work, 0.0, _TurnMonitor()
+        monitor = _TurnMonitor(obj.count.calls, best.work)
         while True:
+            calls = obj.count.calls
             try:
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
@@ -152,13 +151,12 @@ class Fallback(Solver):
                 it = None
             if it is None:
                 return True
-            improved = best.update(obj, it)
-            n_evaluations += it.info.get("evaluations", 0.0)
-            # an oracle call and an epoch are one pass over X each, unless a solver counts them itself
-            passes = it.info.get("passes", it.info.get("epochs", 0.0))
-            work = obj.count.calls - calls + passes + self.LINE_EVALUATION_WORK * n_evaluations
-            monitor.update(work, best.gap, improved)
-            best.work = previous_work + monitor.work[-1]
+            improved, stage = best.update(obj, it), int(it.info.get("solver", 0))
+            if monitor.work and stage != monitor.stage:
+                # the second solver of a `Switching` is judged by its own work
+                monitor = _TurnMonitor(calls, best.work)
+            monitor.stage = stage
+            best.work = monitor.update(obj.count.calls, it, best.gap, improved)
             yield _with_turn_info(it, k, best)
             if not single and monitor.is_too_slow(self.tol, budget, best.work):
                 return False
@@ -227,23 +225,38 @@ class _TurnMonitor:
 
     MAX_IDLE_ITERATES = 40
     """A turn ends after this many iterates in a row that improve neither the point nor the bound."""
+    LINE_EVALUATION_WORK = 0.05
+    """The work of one evaluation along a line, in passes over X."""
 
+    calls: int
+    """Oracle calls before the turn."""
+    previous_work: float
+    """The work before the turn."""
+    stage: int = 0
+    """Which solver of a `Switching` is running; 0 for any other solver."""
+    evaluations: float = 0.0
     work: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     idle: int = 0
     """The number of last iterates that improved nothing."""
 
-    def update(self, work: float, gap: float, improved: bool) -> None:
-        self.work.append(work)
+    def update(self, calls: int, it: Iterate, gap: float, improved: bool) -> float:
+        """Record an iterate; return the work of the run so far."""
+        self.evaluations += it.info.get("evaluations", 0.0)
+        # an oracle call and an epoch are one pass over X each, unless a solver counts them itself
+        passes = it.info.get("passes", it.info.get("epochs", 0.0))
+        self.work.append(calls - self.calls + passes + self.LINE_EVALUATION_WORK * self.evaluations)
         self.gaps.append(gap)
         self.idle = 0 if improved else self.idle + 1
+        return self.previous_work + self.work[-1]
 
     def is_too_slow(self, tol: float, budget: float, total: float) -> bool:
         """Whether the missing digits would take more work than the run so far."""
         work, gap = self.work[-1], self.gaps[-1]
         if self.idle >= self.MAX_IDLE_ITERATES:
             return True
-        if work < budget or gap <= tol:
+        # the first solver of a `Switching` is compared with its second one there
+        if self.stage == 1 or work < budget or gap <= tol:
             return False
         # the last iterate of the first half of the work; the digits gained since then give the rate
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)

@@ -11,7 +11,12 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver, as_solver
 from riskmin.problem.objective import Objective
+from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.state_checks import check_state
+
+SLOW_NEWTON_PASSES_PER_DIGIT = 1000.0
+"""Passes in which Newton's method gains a digit where no matrix is small enough for a factorization, and on
+fewer rows than columns, where nearly all rows are active and the steps are many."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,9 @@ class Switching(Solver):
     .. math:: \text{digits} = \log_{10} \frac{\text{gap}}{\text{tol} \cdot J}, \qquad
               \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
 
-    is the condition for the second one to take over. The unit of work is a pass over X: an oracle call, or an
+    is the condition for the second one to take over. While the gap is still above half of J, the digits tell
+    nothing: there the logarithm of the ratio of the bound to J predicts the work up to one half, and a digit
+    is assumed to take as much again. The unit of work is a pass over X: an oracle call, or an
     epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
 
     A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
@@ -42,7 +49,8 @@ class Switching(Solver):
         The relative gap to reach.
     passes_per_digit : float, optional
         The passes in which the second solver is expected to gain a decimal digit. By default the cost of
-        Newton's method: 8, plus that of factorizing a matrix of the features, at most 1000.
+        Newton's method: 8, plus that of factorizing a matrix of the features; 1000 for more
+        than 2500 of them, or more than rows.
 
     Examples
     --------
@@ -173,13 +181,11 @@ class Switching(Solver):
 
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
-    nnz: int = 0 if obj.risk.rows is None else obj.risk.rows.X.nnz
-    most = 1000.0
-    if not nnz:
-        return most
-    # a factorization takes p^3 / 6 entries' time; a pass takes that of nnz entries
-    passes = 8.0 + obj.risk.dim**3 / (6.0 * nnz)
-    return min(most, passes)
+    rows, dim = obj.risk.rows, obj.risk.dim
+    if rows is None or not rows.X.nnz or dim > Newton().direct or rows.X.shape[0] < dim:
+        return SLOW_NEWTON_PASSES_PER_DIGIT
+    # about 20 factorizations per digit take the time of p^3 / 6 entries; a pass takes that of nnz entries
+    return 8.0 + dim**3 / (6.0 * rows.X.nnz)  # type: ignore[no-any-return]
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
@@ -196,6 +202,8 @@ class _SwitchingProgress:
     """Passes over X before progress is measured."""
     SWITCH_PASSES = 5.0
     """The cost of switching, in passes."""
+    FIRST_PHASE_GAP = 0.5
+    """Above this relative gap, the share of J that is proved is extrapolated, and not the digits."""
 
     value: float = math.inf
     lower: float = 0.0
@@ -238,12 +246,29 @@ class _SwitchingProgress:
         work, gap = self.work[-1], self.gaps[-1]
         if work < self.TRIAL_PASSES or gap <= 0:
             return False
-        # the last iterate of the first half of the work; the digits gained since then give the rate
-        half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
-        gained = math.log10(self.gaps[half] / gap)
         missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
-        # missing / rate > SWITCH_PASSES + passes_per_digit missing, multiplied by the digits gained
-        return missing * (work - self.work[half]) > gained * (self.SWITCH_PASSES + passes_per_digit * missing)
+        second = self.SWITCH_PASSES + passes_per_digit * missing
+        if gap > self.FIRST_PHASE_GAP:
+            return self._first_phase_estimate(tol) > second
+        half = self._half()
+        gained = math.log10(self.gaps[half] / gap)
+        # missing / rate > second, multiplied by the digits gained
+        return missing * (work - self.work[half]) > gained * second
+
+    def _half(self) -> int:
+        """The last iterate of the first half of the work; the progress since then gives the rate."""
+        return max(k for k, done in enumerate(self.work) if done <= self.work[-1] / 2 or k == 0)
+
+    def _first_phase_estimate(self, tol: float) -> float:
+        """The remaining work while the gap is above half of J, from the share of J that is proved."""
+        half, work, proved = self._half(), self.work[-1], 1.0 - self.gaps[-1]
+        earlier = 1.0 - self.gaps[half]
+        if not 0 < earlier < proved:
+            return math.inf
+        # to the end of this phase at the rate of the logarithm, and as much again for each digit after it
+        rate = math.log10(proved / earlier) / (work - self.work[half])
+        rest = max(math.log10((1.0 - self.FIRST_PHASE_GAP) / proved), 0.0) / rate
+        return rest + (work + rest) * max(math.log10(self.FIRST_PHASE_GAP / tol), 1.0)
 
     def with_progress_info(self, it: Iterate, arrays: dict[str, Array]) -> Iterate:
         """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
