@@ -121,7 +121,8 @@ def _loss_table(entries: list[dict[str, Any]], *, unbroken: bool) -> Any:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("loss", "l(z, y)", "parameters", "smooth"):
         fixed = title == "loss" or (unbroken and title != "parameters")
-        table.add_column(title, no_wrap=fixed, style="bold" if title == "loss" else None)
+        style = "bold" if title == "loss" else None
+        table.add_column(title, no_wrap=fixed, overflow="fold", style=style)
     task = ""
     for row in entries:
         if row["task"] != task:
