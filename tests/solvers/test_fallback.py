@@ -20,6 +20,7 @@ from riskmin import (
     Newton,
     Objective,
     Quantile,
+    Softmax,
     linear_risk,
     minimize,
 )
@@ -209,3 +210,14 @@ def test_few_weights_of_several_classes_are_left_to_newton():
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True, n_outputs=12)
     result = minimize(Objective(risk, L2(), 2e-6), tol=1e-5, max_iter=300)
     assert result.status == "converged"
+
+
+def test_fewer_rows_than_columns_of_several_classes_go_to_lbfgs_and_where_it_is_slow_to_newton():
+    rng = np.random.default_rng(7)
+    X, y = rng.standard_normal((60, 120)), rng.integers(0, 4, 60)
+    units = np.logspace(-6, 6, 120)
+    for rows, solvers in ((X, "Lbfgs"), (units * (X + 100), "Newton")):
+        risk = linear_risk(rows, y, Softmax(), fit_intercept=True)
+        result = minimize(Objective(risk, L2(), 1e-3), max_iter=2000)
+        assert result.status == "converged"
+        assert solvers in result.solver.rpartition(" then ")[2]

@@ -61,7 +61,8 @@ KERNEL_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, at most 2500 features, and 5000 weights if X is dense",
+        "several outputs, `L2`, local rows, not fewer than features, at most 2500 features, and 5000 weights "
+        "if X is dense",
         lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
@@ -239,6 +240,13 @@ FALLBACK_RULES = (
         NEWTON,
         "",
     ),
+    # L-BFGS is slow on columns of very different sizes
+    Rule(
+        "several outputs, a smooth loss, `L2`, local rows",
+        lambda f: f.smooth and f.newton_multi_output,
+        NEWTON,
+        "",
+    ),
     # cutting planes converge for every convex risk
     Rule("a regularizer with a master problem", lambda f: f.master_problem, BUNDLE, ""),
     Rule(
@@ -288,6 +296,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
     if not facts.separable:
         return COSTS.nonseparable_trial_work
+    if isinstance(first, Lbfgs) and facts.newton_multi_output:
+        return COSTS.multi_output_trial_work
     if isinstance(first, Newton | Switching):
         return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
     return COSTS.trial_work

@@ -60,6 +60,8 @@ class CostModel:
     continue are slower."""
     sparse_weights_trial_work: float = 2000.0
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
+    multi_output_trial_work: float = 1000.0
+    """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
     nonseparable_trial_work: float = 30.0
     """The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
 

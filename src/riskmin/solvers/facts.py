@@ -201,6 +201,9 @@ class Facts:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
         if not self.newton_multi_output or self.wide:
             return False
+        # with fewer rows than columns, most of the weights that a Newton step solves for are redundant
+        if self.shape[0] < self.shape[1] and not self.risk.loss.constant_curvature:
+            return False
         return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
 
     @cached_property
