@@ -301,3 +301,16 @@ def test_an_intercept_without_a_minimum_is_refused():
     obj = Objective(linear_risk(np.ones((6, 2)), np.zeros(6), Poisson(), fit_intercept=True), L2(), 0.1)
     with pytest.raises(ValueError, match="falls for ever"):
         minimize(obj, Newton())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_long_steps_on_counts_with_heavy_tails_do_not_increase_the_objective(sparse):
+    """The first direction is a linear fit of y over its mean: scores of hundreds, and terms of 10^90."""
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.exp(2.5 * rng.standard_normal(4000)), rng.standard_normal((4000, 2))])
+    y = rng.poisson(X[:, 0]).astype(float)
+    risk = linear_risk(sp.csr_array(X) if sparse else X, y, Poisson(), fit_intercept=True)
+    obj = Objective(risk, L2(), 1e-6)
+    values = [it.value for it in islice(Newton().iterates(obj, np.zeros(3)), 30)]
+    assert (np.diff(values) <= 1e-9 * np.array(values[:-1])).all()
+    assert minimize(obj, Newton(), max_iter=100).status == "converged"

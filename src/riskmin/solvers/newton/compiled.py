@@ -6,6 +6,7 @@ is minimized out, and the line search.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -122,6 +123,9 @@ class CompiledScoreProblem(ScoreProblem, ABC):
                 return float(current[k.D_T]) + slope, float(current[k.D_TT]) + curvature
             b, current = self.minimize_intercept(sums, z, b + b_slope * (t - last_t), tolerance)
             last_t, d_b, d_tb, d_bb = t, *(float(current[i]) for i in (k.D_B, k.D_TB, k.D_BB))
+            # no minimum in b within reach: the scores are so long that t is beyond the minimum on the line
+            if abs(d_b) > max(tolerance(current), INTERCEPT_SLOPE_ROUNDING * float(current[k.LINE_ABS_SUM])):
+                return math.inf, 0.0
             # the derivatives of min_b f(t, b) are f_t at the best b, and f_tt - f_tb^2 / f_bb; one more step
             # in b changes f_t by f_tb (-f_b / f_bb)
             b_step, b_slope = (-d_b / d_bb, -d_tb / d_bb) if d_bb > 0 else (0.0, 0.0)

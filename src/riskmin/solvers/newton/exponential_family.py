@@ -28,6 +28,9 @@ def _kernels() -> Any:
 class ExponentialFamily(CompiledScoreProblem):
     """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
 
+    MAX_CLOSED_FORM_STEPS = 30
+    """Steps to the intercept, each of which changes the exponents by 36, or 18 for two exponentials."""
+
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
         k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
@@ -87,14 +90,27 @@ class ExponentialFamily(CompiledScoreProblem):
     ) -> tuple[float, NDArray]:
         """The best intercept and the derivatives at it; in closed form except for the logistic loss."""
         if not isinstance(self.loss, Logistic):
-            # the slope after a change s of b is rise e^s - fall (Poisson) or rise e^s - fall e^-s
-            # (Exponential), with the root s = log(fall / rise), or half of it; Newton's method would take
-            # many steps to it, or too long ones
-            k, sums = _kernels(), derivatives(b)
-            n_exponentials = 1 + isinstance(self.loss, Exponential)
-            # D_BB is rise (Poisson) or their sum (Exponential, for which both are doubled here) at this b
-            fall = float(sums[k.D_BB] - sums[k.D_B])
-            rise = fall + 2 * float(sums[k.D_B]) if n_exponentials == 2 else float(sums[k.D_BB])
-            if fall > 0 and rise > 0:
-                b += math.log(fall / rise) / n_exponentials
+            b = self._intercept_in_closed_form(derivatives, b)
         return super().minimize_intercept(derivatives, z, b, tolerance)
+
+    def _intercept_in_closed_form(self, derivatives: Callable[[float], NDArray], b: float) -> float:
+        """The intercept at which the slope of a sum of exponentials is zero, from the derivatives at b.
+
+        The slope after a change s of b is rise e^s - fall (Poisson) or rise e^s - fall e^-s (Exponential),
+        with the root s = log(fall / rise), or half of it; Newton's method would take many steps to it, or
+        too long ones.
+        """
+        k, n_exponentials, eps = _kernels(), 1 + isinstance(self.loss, Exponential), np.finfo(float).eps
+        # far from the root, one of the two is lost in the rounding of the other: a step for eps in its place
+        # is a safe one, after which the next is exact or as long again
+        for _ in range(self.MAX_CLOSED_FORM_STEPS):
+            sums = derivatives(b)
+            # D_BB is rise (Poisson) or their sum (Exponential, for which both are doubled here) at this b
+            total, slope = float(sums[k.D_BB]), float(sums[k.D_B])
+            if not 0 < total < math.inf:
+                break
+            fall, rise = total - slope, total + slope * (n_exponentials - 1)
+            b += math.log(max(fall, eps * total) / max(rise, eps * total)) / n_exponentials
+            if min(fall, rise) > eps * total:
+                break
+        return b
