@@ -1,6 +1,8 @@
 """The risk: its derivative, its cursors, its intercept, and its input errors."""
 
 import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -475,3 +477,22 @@ def test_rounding_errors_of_large_scores_do_not_remain_in_small_ones():
         cursor.advance(1.0)
         assert cursor.scores_recomputed
         assert cursor.evaluate().value == risk(cursor.w)[0]
+
+
+def test_cursors_are_created_in_several_threads_at_once():
+    """Fits in threads, such as those of a search, share the table of live cursors."""
+    X, y = np.random.default_rng(0).standard_normal((20, 2)), np.tile([1.0, -1.0], 10)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(seed):
+        risk, kept = linear_risk(X, y, Hinge(), fit_intercept=True), []
+        for k in range(150):
+            kept = [*kept[-20:], risk.cursor(np.full(2, float(seed + k)))]
+        return True
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(before)

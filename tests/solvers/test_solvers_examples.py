@@ -97,9 +97,9 @@ def test_zero_sum_duals():
         ([-1.0, 0, 1, 1], [-1, 0, 0.5, 0.5]),
     ):
         assert zero_sum_duals(np.array(u), c, lower, upper) == pytest.approx(np.array(expected), abs=1e-8)
-    # with a kink at zero, rows inside the tube of an epsilon-insensitive loss stay there
-    kinked = zero_sum_duals(np.array([0.0, 0.0, 0.4, -0.2]), c, -np.ones(4), np.ones(4), kink_at_zero=True)
-    assert kinked == pytest.approx([0.0, 0.0, 4 / 15, -4 / 15], abs=1e-8)
+    # where zero is a bound, rows inside the tube of an epsilon-insensitive loss stay there
+    inside = zero_sum_duals(np.array([0.0, 0.0, 0.4, -0.2]), c, -np.ones(4), np.ones(4), zero_is_bound=True)
+    assert inside == pytest.approx([0.0, 0.0, 4 / 15, -4 / 15], abs=1e-8)
 
 
 def test_rms_row_norm():

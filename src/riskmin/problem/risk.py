@@ -6,6 +6,7 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,8 @@ def check_point(dim: int, w: Array) -> None:
 _cursor_keys = count()
 _live_leases: WeakValueDictionary[int, ScoreLease] = WeakValueDictionary()
 """Keys of the live cursors: shards drop the scores of all others when the next cursor is created."""
+_leases_lock = threading.Lock()
+"""Fits of other threads change `_live_leases` while it is read."""
 
 
 class ScoreLease:
@@ -301,9 +304,11 @@ class ScoreCursor(Cursor):
         if self.cache_lost:  # shards raise ShardStateLost for other cursors that use the old key
             self.key, self.lease, self.cache_lost = next(_cursor_keys), ScoreLease(), False
         # a weak reference: when the last cursor of the key is gone, the shards may drop its scores
-        _live_leases[self.key] = self.lease
+        with _leases_lock:
+            _live_leases[self.key] = self.lease
+            live = set(_live_leases)
         max_scores = self.risk.executor.map(
-            shard_ops.cache_scores, self.key, set(_live_leases), self.risk.linear_map, self.w
+            shard_ops.cache_scores, self.key, live, self.risk.linear_map, self.w
         )
         self.max_score = max(max_scores)
 

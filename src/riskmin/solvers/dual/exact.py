@@ -49,21 +49,21 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
 
 
 def zero_sum_duals(
-    u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, kink_at_zero: bool = False
+    u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, zero_is_bound: bool = False
 ) -> NDArray:
     """Return dual variables near u, within their bounds, with sum_i c_i u_i = 0 up to rounding.
 
     Those inside their bounds move, in proportion to the distance to the nearer one: the dual is flat in them
-    at its maximum. With a kink at zero, of a conjugate with a term epsilon |u|, zero is a bound as well. What
-    they cannot balance is removed by scaling the variables of the larger sign down,
-    since 0 is in every domain.
+    at its maximum. With a term epsilon |u| in the conjugate, which is not smooth at zero, zero is a bound as
+    well. What they cannot balance is removed by scaling the variables of the larger sign down, since 0 is in
+    every domain.
     """
     for _ in range(4):
         excess = float(c @ u)
         if abs(excess) <= INTERCEPT_SLOPE_ROUNDING * float(c @ abs(u)):
             return u
         # At most 1, since domains may be unbounded; at most 90 % is used, so that u stays inside.
-        room = np.minimum(np.minimum(u - lower, upper - u), np.abs(u) if kink_at_zero else 1.0)
+        room = np.minimum(np.minimum(u - lower, upper - u), np.abs(u) if zero_is_bound else 1.0)
         total = float(c @ room)
         if total > 0:
             u = u - min(max(excess / total, -0.9), 0.9) * room
@@ -246,8 +246,8 @@ class ExactAscent(RowState):
         """Change the dual variables so that sum_i c_i u_i = 0, which keeps the cut valid for every b."""
         u, c, conjugate = self.records[:, sweep_kernels().U], self.shard.c, self.loss_conjugate
         domain = self.loss.conjugate(self.shard.y) if conjugate is None else conjugate
-        kink = conjugate is not None and conjugate.epsilon > 0
-        balanced = zero_sum_duals(u, c, domain.lower, domain.upper, kink)
+        zero_is_bound = conjugate is not None and conjugate.epsilon > 0
+        balanced = zero_sum_duals(u, c, domain.lower, domain.upper, zero_is_bound)
         if balanced is not u:
             self.set_duals(balanced)
 
