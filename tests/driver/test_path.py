@@ -298,8 +298,8 @@ def test_bounds_of_random_paths_are_valid(seed, lams, regs, loss, intercept):
 
 def test_switching_uses_the_tol_of_the_path():
     rng = np.random.default_rng(0)
-    X = sp.csr_array(rng.standard_normal((200, 4)))
-    risk = linear_risk(X, np.where(rng.random(200) < 0.5, 1.0, -1.0), Hinge())
+    X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
+    risk = linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), Hinge())
     results = path(risk, L2(), [1e-2, 1e-3], tol=1e-5)
     assert [result.status for result in results] == ["converged"] * 2
     assert all("tol=1e-05)" in result.solver for result in results)

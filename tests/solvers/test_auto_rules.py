@@ -129,8 +129,9 @@ PROBLEMS = {
         problem(Hinge(), table(900, 1)),
         problem(Hinge(), table(3, 24), fit_intercept=True),
         problem(Hinge()),
-        problem(Hinge(), table(density=0.9), lam=1e-4),
         problem(Hinge(), table(density=0.9), fit_intercept=True),
+        problem(Hinge(), table(10_000, 20, 0.9), lam=1e-6),
+        problem(Hinge(), table(10_000, 20, 0.9), fit_intercept=True),
         problem(Hinge(), WIDE, reg=Quadratic(sp.diags_array(np.linspace(1, 2, 2600), format="csr"))),
         problem(Hinge(), table(density=0.9), reg=Quadratic(np.diag([1.0, 2.0, 3.0]))),
     ],
@@ -164,7 +165,7 @@ def test_each_rule_selects_a_solver_that_supports_its_problem(group):
 
 
 def test_the_tolerance_decides_when_to_switch():
-    solver, _ = Auto().choose(problem(Hinge(), table(density=0.9)), tol=1e-7)
+    solver, _ = Auto().choose(problem(Hinge(), WIDE), tol=1e-7)
     assert isinstance(solver, Switching)
     assert solver.tol == 1e-7
 

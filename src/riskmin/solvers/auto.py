@@ -165,6 +165,13 @@ INTERVAL_RULES = (
     ),
     Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
+        "sparse X of at most 2^17 entries, zeros included, and 128 columns",
+        # few kernels, so that a first fit compiles little
+        lambda f: f.newton_small,
+        NEWTON,
+        "{loss} is not smooth, and X is small",
+    ),
+    Rule(
         "sparse X of few columns, small lam",
         lambda f: f.cheap_factorization and f.row_norm_ratio > COSTS.slow_dual_row_norm_ratio,
         NEWTON,

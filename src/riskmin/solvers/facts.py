@@ -20,6 +20,7 @@ from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.newton.newton import Newton
+from riskmin.solvers.newton.small import SmallProblem
 
 
 class Facts:
@@ -195,6 +196,11 @@ class Facts:
     def newton_multi_output(self) -> bool:
         """Whether Newton's method supports this multi-output risk."""
         return self.multi_output and Newton().supports(self.obj) is None
+
+    @property
+    def newton_small(self) -> bool:
+        """Whether Newton's method has its form for few rows and columns."""
+        return self.l2 and SmallProblem.accepts(self.obj)
 
     @property
     def newton_smooth_multi_output(self) -> bool:
