@@ -259,7 +259,7 @@ def test_auto_states_its_reason():
     assert choices == {
         "dense": (newton, f"{hinge} dense"),
         "sparse": (Switching(DualCoordinateAscent(), newton), f"{hinge} sparse"),
-        "intercept": (Switching(DualCoordinateAscent(), newton), f"{hinge} sparse"),
+        "intercept": (newton, f"{hinge} small"),
         "wide": (Switching(DualCoordinateAscent(), newton), f"{hinge} wider than long"),
     }
     assert Auto().choose(Objective(risks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6

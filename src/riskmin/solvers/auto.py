@@ -165,9 +165,9 @@ INTERVAL_RULES = (
     ),
     Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
-        "sparse X of at most 2^17 entries, zeros included, and 128 columns",
+        "sparse X of at most 2^17 entries, zeros included, and 128 columns, with an intercept",
         # few kernels, so that a first fit compiles little
-        lambda f: f.newton_small,
+        lambda f: f.newton_small and f.profiled,
         NEWTON,
         "{loss} is not smooth, and X is small",
     ),
