@@ -589,3 +589,14 @@ def test_the_command_reads_hierarchical_models(topics, loss, tmp_path, run):
     code, _, err = run("certify", *files, "--quiet")  # one row has changed
     assert code == 1
     assert "refuted: the objective is" in err
+
+
+@pytest.mark.parametrize("flat", [MulticlassHinge(rescaled=0.5), MulticlassHinge(None, True, True)], ids=repr)
+def test_margins_of_the_classifier_are_rescaled_as_those_of_its_loss(flat):
+    loss = HierarchicalClassifier(flat).loss_for_tree(TREE)
+    expected = MulticlassHinge(TREE.distance, flat.rescaled, flat.scaled_margin)
+    rng, k = np.random.default_rng(0), len(TREE.labels)
+    z, y, c = rng.standard_normal((30, k)), np.arange(30.0) % k, rng.random(30)
+    assert loss.value_grad(z, y, c)[0] == expected.value_grad(z, y, c)[0]
+    assert loss.value_grad(z, y, c)[0] != HierarchicalHinge(TREE).value_grad(z, y, c)[0]
+    assert loss.formula == f"{expected.formula}, z summed along the paths"

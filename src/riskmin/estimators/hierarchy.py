@@ -202,7 +202,9 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         if flat.probabilistic:
             return HierarchicalSoftmax(tree)
         # a cost given with the loss object precedes the parameter `cost`
-        return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
+        return HierarchicalHinge(
+            tree, self.cost if flat.cost is None else flat.cost, flat.rescaled, flat.scaled_margin
+        )
 
     def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
         if not self.warm_start or "coef_" not in vars(self):

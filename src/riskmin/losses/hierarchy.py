@@ -12,7 +12,7 @@ from riskmin.core import Array, NDArray
 from riskmin.linear_maps.linear import TreePaths
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses.base import Loss
-from riskmin.losses.multiclass import MulticlassHinge, Softmax
+from riskmin.losses.multiclass import MulticlassHinge, Softmax, margin_formula
 
 COSTS = ("tree distance", "zero one")
 
@@ -113,6 +113,8 @@ class HierarchicalHinge(_PathLoss):
     rescaled : bool or float
         Whether to use slack rescaling, :math:`\max_l\; \Delta_{yl} (1 + z_l - z_y)`; or the power of the cost
         that scales, see `MulticlassHinge`.
+    scaled_margin : bool
+        Whether the margin that grows with the cost is scaled, too; see `MulticlassHinge`.
 
     References
     ----------
@@ -132,12 +134,13 @@ class HierarchicalHinge(_PathLoss):
     tree: Tree
     cost: Any = "tree distance"
     rescaled: bool | float = False
+    scaled_margin: bool = False
 
     accepts_center = MulticlassHinge.accepts_center
 
     def __post_init__(self) -> None:
-        term = "(1 + z_j - z_y)" if self.rescaled else "+ z_j - z_y"
-        object.__setattr__(self, "formula", f"max_j cost[y, j] {term}, z summed along the paths")
+        term = margin_formula(self.rescaled, self.scaled_margin)
+        object.__setattr__(self, "formula", f"max_j {term}, z summed along the paths")
         # names are resolved by `multiclass_loss`
         if isinstance(self.cost, str):
             if self.cost not in COSTS:
@@ -160,7 +163,7 @@ class HierarchicalHinge(_PathLoss):
 
     def __hash__(self) -> int:
         # without the cost matrix, which is not hashable
-        return hash((type(self), self.tree, self.rescaled))
+        return hash((type(self), self.tree, self.rescaled, self.scaled_margin))
 
     @cached_property
     def multiclass_loss(self) -> MulticlassHinge:
@@ -168,8 +171,8 @@ class HierarchicalHinge(_PathLoss):
         if isinstance(self.cost, str):
             # None is the zero-one cost of `MulticlassHinge`
             cost = self.tree.distance if self.cost == "tree distance" else None
-            return MulticlassHinge(cost, self.rescaled)
-        return MulticlassHinge(self.cost, self.rescaled)
+            return MulticlassHinge(cost, self.rescaled, self.scaled_margin)
+        return MulticlassHinge(self.cost, self.rescaled, self.scaled_margin)
 
     def smoothed_value_grad(
         self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None

@@ -118,6 +118,16 @@ def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
     return c @ (np.log(total) - true_scores), e
 
 
+def margin_formula(rescaled: bool | float, scaled_margin: bool) -> str:
+    """Return the term of a class j in the maximum of the multiclass hinge, as text."""
+    power = "" if rescaled == 1 else f"^{float(rescaled):g}"
+    if not rescaled:
+        return "cost[y, j] + z_j - z_y"
+    if scaled_margin:
+        return f"cost[y, j]{power} (z_j - z_y + cost[y, j])"
+    return f"cost[y, j]{power} (z_j - z_y) + cost[y, j]" if power else "cost[y, j] (1 + z_j - z_y)"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     r"""The multiclass hinge loss, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
@@ -169,12 +179,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     def __post_init__(self) -> None:
         if not isinstance(self.rescaled, bool) and not (is_number(self.rescaled) and 0 <= self.rescaled <= 1):
             raise ValueError(f"rescaled must be False, True or a number from 0 to 1, not {self.rescaled!r}")
-        power = "" if self.rescaled == 1 else f"^{float(self.rescaled):g}"
-        scaled = f"cost[y, j]{power} (z_j - z_y + cost[y, j])"
-        if not (self.scaled_margin and self.rescaled):
-            scaled = f"cost[y, j]{power} (z_j - z_y) + cost[y, j]" if power else "cost[y, j] (1 + z_j - z_y)"
-        formula = scaled if self.rescaled else "cost[y, j] + z_j - z_y"
-        object.__setattr__(self, "formula", f"max_j {formula}")
+        object.__setattr__(self, "formula", f"max_j {margin_formula(self.rescaled, self.scaled_margin)}")
         if self.cost is None:
             return
         try:
@@ -218,11 +223,11 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         if self.cost is None:
             return lead + (1 - true_class), 1.0, true_class
         # the rows of the true classes
-        factor, margin = (
-            xp.take(_as_scores_array(matrix, z), xp.astype(y, xp.int64), axis=0) for matrix in self._terms()
-        )
+        matrices = self._terms() if self.rescaled else (self.cost,)
+        rows = [xp.take(_as_scores_array(m, z), xp.astype(y, xp.int64), axis=0) for m in matrices]
         if not self.rescaled:
-            return margin + lead, 1.0, true_class
+            return rows[0] + lead, 1.0, true_class
+        factor, margin = rows
         return factor * (margin + lead), factor, true_class
 
     def _terms(self) -> tuple[NDArray, NDArray]:

@@ -234,13 +234,6 @@ FALLBACK_RULES = (
     # quasi-Newton methods need gradients only, and no factorization
     Rule("a smooth loss and regularizer", lambda f: f.smooth and f.reg.smooth, Lbfgs(), ""),
     Rule("a smooth loss, `L1` or `Elastic`", lambda f: f.smooth and f.l1, OwlQn(), ""),
-    # dual ascent is slow where rows are nearly parallel, such as those of columns far from 0
-    Rule(
-        "a quadratic conjugate, `L2`, no intercept, at most 2500 rows, fewer than columns",
-        lambda f: f.interval_dual and f.local and f.wider_than_long and f.l2 and not f.profiled,
-        NEWTON,
-        "",
-    ),
     Rule(
         "several outputs, a nonsmooth loss, `L2`, local rows, at most 1000 weights",
         lambda f: not f.smooth and f.newton_multi_output and f.risk.dim <= COSTS.newton_max_weights,
