@@ -558,7 +558,7 @@ def test_invalid_data_of_the_classifier_are_refused(topics):
         ValueError, match="the last fit, which had other labels or features: set warm_start=False"
     ):
         model.fit(X[y != "C"], y[y != "C"])
-    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba': probabilities need"):
         _ = HierarchicalClassifier("hinge").predict_proba
     with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\): scale the features"):
         model.predict(np.array([[0.0] * 8, [1e308] * 8]))

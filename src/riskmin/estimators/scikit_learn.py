@@ -163,12 +163,12 @@ class ConditionalMethod:
         return method
 
     def _check_available(self, model: Any) -> None:
-        """Raise AttributeError in scikit-learn's words, with the failed check as its cause."""
+        """Raise AttributeError in scikit-learn's words, followed by those of the failed check."""
         try:
             self.check(model)
         except Exception as error:
             name = f"{type(model).__name__!r} has no attribute {self.function.__name__!r}"
-            raise AttributeError(f"This {name}") from error
+            raise AttributeError(f"This {name}: {error}") from error
 
 
 def available_if(check: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
