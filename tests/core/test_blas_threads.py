@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -196,6 +197,7 @@ def test_libraries_with_one_count_per_thread(monkeypatch):
     class RecordingHinge(Hinge):
         def value_grad(self, z, y, c):
             counts.append((threading.current_thread().name, library.get_num_threads()))
+            time.sleep(0.02)  # long enough for the other thread to wake up and take the second shard
             return super().value_grad(z, y, c)
 
     risk = linear_risk(X, y, RecordingHinge(), executor=executor, n_shards=2)
