@@ -125,6 +125,7 @@ def test_the_cache_folder_is_reported(tmp_path, monkeypatch):
     assert Path(cache_folder()).parent == tmp_path
 
 
+@pytest.mark.slow
 def test_a_cached_kernel_that_calls_one_that_allocates_finds_the_allocator(tmp_path):
     # in a new process, the first kernel comes from the cache: nothing has initialized Numba before
     script = """

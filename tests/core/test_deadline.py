@@ -330,7 +330,7 @@ LONG = [
     (semismooth, 60_000),
     (kernel, 60_000),
     (entropy, 3000),
-    (sweeps, 300_000),
+    pytest.param(sweeps, 300_000, marks=pytest.mark.exhaustive),
     (multi_output, 4000),
 ]
 
@@ -368,7 +368,9 @@ def test_the_time_limit_ends_the_epochs_of_chains():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [semismooth, kernel], ids=lambda v: v.__name__)
+@pytest.mark.parametrize(
+    "make", [semismooth, pytest.param(kernel, marks=pytest.mark.exhaustive)], ids=lambda v: v.__name__
+)
 def test_ctrl_c_ends_a_step(make, tmp_path):
     """Sent 1.5 seconds after the first iterate, within a step that would take many seconds."""
     script = f"""
@@ -418,7 +420,9 @@ class Slow:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=2)], ids=type)
+@pytest.mark.parametrize(
+    "executor", [pytest.param(Serial(), marks=pytest.mark.exhaustive), Threads(n_workers=2)], ids=type
+)
 def test_the_time_limit_ends_the_search_for_an_intercept(executor):
     """A step has some hundred evaluations one after the other, which would take ten seconds."""
     risk = linear_risk(D, SIGN, Slow(Hinge(), 60), fit_intercept=True, executor=executor, n_shards=3)

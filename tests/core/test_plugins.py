@@ -273,7 +273,10 @@ def run(folder, *args):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["expectile:level=0.9", "local_losses:Expectile,level=0.9"])
+@pytest.mark.parametrize(
+    "loss",
+    ["local_losses:Expectile,level=0.9", pytest.param("expectile:level=0.9", marks=pytest.mark.exhaustive)],
+)
 def test_the_command(package, tmp_path, loss):
     X, y = data()
     table = tmp_path / "table.csv"

@@ -224,7 +224,7 @@ def kill_and_resume(tmp_path, solver, *more, kills):
     assert n_iter <= uninterrupted[3] + 10 * kills
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sigkill_and_resume(tmp_path):
     kill_and_resume(tmp_path, "Bundle", "intercept", kills=2)
 

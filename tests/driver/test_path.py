@@ -100,7 +100,7 @@ def test_warm_starts_save_calls(loss, reg, solver):
     assert work[0] < 0.7 * work[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_warm_bundle_needs_a_third_of_the_calls():
     """On dense rows with noisy labels, as in benchmarks/path.py."""
     rng = np.random.default_rng(0)

@@ -457,7 +457,7 @@ def stable_counts(client):
     return latest
 
 
-@slow
+@pytest.mark.exhaustive
 def test_rounds_and_fits_leak_nothing(client, placed):
     X, y = data()
     placed.map(echo, 1.0)

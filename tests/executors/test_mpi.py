@@ -164,6 +164,7 @@ class TestJobs:
     def test_two_ranks(self, two_ranks, name):
         check(two_ranks, name)
 
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("name", OF_THREE)
     def test_three_ranks(self, three_ranks, name):
         check(three_ranks, name)
