@@ -6,6 +6,7 @@ And objects of user-defined classes as instances of the abstract bases: a plain 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -285,10 +286,11 @@ class ArrayDataclass:
 
 def _short_repr(value: Any) -> str:
     """Return the repr of a setting if it fits one line of a message, else only its type and shape."""
-    text = repr(value)
-    if len(text) <= 60 and "\n" not in text:
-        return text
     shape: Any = getattr(value, "shape", None)
+    # more than 20 numbers never fit, and NumPy takes a millisecond to print them
+    text = "" if shape and math.prod(shape) > 20 else repr(value)
+    if text and len(text) <= 60 and "\n" not in text:
+        return text
     return f"<{type(value).__name__}{f' of shape {shape}' if shape else ''}>"
 
 

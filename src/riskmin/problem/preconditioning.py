@@ -67,6 +67,9 @@ class Preconditioner:
     """A sparse X stays sparse if only nearly full columns are centered, such as a year beside indicators: if
     this adds at most this share of its entries."""
 
+    SINGLE_PRECISION_MAX_EXPONENT = 60
+    """Single precision is kept for scales of 2^-60 to 2^60; its own range is 2^-126 to 2^127."""
+
     shift: NDArray
     scale: NDArray
     tree: Tree | None = None
@@ -147,9 +150,7 @@ class Preconditioner:
         n, p = rows.X.shape
         array, matrix = rows.X.array, rows.X.as_scipy()
         if array is not None and n * p <= LIMITS.copy_max_entries:
-            # (x - m) s in double precision: differences of single-precision numbers would lose digits
-            entries = np.asarray(array, np.float64, "C")
-            return rows._replace(X=Dense((entries - self.shift) * self.scale), cache=ShardCache())
+            return rows._replace(X=Dense(self._changed(array)), cache=ShardCache())
         if matrix is None or matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
             return None
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
@@ -158,8 +159,24 @@ class Preconditioner:
             return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
         if not self._stays_sparse(matrix):
             return None
-        changed = self._shifted(matrix) @ sp.diags_array(self.scale)
-        return rows._replace(X=as_matrix(changed.asformat(matrix.format)), cache=ShardCache())
+        changed = self._shifted(matrix).asformat(matrix.format)
+        column = (
+            changed.indices if changed.format == "csr" else np.repeat(np.arange(p), np.diff(changed.indptr))
+        )
+        entries = changed.data * self.scale[column], changed.indices, changed.indptr
+        return rows._replace(X=as_matrix(type(changed)(entries, shape=(n, p))), cache=ShardCache())
+
+    def _changed(self, array: NDArray) -> NDArray:
+        """The entries (x - m) s of dense rows, in one new array."""
+        if self.shift.any():
+            # in double precision: differences of single-precision numbers would lose digits
+            changed = np.subtract(array, self.shift, dtype=np.float64, order="C")
+            return np.multiply(changed, self.scale, out=changed)
+        # products with powers of two are exact, in single precision too, unless they leave its range
+        moderate = np.all(np.abs(np.log2(self.scale)) <= self.SINGLE_PRECISION_MAX_EXPONENT)
+        powers = moderate and np.all(np.frexp(self.scale)[0] == 0.5)
+        dtype = array.dtype if array.dtype == np.float32 and powers else np.dtype(np.float64)
+        return np.multiply(array, self.scale.astype(dtype), dtype=dtype, order="C")
 
     def _stays_sparse(self, matrix: Any) -> bool:
         """Whether a sparse X has about as many entries with its columns centered."""
