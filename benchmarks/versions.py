@@ -38,7 +38,8 @@ for loss in ("quantile", "huber", "absolute", "squared"):
     cases.append(("dense", D, target, loss, rm.L2(), 1e-3, True))
 for loss in ("multiclass_hinge", "softmax"):
     cases += [("dense", D, classes, loss, rm.L2(), 1e-2, intercept) for intercept in (False, True)]
-for loss, y in (("hinge", sign["dense"]), ("logistic", sign["dense"]), ("squared", target), ("quantile", target)):
+labels = {"hinge": sign["dense"], "logistic": sign["dense"], "squared": target, "quantile": target}
+for loss, y in labels.items():
     cases.append(("150 rows", D[:150], y[:150], loss, rm.L2(), 1e-2, True))
 seconds = {}
 for name, X, y, loss, reg, lam, intercept in cases:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,9 @@ class _WarmStartedSolver(Solver):
     """A solver that starts from the final state of another run."""
 
     solver: Any
-    state: dict[str, Array]
-    before: Objective
+    # not in the repr: to print the arrays of a state takes longer than a small fit
+    state: dict[str, Array] = field(repr=False)
+    before: Objective = field(repr=False)
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         steps: Iterator[Iterate] | None = self.solver.warm_start(obj, self.state, self.before)
@@ -235,14 +236,13 @@ def path(
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
     # states are passed from run to run, so all runs use the preconditioner of the smallest lam
-    change = precondition(objectives[order[-1]]).change if order else None
+    hardest = precondition(objectives[order[-1]]) if order else None
     results: dict[int, Result] = {}
     runs: list[_FinishedRun] = []
     for k in order:
         try:
-            problem = PreconditionedProblem.from_objective(
-                replace(objectives[k], count=CallCounter()), change
-            )
+            assert hardest is not None
+            problem = hardest.with_objective(replace(objectives[k], count=CallCounter()))
             runs.append(_run(problem, solver, runs[-1] if runs else None, callback, limits))
         except KeyboardInterrupt:
             if not runs:

@@ -112,12 +112,12 @@ class Preconditioner:
             yield it._replace(w=self.to_original(it.w, k), cut=self.cut(it.cut, k))
 
     # ------------------------------------------------------------ problems
-    def objective(self, obj: Objective) -> Objective | None:
-        """The same problem in v; None if it has no such form."""
+    def objective(self, obj: Objective, risk: Any = None) -> Objective | None:
+        """The same problem in v, whose risk may be known already; None if it has no such form."""
         # the entries of w that belong to a column, one per output, are contiguous
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
         reg = with_scaled_variables(obj.reg.penalized_part, np.repeat(self.scale, outputs))
-        risk = self.risk(obj.risk)
+        risk = self.risk(obj.risk) if risk is None else risk
         return None if reg is None or risk is None else Objective(risk, reg.without_sizes, obj.lam, obj.count)
 
     def risk(self, risk: Any) -> Any:
@@ -176,7 +176,8 @@ class Preconditioner:
         moderate = np.all(np.abs(np.log2(self.scale)) <= self.SINGLE_PRECISION_MAX_EXPONENT)
         powers = moderate and np.all(np.frexp(self.scale)[0] == 0.5)
         dtype = array.dtype if array.dtype == np.float32 and powers else np.dtype(np.float64)
-        return np.multiply(array, self.scale.astype(dtype), dtype=dtype, order="C")
+        result: NDArray = np.multiply(array, self.scale.astype(dtype), dtype=dtype, order="C")
+        return result
 
     def _stays_sparse(self, matrix: Any) -> bool:
         """Whether a sparse X has about as many entries with its columns centered."""
@@ -246,6 +247,15 @@ class PreconditionedProblem:
         """The problem in the variables of a preconditioner, if it has such a form."""
         same = None if change is None else change.objective(obj)
         return cls(obj, _opened(obj)) if same is None else cls(obj, same, change)
+
+    def with_objective(self, obj: Objective) -> PreconditionedProblem:
+        """The problem of another regularizer or lam with the same risk, in the same variables.
+
+        The changed rows are shared.
+        """
+        if self.change is None or (same := self.change.objective(obj, self.obj.risk)) is None:
+            return type(self)(obj, _opened(obj))
+        return type(self)(obj, same, self.change)
 
     def to_preconditioned(self, w: Array) -> Array:
         """Convert a point of the original problem to the variables of solvers."""

@@ -110,10 +110,13 @@ class Risk(Oracle):
     rows: Shard | None = field(default=None, repr=False, compare=False)
     row_metadata: RowMetadata | None = field(default=None, repr=False, compare=False)
     intercept: Intercept = NO_INTERCEPT
-    last_evaluation: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
-    """The last evaluated w, with its profiled b and value: they are needed again at the end of a run."""
+    recent_minima: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
+    """Late points w, with their profiled b and value: they are needed again at the end of a run or path."""
     compiled_losses: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
     """Which traced losses agree with their array code."""
+    MAX_RECENT_MINIMA: ClassVar[int] = 64
+    MAX_RECENT_ENTRIES: ClassVar[int] = 2**17
+    """Limits of `recent_minima`: a number of points, and of their entries."""
     COMPILE_FROM_ENTRIES: ClassVar[int] = 2**22
     """Losses of risks with at least this many stored entries are compiled; a pass over fewer takes 5 ms."""
 
@@ -163,7 +166,7 @@ class Risk(Oracle):
         cursor = self.cursor(w)
         evaluation = cursor.evaluate()
         if cursor.profile is not None:
-            self.last_evaluation.update(w=1.0 * w, b=cursor.profile.b, value=evaluation.value)
+            self._remember_minimum(w, cursor.profile.b, evaluation.value)
         return evaluation
 
     def compiled(self, loss: Loss) -> Loss | TracedLoss:
@@ -199,10 +202,15 @@ class Risk(Oracle):
 
     # ------------------------------------------------------------ intercepts
     def cached_minimum(self, w: Array) -> tuple[float, float] | None:
-        """A minimizing b and R(w, b), if w is the last point that was evaluated."""
-        last = self.last_evaluation
-        same = last.get("w") is not None and bool((last["w"] == w).all())
-        return (last["b"], last["value"]) if same else None
+        """A minimizing b and R(w, b), if w was evaluated lately."""
+        recent: list[tuple[Array, float, float]] = self.recent_minima.get("points", [])
+        return next(((b, value) for point, b, value in reversed(recent) if bool((point == w).all())), None)
+
+    def _remember_minimum(self, w: Array, b: float, value: float) -> None:
+        """Store a minimizing b and R(w, b): of the points of a path, or of the last one if w is long."""
+        recent = self.recent_minima.setdefault("points", [])
+        recent.append((1.0 * w, b, value))
+        del recent[: -max(min(self.MAX_RECENT_MINIMA, self.MAX_RECENT_ENTRIES // len(w)), 1)]
 
     def best_intercept(self, w: Array) -> Any:
         """The best intercept for w, the midpoint if an interval is; 0.0 if b is part of w, or not fitted."""
