@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables docs kills certify-campaign hooks clean
+.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables papers docs kills certify-campaign hooks clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +60,9 @@ bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svm
 
 tables: $(VENV)/.dev  ## the first fit at the defaults, of hundreds of raw tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tables $(if $(DATA),--data $(DATA))
+
+papers: $(VENV)/.dev  ## the experiments of the five papers, ours beside theirs, into docs/papers (DATA=folder)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.papers $(if $(DATA),--data $(DATA))
 
 kills: $(VENV)/.dev  ## N signals of each kind that strike at counted points, and every file call failing once
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --kills $(or $(N),200) --failures

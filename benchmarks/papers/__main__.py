@@ -1,0 +1,59 @@
+"""Repeat the experiments of the five papers, and write docs/papers with our figures beside theirs.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.papers [--data FOLDER] [--only a-figure-3 ...] [--out docs/papers]
+
+A part whose data are missing is skipped with a word. Finished cells are kept in --cells (build/papers), so
+that an interrupted run goes on where it ended; remove a file there to measure its part again. All times are
+CPU seconds of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from benchmarks.papers import beyond, bundle_methods, dual, line_search, lower_bounds, multivariate
+from benchmarks.papers.page import Lab, MissingData
+
+PAGES = {
+    "a": ("A: bundle methods for regularized risks (Teo et al., KDD 2007)", bundle_methods.PARTS),
+    "b": ("B: bundle methods for machine learning (Smola et al., NIPS 2007)", line_search.PARTS),
+    "c": ("C: lower bounds on the rate of bundle methods (Zhang et al., NIPS 2010)", lower_bounds.PARTS),
+    "d": ("D: smoothing multivariate performance measures (Zhang et al., JMLR 2012)", multivariate.PARTS),
+    "e": ("E: the dual of regularized linear systems with convex risks (Zhang, 2002)", dual.PARTS),
+    "beyond": ("What the papers left open", beyond.PARTS),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--only", nargs="*", help="names of parts, such as a-figure-3")
+    parser.add_argument("--out", type=Path, default=Path("docs/papers"))
+    parser.add_argument("--cells", type=Path, default=Path("build/papers"))
+    args = parser.parse_args()
+    for page, (title, parts) in PAGES.items():
+        sections = []
+        for part in parts:
+            if args.only and part.name not in args.only:
+                continue
+            start = time.perf_counter()
+            try:
+                text = part.run(Lab(part.name, args.data, args.cells, args.out))
+            except (MissingData, FileNotFoundError) as missing:
+                print(f"{part.name}: skipped, {missing}", flush=True)
+                continue
+            sections.append(f"## {part.heading}\n\n{text}")
+            print(f"{part.name}: {time.perf_counter() - start:.0f} s", flush=True)
+        if sections and not args.only:
+            args.out.mkdir(parents=True, exist_ok=True)
+            note = "Written by `make papers`; times are CPU seconds of one thread.\n"
+            text = "\n".join([f"# {title}\n", note, *sections])
+            (args.out / f"{page}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
