@@ -13,6 +13,7 @@ from riskmin.numerics.univariate import (
     bracket_minimum,
     intersection,
     refine_bracket,
+    refine_smooth_bracket,
     zero_slope_weights,
 )
 
@@ -93,11 +94,18 @@ def test_smooth_functions_are_bracketed_and_refined(function, x, step):
         evaluations.append(x)
         return f(x)
 
-    lo, hi = refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
-    x, bound = intersection(lo, hi)
-    assert bound <= bottom * (1 + 1e-12) <= best_tangent(lo, hi).value * (1 + 2e-12)
-    assert best_tangent(lo, hi).value - bound <= 1e-9 * bottom * 1.001
-    assert len(evaluations) < 120
+    ways = [
+        lambda: refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 1e-9 * best),
+        lambda: refine_smooth_bracket(counted, lo, hi, lambda best: 1e-9 * best),
+    ]
+    for refine, most in zip(ways, (120, 90), strict=True):
+        evaluations.clear()
+        below, above = refine()
+        x, bound = intersection(below, above)
+        assert below.slope <= 0 <= above.slope
+        assert bound <= bottom * (1 + 1e-12) <= best_tangent(below, above).value * (1 + 2e-12)
+        assert best_tangent(below, above).value - bound <= 1e-9 * bottom * 1.001
+        assert len(evaluations) < most
 
 
 @given(lines, st.lists(reals, min_size=2, max_size=2))
@@ -153,6 +161,27 @@ def test_an_intersection_of_far_tangents_is_still_below():
     """Rounding errors of order 1e104 must not lift the bound above a minimum of about one."""
     lo, hi = Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119)
     assert intersection(lo, hi)[1] <= 0
+
+
+@pytest.mark.parametrize(("end", "most"), [(1.0, 6), (30.0, 14)])
+def test_a_smooth_bracket_is_refined_by_few_evaluations(end, most):
+    """exp(x) - 2 x, whose minimizer is log 2: an interpolating cubic is near on [-1, 1], not on [-1, 30]."""
+    evaluations = []
+
+    def f(x):
+        evaluations.append(x)
+        return Tangent(x, math.exp(x) - 2 * x, math.exp(x) - 2)
+
+    lo, hi = refine_smooth_bracket(f, f(-1.0), f(end), lambda best: 1e-12 * best)
+    assert lo.x <= math.log(2) <= hi.x
+    assert best_tangent(lo, hi).value - intersection(lo, hi)[1] <= 1e-12
+    assert len(evaluations) - 2 <= most
+
+
+def test_a_bracket_that_is_not_smooth_is_refined_all_the_same():
+    f = polygon([(-1.0, 0.0), (2.0, -1.0), (-3.0, -5.0)])
+    lo, hi = refine_smooth_bracket(f, f(-100.0), f(1e4), lambda best: 0.0)
+    assert best_tangent(lo, hi).value == pytest.approx(-1 / 3, abs=1e-12)
 
 
 def test_refinement_stops_at_adjacent_floats():

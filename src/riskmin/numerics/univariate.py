@@ -115,3 +115,54 @@ def refine_bracket(
         best = best_tangent(best, new)
         lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
     return lo, hi
+
+
+def refine_smooth_bracket(
+    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, gap: Callable[[float], float]
+) -> tuple[Tangent, Tangent]:
+    """Narrow a bracket of a smooth function until best - bound <= gap(best), in pairs of steps.
+
+    The first step of a pair goes to the minimizer of the cubic with the values and slopes of both ends. The
+    second goes beyond the minimum, by twice the distance that slope and curvature predict, so that both ends
+    are near it: the error of a pair is about the square of that of the last one.
+    """
+    best, width = best_tangent(lo, hi), hi.x - lo.x
+    for k in range(90):
+        step = (_cubic_minimizer, _beyond_minimum, _bisection)[k % 3]
+        # far from the minimum a cubic may be a poor model: bisect unless the pair has halved the bracket
+        if step is _bisection:
+            halved, width = hi.x - lo.x <= 0.5 * width, hi.x - lo.x
+            if halved:
+                continue
+        if lo.slope == 0 or hi.slope == 0 or best.value - intersection(lo, hi)[1] <= gap(best.value):
+            return lo, hi
+        x = step(lo, hi, gap(best.value))
+        x = x if lo.x < x < hi.x else 0.5 * (lo.x + hi.x)
+        if not lo.x < x < hi.x:  # no floating-point number lies between
+            return lo, hi
+        check()
+        new = f(x)
+        best = best_tangent(best, new)
+        lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
+    return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= gap(best))
+
+
+def _bisection(lo: Tangent, hi: Tangent, gap: float) -> float:
+    return 0.5 * (lo.x + hi.x)
+
+
+def _cubic_minimizer(lo: Tangent, hi: Tangent, gap: float) -> float:
+    """The minimizer of the cubic with the values and slopes of both ends."""
+    width = hi.x - lo.x
+    d1 = lo.slope + hi.slope - 3 * (hi.value - lo.value) / width
+    # slopes of opposite sign: the root is real
+    d2 = math.sqrt(d1 * d1 - lo.slope * hi.slope)
+    return hi.x - width * (hi.slope + d2 - d1) / (hi.slope - lo.slope + 2 * d2)
+
+
+def _beyond_minimum(lo: Tangent, hi: Tangent, gap: float) -> float:
+    """A point on the other side of the minimum than the end with the smaller slope, and close to it."""
+    near, sign = (lo, 1.0) if -lo.slope < hi.slope else (hi, -1.0)
+    # the mean curvature; tangents at a distance of e give a gap of about curvature e^2 / 2
+    curvature = (hi.slope - lo.slope) / (hi.x - lo.x)
+    return near.x + sign * (2 * abs(near.slope) / curvature + 0.5 * math.sqrt(gap / curvature))

@@ -39,7 +39,7 @@ class InterceptProfile:
         # by convexity, the intersection of a tangent left and one right of the minimum bounds min_b R below
         f = partial(self._tangent, t)
         lo, hi = self.brackets[t] if t in self.brackets else self._bracket(f, self._guess(t))
-        self.brackets[t] = bracket = refine_intercept(f, lo, hi, self.slack)
+        self.brackets[t] = bracket = refine_intercept(f, lo, hi, self.slack, self.cursor.loss.smooth)
         if not self.searched:  # the first search is at t = 0
             self.searched, self.b = True, best_tangent(*bracket).x
         return bracket

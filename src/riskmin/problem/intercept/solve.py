@@ -8,7 +8,13 @@ from typing import TypeAlias
 
 from riskmin.core.deadline import check_each
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
-from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
+from riskmin.numerics.univariate import (
+    Tangent,
+    best_tangent,
+    bracket_minimum,
+    refine_bracket,
+    refine_smooth_bracket,
+)
 
 INTERCEPT_RELATIVE_GAP = 1e-12
 """Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
@@ -88,12 +94,16 @@ def _straddle(f: Callable[[float], Tangent], b: float, radius: float) -> tuple[T
 
 
 def refine_intercept(
-    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, slack: float = 0.0
+    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, slack: float = 0.0, smooth: bool = False
 ) -> tuple[Tangent, Tangent]:
     """Two tangents within a bracket whose intersection proves the minimum, up to the slack."""
-    return refine_bracket(
-        f, lo, hi, lambda best, bound: best - bound <= max(INTERCEPT_RELATIVE_GAP * abs(best), slack)
-    )
+
+    def gap(best: float) -> float:
+        return max(INTERCEPT_RELATIVE_GAP * abs(best), slack)
+
+    if smooth:
+        return refine_smooth_bracket(f, lo, hi, gap)
+    return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= gap(best))
 
 
 def bracket_intercept(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
