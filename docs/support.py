@@ -194,5 +194,7 @@ def solvers_page() -> str:
 if __name__ == "__main__":
     SOLVERS_PAGE.write_text(solvers_page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
-    tables.README.write_text(tables.readme(lambda loss: picks(loss, "`L2`")), encoding="utf-8")
+    tables.REFERENCE_PAGE.write_text(
+        tables.reference_page(lambda loss: picks(loss, "`L2`")), encoding="utf-8"
+    )
     tables.REGULARIZERS_PAGE.write_text(tables.regularizers_page(), encoding="utf-8")
