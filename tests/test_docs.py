@@ -290,3 +290,70 @@ def test_examples_run(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+# ---------------------------------------------------------------- the site
+GALLERY = sorted(ROOT.glob("examples/gallery/plot_*.py"))
+
+
+@pytest.fixture
+def build(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from docs import build
+
+    return build
+
+
+def test_every_public_name_is_in_the_reference(build):
+    names = [name for group in build.api_pages.grouped().values() for name in group]
+    assert sorted(names) == sorted(riskmin.__all__)
+    assert "mrr_score" in build.api_pages.module_names("riskmin.metrics")
+
+
+def test_every_page_is_in_a_menu(build):
+    """A page outside of all menus is found by its search only."""
+    listed = {
+        os.path.normpath(Path(page).parent / entry)
+        for page, entries in build.MENUS.items()
+        for entry in entries
+    }
+    pages = {name_of(p).removeprefix("docs/").removesuffix(".md") for p in ROOT.glob("docs/**/*.md")}
+    outside = {name.removesuffix(".md") for name in build.ELSEWHERE.values()}
+    decisions = {name for name in pages if name.startswith("adr/0")}  # listed by their own index
+    assert pages - decisions | outside == listed - {"gallery/index", "api/index"} | {"index"}
+
+
+def test_links_of_the_repository_become_links_of_the_site(build):
+    page = Path("docs/tutorials/gpu.md")
+    text = "[a](../faq.md#x) [b](../../CHANGELOG.md) ![c](../img/cuts.svg) [d.py](../../examples/grid.py) [e](http://e)"
+    expected = "[a](../faq.md#x) [b](../changelog.md) ![c](../img/cuts.svg) `d.py` [e](http://e)"
+    assert build.with_site_links(text, page) == expected
+    text = "[a](docs/faq.md) [b](benchmarks/RESULTS.md#hinge)"
+    assert build.with_site_links(text, Path("CHANGELOG.md")) == "[a](faq.md) [b](benchmarks.md#hinge)"
+
+
+def test_broken_links_are_found(build, tmp_path):
+    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#here">b</a>', encoding="utf-8")
+    good = '<p id="here"><a href="a.html#top"></a><a href="#here"></a><a href="https://e"></a>'
+    (tmp_path / "b.html").write_text(good, encoding="utf-8")
+    assert build.broken_links(tmp_path) == []
+    bad = '<a href="a.html#end"></a><a href="c.html"></a>'
+    (tmp_path / "b.html").write_text(good + bad, encoding="utf-8")
+    assert build.broken_links(tmp_path) == ["b.html: a.html#end", "b.html: c.html"]
+
+
+def test_the_gallery_has_titles_and_enough_examples():
+    assert len(GALLERY) >= 15
+    for script in GALLERY:
+        title, rule = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))).splitlines()[:2]
+        assert set(rule) == {"="}
+        assert len(rule) >= len(title)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", GALLERY, ids=name_of)
+def test_gallery_examples_run(script):
+    environment = os.environ | {"MPLBACKEND": "Agg"}
+    command = [sys.executable, "-W", "error", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
