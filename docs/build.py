@@ -33,8 +33,8 @@ MENUS = {
         "tutorials/index",
         "gallery/index",
         "howto",
-        "coming-from/index",
         "api/index",
+        "coming-from/index",
         "command",
         "theory",
         "performance",
@@ -145,6 +145,7 @@ def stage(source: Path) -> None:
         if name == "adr/README.md":
             entries = sorted(p.stem for p in ROOT.glob("docs/adr/0*.md"))
         text = with_site_links(path.read_text(encoding="utf-8"), page)
+        text = re.sub(r"\n\n(\s*```\n)", r"\n\1", text)  # the empty line that ends a doctest
         write(source / name, text + (menu(entries) if entries else ""))
     for name, text in api_pages.pages().items():
         write(source / "api" / name, text)

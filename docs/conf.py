@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import riskmin
+from docs import api_pages
 
 ROOT = Path(os.environ["SITE_ROOT"])  # the repository: this file is a copy, in the folder of the build
 
@@ -21,7 +22,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "numpydoc",
@@ -71,6 +71,8 @@ sphinx_gallery_conf = {
     "plot_gallery": os.environ.get("SITE_GALLERY", "1") == "1",
 }
 
+html_math_renderer = "mathml"
+html_sidebars = {page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog")}
 html_theme = "pydata_sphinx_theme"
 html_title = "riskmin"
 html_static_path = ["theme"]
@@ -113,12 +115,34 @@ def escape_absolute_values(
         lines[i] = "".join(part if part.startswith("`") else part.replace("|", r"\|") for part in parts)
 
 
+ESTIMATORS = set(api_pages.grouped()["Estimators"])
+
+
 def skip_request_methods(app: Any, kind: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the methods that scikit-learn adds for metadata routing; its own pages explain them."""
-    return True if re.fullmatch(r"set_\w+_request|set_output|get_metadata_routing", name) else None
+    """Leave out what scikit-learn adds for metadata routing, and the class attributes of estimators."""
+    page = app.env.current_document.docname.rpartition(".")[2]
+    inner = page in ESTIMATORS and not callable(thing) and not isinstance(thing, property)
+    return True if inner or re.fullmatch(r"set_\w+_request|set_output|get_metadata_routing", name) else None
+
+
+# ---------------------------------------------------------------- formulas
+def write_formula(self: Any, node: Any, display: str = "inline") -> None:
+    """Write a formula as MathML, which browsers draw without a script from the network."""
+    from docutils.nodes import SkipNode
+    from latex2mathml.converter import convert
+
+    formula = convert(node.astext().strip(), display=display)
+    self.body.append(f'<div class="formula">{formula}</div>' if display == "block" else formula)
+    raise SkipNode
+
+
+def write_displayed_formula(self: Any, node: Any) -> None:
+    """Write a formula on a line of its own."""
+    write_formula(self, node, "block")
 
 
 def setup(app: Any) -> None:
     """Connect the functions above; numpydoc's own come later."""
     app.connect("autodoc-process-docstring", escape_absolute_values, priority=400)
     app.connect("autodoc-skip-member", skip_request_methods)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_displayed_formula, None))
