@@ -111,7 +111,7 @@ def test_a_search_draws_the_mean_of_its_folds():
 def test_thresholds_include_the_one_in_use_and_find_the_best():
     y = np.array([0, 0, 1, 0, 1, 1])
     scores = np.array([-3.0, -2.0, -1.5, 0.5, 1.0, 2.0])
-    display = ThresholdDisplay.from_predictions(y, scores, f1_score)
+    display = ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
     exact = max(f1_score(y, scores > t) for t in [-9.0, *scores[:-1]])
     assert display.best[1] == exact
     assert display.values[display.thresholds == 0.0] == f1_score(y, scores > 0)
@@ -122,8 +122,8 @@ def test_thresholds_of_an_estimator_use_its_second_class(model):
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     names = np.array(["bad", "good"])[y]
     named = LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, names)
-    ours = ThresholdDisplay.from_estimator(named, X, names, f1_score, plot=False)
-    theirs = ThresholdDisplay.from_estimator(model, X, y, f1_score, plot=False)
+    ours = ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
+    theirs = ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
     assert np.array_equal(ours.values, theirs.values)
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="a threshold needs two classes, but the estimator has 3"):

@@ -106,6 +106,7 @@ class PathDisplay:
         ax.set_xscale("log")
         ax.invert_xaxis()  # from strong to weak regularization, as paths are computed
         ax.set(xlabel="lam (alpha in estimators)", ylabel="weight", title="Regularization path")
-        ax.legend(fontsize="small")
+        # beside the axes: curves end at all heights
+        ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -39,7 +39,7 @@ class ThresholdDisplay:
     >>> from riskmin import LinearClassifier, ThresholdDisplay
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = LinearClassifier("hinge", alpha=1e-3, standardize=True).fit(X, y)
-    >>> display = ThresholdDisplay.from_estimator(model, X, y, f1_score, plot=False)
+    >>> display = ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
     >>> threshold, value = display.best
     >>> value >= f1_score(y, model.predict(X))
     True
