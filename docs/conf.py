@@ -10,7 +10,8 @@ from typing import Any
 import riskmin
 from docs import api_pages
 
-ROOT = Path(os.environ["SITE_ROOT"])  # the repository: this file is a copy, in the folder of the build
+# the repository; the build reads a copy of this file, in its own folder
+ROOT = Path(os.environ.get("SITE_ROOT", Path(__file__).parents[1]))
 
 project = "riskmin"
 author = "The riskmin developers"
