@@ -87,6 +87,8 @@ def pages() -> dict[str, str]:
         result[f"{slug(title)}.rst"] = summary(title, text, module, module_names(module))
     head = "API reference"
     intro = f"All {len(riskmin.__all__)} names of `riskmin`, and the functions of its public modules."
-    entries = [f"   {slug(title)}" for title, *_ in [*GROUPS, *MODULES]]
-    index = [head, "=" * len(head), "", intro, "", ".. toctree::", "   :maxdepth: 2", "", *entries, ""]
+    groups = [(title, text) for title, text, _ in [*GROUPS, *MODULES]]
+    rows = [f"- :doc:`{slug(title)}`: {text}" for title, text in groups]
+    entries = ["", ".. toctree::", "   :hidden:", "", *(f"   {slug(title)}" for title, _ in groups), ""]
+    index = [head, "=" * len(head), "", intro, "", *rows, *entries]
     return result | {"index.rst": "\n".join(index)}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import riskmin
-from docs import tables
+from docs import ratios, tables
 from riskmin import LOSSES, SOLVERS, Auto, Lbfgs, Objective, linear_risk
 from riskmin.solvers.auto import GROUPS
 
@@ -197,4 +197,5 @@ if __name__ == "__main__":
     tables.REFERENCE_PAGE.write_text(
         tables.reference_page(lambda loss: picks(loss, "`L2`")), encoding="utf-8"
     )
+    ratios.PAGE.write_text(ratios.page(), encoding="utf-8")
     tables.REGULARIZERS_PAGE.write_text(tables.regularizers_page(), encoding="utf-8")

@@ -99,6 +99,17 @@ def test_tables_get_a_row_for_what_they_lack(monkeypatch):
     assert added == text.replace("| others", "| `Huber(delta=2)` | new |\n| others")
 
 
+def test_ratios_are_those_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from docs import ratios
+
+    assert ratios.page() == read("docs/performance.md"), "run `make docs`"
+    found = ratios.table(["0.0001", "1e-08"], l1=False)
+    row = next(row for row in ratios.measured() if row[:3] == ["a9a", "logistic", "0.0001"])
+    assert f"| logistic, a9a | {ratios.short(row[5])} / {ratios.short(row[7])} |  |" in found
+    assert [ratios.short(text) for text in ("> 1.6e+02", "0.94", "")] == ["> 160", "0.94", "–"]
+
+
 def test_architecture_lists_every_room_in_order():
     listed = [row[0].strip("`/") for row in table(read("docs/architecture.md"), "room")]
     tree = ast.parse(read("tests/test_layout.py"))
