@@ -199,6 +199,7 @@ Array = Any
     check_loss(scope["LogCosh"]())
 
 
+@pytest.mark.slow
 def test_the_fit_of_the_gpu_tutorial_runs():
     pytest.importorskip("torch")
     (source,) = blocks("docs/tutorials/gpu.md", "python")
