@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables papers docs kills certify-campaign hooks clean
+.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables papers docs site kills certify-campaign hooks clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -73,7 +73,14 @@ certify-campaign: $(VENV)/.dev  ## N random problems by all solvers, their bound
 docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.support
-	$(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
+	MPLBACKEND=Agg $(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
+
+$(VENV)/.site: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	touch $@
+
+site: $(VENV)/.site  ## the site, into build/site/html: warnings and broken links are errors
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.build
 
 hooks: $(VENV)/.dev  ## check style, types and layout before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pre-commit>=4'

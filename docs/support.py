@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import riskmin
-from docs import tables
+from docs import ratios, tables
 from riskmin import LOSSES, SOLVERS, Auto, Lbfgs, Objective, linear_risk
 from riskmin.solvers.auto import GROUPS
 
@@ -194,5 +194,8 @@ def solvers_page() -> str:
 if __name__ == "__main__":
     SOLVERS_PAGE.write_text(solvers_page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
-    tables.README.write_text(tables.readme(lambda loss: picks(loss, "`L2`")), encoding="utf-8")
+    tables.REFERENCE_PAGE.write_text(
+        tables.reference_page(lambda loss: picks(loss, "`L2`")), encoding="utf-8"
+    )
+    ratios.PAGE.write_text(ratios.page(), encoding="utf-8")
     tables.REGULARIZERS_PAGE.write_text(tables.regularizers_page(), encoding="utf-8")

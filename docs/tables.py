@@ -1,4 +1,4 @@
-"""Rows for new losses, regularizers and solvers in the tables of README.md and docs/regularizers.md.
+"""Rows for new losses, regularizers and solvers in the tables of docs/reference.md and docs/regularizers.md.
 
 `python -m docs.support` adds a row for whatever has none, from its class: the formula, the names, the first
 line of the docstring. Texts of rows that are there stay as they were written.
@@ -16,7 +16,7 @@ from typing import Any
 import riskmin
 from riskmin import LOSSES, REGULARIZERS
 
-README = Path(__file__).parents[1] / "README.md"
+REFERENCE_PAGE = Path(__file__).with_name("reference.md")
 REGULARIZERS_PAGE = Path(__file__).with_name("regularizers.md")
 
 
@@ -65,9 +65,12 @@ def with_rows(text: str, title: str, known: dict[str, Any], row: Callable[[Any],
     return text[:start] + "\n".join(new) + text[start + len("\n".join(lines)) :]
 
 
-def readme(picks: Callable[[Any], tuple[str, ...]]) -> str:
-    """README.md with a row for every loss, regularizer and solver; `picks` gives what `Auto` selects."""
-    text = README.read_text(encoding="utf-8")
+def reference_page(picks: Callable[[Any], tuple[str, ...]]) -> str:
+    """docs/reference.md with a row for every loss, regularizer and solver.
+
+    `picks` gives the solvers that `Auto` selects for a loss.
+    """
+    text = REFERENCE_PAGE.read_text(encoding="utf-8")
     losses = {type(loss).__name__: loss for loss in reversed(LOSSES.values())}
     solvers = {name: getattr(riskmin, name) for name in riskmin.SOLVERS.own_classes}
     text = re.sub(r"\d+ losses in all", f"{len(losses)} losses in all", text)
@@ -88,7 +91,7 @@ def readme(picks: Callable[[Any], tuple[str, ...]]) -> str:
             f"| {signature(reg)} | {names(REGULARIZERS, reg)} | {escaped(reg.formula)} | {first_line(reg)} |"
         ),
     )
-    supported = "[those that it supports](docs/support.md)"
+    supported = "[those that it supports](support.md)"
     return with_rows(
         text,
         "solver",

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -39,9 +40,9 @@ def table(text, first):
 
 
 # ---------------------------------------------------------------- tables
-def readme_losses():
+def documented_losses():
     """For each class in the table of losses: its default instance, names, smoothness and solvers."""
-    rows = table(read("README.md"), "loss")
+    rows = table(read("docs/reference.md"), "loss")
     documented = {}
     for call, names, _, smooth, picks in rows:
         if match := re.fullmatch(r"`(\w+)(\(.*\))`", call):
@@ -50,18 +51,18 @@ def readme_losses():
     return documented
 
 
-def test_readme_lists_every_loss():
-    documented = readme_losses()
+def test_reference_lists_every_loss():
+    documented = documented_losses()
     assert sorted(documented) == sorted({type(loss).__name__ for loss in LOSSES.values()})
-    assert f"{len(documented)} losses in all" in read("README.md")
+    assert f"{len(documented)} losses in all" in read("docs/reference.md")
     names = [name for _, names, _, _ in documented.values() for name in names]
     assert sorted(names) == sorted(LOSSES)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_readme_describes_each_loss_correctly(name):
+def test_reference_describes_each_loss_correctly(name):
     loss = LOSSES[name]
-    default, names, smooth, picks = readme_losses()[type(loss).__name__]
+    default, names, smooth, picks = documented_losses()[type(loss).__name__]
     assert LOSSES[names[0]] == default
     assert smooth == {True: "yes", False: "no"}[loss.smooth] or smooth.startswith("if")
     if loss.multi_output:
@@ -79,8 +80,8 @@ def test_readme_describes_each_loss_correctly(name):
     assert type(riskmin.Auto().choose(J)[0]).__name__ in picks
 
 
-def test_readme_lists_every_solver():
-    listed = [row[0].strip("`") for row in table(read("README.md"), "solver")]
+def test_reference_lists_every_solver():
+    listed = [row[0].strip("`") for row in table(read("docs/reference.md"), "solver")]
     offered = [n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates")]
     assert sorted(listed) == sorted(offered)
 
@@ -90,12 +91,23 @@ def test_tables_get_a_row_for_what_they_lack(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from docs import tables
 
-    assert tables.readme(lambda loss: ()) == read("README.md")
+    assert tables.reference_page(lambda loss: ()) == read("docs/reference.md")
     assert tables.regularizers_page() == read("docs/regularizers.md")
     text = "| name | x |\n| --- | --- |\n| `Hinge(margin=1)` | |\n| others | |\n\nMore."
     known = {"Hinge": riskmin.Hinge(), "Huber": riskmin.Huber(delta=2.0)}
     added = tables.with_rows(text, "name", known, lambda loss: f"| {tables.signature(loss)} | new |")
     assert added == text.replace("| others", "| `Huber(delta=2)` | new |\n| others")
+
+
+def test_ratios_are_those_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from docs import ratios
+
+    assert ratios.page() == read("docs/performance.md"), "run `make docs`"
+    found = ratios.table(["0.0001", "1e-08"], l1=False)
+    row = next(row for row in ratios.measured() if row[:3] == ["a9a", "logistic", "0.0001"])
+    assert f"| logistic, a9a | {ratios.short(row[5])} / {ratios.short(row[7])} |  |" in found
+    assert [ratios.short(text) for text in ("> 1.6e+02", "0.94", "")] == ["> 160", "0.94", "–"]
 
 
 def test_architecture_lists_every_room_in_order():
@@ -145,12 +157,18 @@ def test_links_resolve(page):
     assert not [link for link in local if not (page.parent / link).exists()]
 
 
+def test_the_readme_is_one_page():
+    lines = read("README.md").splitlines()
+    assert len(lines) <= 110
+    assert max(map(len, lines)) < 120
+
+
 def test_every_decision_is_in_the_index():
     index = read("docs/adr/README.md")
     assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
 
 
-@pytest.mark.parametrize("name", ["rooms", "cuts", "convergence", "roc_a9a", "prbep_c11"])
+@pytest.mark.parametrize("name", ["rooms", "cuts", "convergence", "certificate", "roc_a9a", "prbep_c11"])
 def test_pictures_are_valid_svg(name):
     text = read(f"docs/img/{name}.svg")
     assert ET.fromstring(text).tag.endswith("svg")
@@ -181,6 +199,15 @@ Array = Any
     check_loss(scope["LogCosh"]())
 
 
+@pytest.mark.slow
+def test_the_fit_of_the_gpu_tutorial_runs():
+    pytest.importorskip("torch")
+    (source,) = blocks("docs/tutorials/gpu.md", "python")
+    scope = {}
+    exec(source.replace("4_000_000", "4_000"), scope)
+    assert scope["result"].status == "converged"
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The data files named by the commands in the documentation."""
@@ -193,6 +220,9 @@ def files(tmp_path_factory):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     for name, rows in {"train": slice(400), "test": slice(400, 500), "new": slice(500, None)}.items():
         save_svmlight(folder / f"{name}.svm", X[rows], 2 * y[rows] - 1)
+    table = load_breast_cancer(as_frame=True).frame.rename(columns={"target": "diagnosis"})
+    table[:400].to_csv(folder / "train.csv", index=False)
+    table[400:].to_csv(folder / "test.csv", index=False)
     X, y = load_diabetes(return_X_y=True)
     columns = [*(f"f{j}" for j in range(10)), "price"]
     np.savetxt(
@@ -239,14 +269,18 @@ it PRP B-NP
 """
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/command.md"])
+def has_commands(page):
+    return any(re.search(r"^riskmin ", block, re.MULTILINE) for block in blocks(page, "sh"))
+
+
+@pytest.mark.parametrize("page", [page for page in map(name_of, PAGES) if has_commands(page)])
 def test_commands_run(page, files, monkeypatch, capsys):
     from riskmin.cli import main
 
     monkeypatch.chdir(files)
     lines = [line for block in blocks(page, "sh") for line in re.split(r"\n|&&", block)]
     commands = [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("riskmin ")]
-    assert len(commands) >= 5
+    assert commands
     for command in commands:
         assert main(command) == 0, (command, capsys.readouterr())
 
@@ -269,3 +303,75 @@ def test_examples_run(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+# ---------------------------------------------------------------- the site
+GALLERY = sorted(ROOT.glob("examples/gallery/plot_*.py"))
+
+
+@pytest.fixture
+def build(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from docs import build
+
+    return build
+
+
+def test_every_public_name_is_in_the_reference(build):
+    names = [name for group in build.api_pages.grouped().values() for name in group]
+    assert sorted(names) == sorted(riskmin.__all__)
+    assert "mrr_score" in build.api_pages.module_names("riskmin.metrics")
+
+
+def test_every_page_is_in_a_menu(build):
+    """A page outside of all menus is found by its search only."""
+    listed = {
+        os.path.normpath(Path(page).parent / entry)
+        for page, entries in build.MENUS.items()
+        for entry in entries
+    }
+    pages = {name_of(p).removeprefix("docs/").removesuffix(".md") for p in ROOT.glob("docs/**/*.md")}
+    outside = {name.removesuffix(".md") for name in build.ELSEWHERE.values()}
+    decisions = {name for name in pages if name.startswith("adr/0")}  # listed by their own index
+    assert pages - decisions | outside == listed - {"gallery/index", "api/index"} | {"index"}
+
+
+def test_links_of_the_repository_become_links_of_the_site(build):
+    page = Path("docs/tutorials/gpu.md")
+    text = "[a](../faq.md#x) [b](../../CHANGELOG.md) ![c](../img/cuts.svg) [d.py](../../examples/grid.py) [e](http://e)"
+    expected = "[a](../faq.md#x) [b](../changelog.md) ![c](../img/cuts.svg) `d.py` [e](http://e)"
+    assert build.with_site_links(text, page) == expected
+    text = "[a](docs/faq.md) [b](benchmarks/RESULTS.md#hinge)"
+    assert build.with_site_links(text, Path("CHANGELOG.md")) == "[a](faq.md) [b](benchmarks.md#hinge)"
+
+
+def test_broken_links_are_found(build, tmp_path):
+    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#here">b</a>', encoding="utf-8")
+    good = '<p id="here"><a href="a.html#top"></a><a href="#here"></a><a href="https://e"></a>'
+    (tmp_path / "b.html").write_text(good, encoding="utf-8")
+    assert build.broken_links(tmp_path) == []
+    bad = '<a href="a.html#end"></a><a href="c.html"></a>'
+    (tmp_path / "b.html").write_text(good + bad, encoding="utf-8")
+    assert build.broken_links(tmp_path) == ["b.html: a.html#end", "b.html: c.html"]
+
+
+def test_the_gallery_has_titles_and_enough_examples():
+    assert len(GALLERY) >= 15
+    for script in GALLERY:
+        title, rule = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))).splitlines()[:2]
+        assert set(rule) == {"="}
+        assert len(rule) >= len(title)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", GALLERY, ids=name_of)
+def test_gallery_examples_run(script):
+    """In this process, where warnings are errors and imports are shared; each draws a figure."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    runpy.run_path(str(script))
+    assert plt.get_fignums()
+    plt.close("all")

@@ -57,6 +57,7 @@ HOMES = {
     "mpi4py": {"executors"},
     "click": {"cli"},
     "rich": {"cli", "report"},
+    "matplotlib": {"core"},
 }
 
 LAZY = [
@@ -74,6 +75,7 @@ LAZY = [
     "dask",
     "distributed",
     "mpi4py",
+    "matplotlib",
 ]
 
 MAX_LINES = 500

@@ -58,6 +58,10 @@ if _typing.TYPE_CHECKING:
     from riskmin.problem.risk import Risk as Risk
     from riskmin.problem.structured import Structured as Structured
     from riskmin.regularizers import *  # noqa: F403
+    from riskmin.report.displays import AlphaSearchDisplay as AlphaSearchDisplay
+    from riskmin.report.displays import CoefficientDisplay as CoefficientDisplay
+    from riskmin.report.displays import PathDisplay as PathDisplay
+    from riskmin.report.displays import ThresholdDisplay as ThresholdDisplay
     from riskmin.report.progress import Progress as Progress
     from riskmin.solvers import *  # noqa: F403
     from riskmin.solvers.reference.online import online as online
@@ -95,6 +99,7 @@ _NAMES_OF_MODULE = {
     "riskmin.problem.risk": "Risk",
     "riskmin.problem.structured": "Structured",
     "riskmin.regularizers": "Equality Quadratic REGULARIZERS get_regularizer register_regularizer",
+    "riskmin.report.displays": "AlphaSearchDisplay CoefficientDisplay PathDisplay ThresholdDisplay",
     "riskmin.report.progress": "Progress",
     "riskmin.solvers": "Fallback SOLVERS Switching WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",

@@ -482,9 +482,9 @@ BAD_USAGE = [
     (["fit", "train.svm", "-o", "m", "--loss", "poisson"], "y >= 0"),
     (["fit", "train.svm", "-o", "m", "--solver", "wrong"], "the names are"),
     (["fit", "train.svm", "-o", "m", "--lam", "0"], "--lam"),
-    (["fit", "train.svm", "-o", "m", "--lam", "nan"], "'--lam': nan is not a finite number"),
-    (["fit", "missing.svm", "-o", "m", "--lam", "inf"], "'--lam': inf is not a finite number"),
-    (["fit", "missing.svm", "-o", "m", "--lam", "-1"], "'--lam': -1.0"),
+    (["fit", "train.svm", "-o", "m", "--lam", "nan"], "'--lam' / '--alpha': nan is not a finite number"),
+    (["fit", "missing.svm", "-o", "m", "--lam", "inf"], "'--lam' / '--alpha': inf is not a finite number"),
+    (["fit", "missing.svm", "-o", "m", "--lam", "-1"], "'--lam' / '--alpha': -1.0"),
     (["fit", "missing.svm", "-o", "m", "--tol", "nan"], "'--tol': nan"),
     (["fit", "missing.svm", "-o", "m", "--max-seconds", "nan"], "'--max-seconds': nan"),
     (["fit", "missing.svm", "-o", "m", "--jobs", "0"], "'--jobs': 0 is neither"),
@@ -807,3 +807,17 @@ def test_entry_point_is_installed():
     if script.exists():
         completed = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
         assert completed.stdout.startswith("riskmin ")
+
+
+def test_alpha_is_lam(svm, tmp_path, run):
+    """The estimators' names of the regularization strengths are options, too."""
+    models = [tmp_path / name for name in ("lam", "alpha")]
+    for path, option in zip(models, ("--lam", "--alpha"), strict=True):
+        assert run("fit", svm, option, "0.5", "-o", path, "--quiet")[0] == 0
+    lam, alpha = map(load_model, models)
+    assert lam.alpha == alpha.alpha == 0.5
+    assert np.array_equal(lam.coef_, alpha.coef_)
+    lams = [run("path", svm, option, "1,0.1", "--json")[1] for option in ("--lams", "--alphas")]
+    strip = [re.sub(r'"seconds": [^,}]*', "", out) for out in lams]
+    assert strip[0] == strip[1]
+    assert '"lam": 0.1' in strip[0]

@@ -45,9 +45,9 @@ def _require_finite(ctx: click.Context, param: click.Parameter, value: float | N
     return value
 
 
-def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an option that takes a finite number."""
-    return click.option(name, callback=_require_finite, **settings)
+    return click.option(*names, callback=_require_finite, **settings)
 
 
 PATH_TYPE = click.Path(path_type=Path)

@@ -183,9 +183,13 @@ def _parse_lams(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 _LAM_OPTIONS: list[Callable[..., Any]] = [
-    click.option("--lams", callback=_parse_lams, help="Regularization strengths: 1,0.1,0.01."),
+    click.option(
+        "--lams", "--alphas", "lams", callback=_parse_lams, help="Regularization strengths: 1,0.1,0.01."
+    ),
     click.option(
         "--n-lams",
+        "--n-alphas",
+        "n_lams",
         type=POSITIVE_INT,
         help="Number of strengths in a geometric grid (default: 13): for l1 and elastic from the smallest "
         "that makes all weights zero down to a thousandth of it, else from 1 to 1e-6.",

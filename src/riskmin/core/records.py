@@ -200,6 +200,25 @@ class Result:
         """The number of iterations, as the trace counts them."""
         return int(self.trace[-1]["iteration"])
 
+    def plot(self, tol: float | None = None, axes: Any = None) -> Any:
+        """Draw J(w) with its lower bound, and the relative gap, against seconds, with Matplotlib.
+
+        Parameters
+        ----------
+        tol : float, optional
+            The relative gap that was asked for, drawn as a horizontal line.
+        axes : pair of matplotlib axes, optional
+            Where to draw; by default in a new figure.
+
+        Returns
+        -------
+        pair of matplotlib axes
+            Those of the bounds and of the gap.
+        """
+        from riskmin.core.plots.convergence import plot_convergence
+
+        return plot_convergence(self.trace, tol, axes)
+
 
 class UnsupportedProblem(TypeError):
     """Raised if a solver does not support a loss, a regularizer or a risk; the message names one that does.

@@ -105,7 +105,7 @@ class Executor(ABC):
 
     @abstractmethod
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], in shard order."""
+        """Return ``[f(shard_k, *args, each_k) for k]``, in shard order."""
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
@@ -164,7 +164,7 @@ class ForeignExecutor(Executor):
         return repr(self.inner)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], in shard order."""
+        """Return ``[f(shard_k, *args, each_k) for k]``, in shard order."""
         results: list[Any] = self.inner.map(f, *args, each=each)
         return results
 

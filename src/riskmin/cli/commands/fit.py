@@ -60,7 +60,15 @@ With --checkpoint, repeating the command resumes an interrupted run.
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH_TYPE, nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
-@real_option("--lam", type=POSITIVE_FLOAT, default=1e-4, show_default=True, help="Regularization strength.")
+@real_option(
+    "--lam",
+    "--alpha",
+    "lam",
+    type=POSITIVE_FLOAT,
+    default=1e-4,
+    show_default=True,
+    help="Regularization strength: the estimators' alpha.",
+)
 @problem_options
 @real_option(
     "--contamination",

@@ -32,10 +32,11 @@ def load_svmlight(
     require_labels: bool = True,
     _chunk: int = CHUNK_BYTES,
 ) -> Dataset:
-    """Read rows of ``label [qid:id] index:value ... [# comment]``.
+    """Read svmlight text.
 
-    The text is read in chunks: apart from the result, reading takes a few megabytes. Every number is the
-    float64 nearest to its decimal, as for `float`. Explicit zeros are kept.
+    Each row is ``label [qid:id] index:value ... [# comment]``. The text is read in chunks: apart from the
+    result, reading takes a few megabytes. Every number is the float64 nearest to its decimal, as for `float`.
+    Explicit zeros are kept.
 
     Parameters
     ----------

@@ -1,0 +1,136 @@
+"""Plots: what is drawn are the numbers of the fit, and a missing Matplotlib is one sentence."""
+
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.metrics import f1_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import riskmin
+from riskmin import AlphaSearchDisplay, CoefficientDisplay, LinearClassifier, PathDisplay, ThresholdDisplay
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    return LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, y)
+
+
+def test_a_result_draws_bounds_that_enclose_the_minimum(model):
+    best = LinearClassifier("hinge", alpha=1e-3, standardize=True, tol=1e-9).fit(
+        *load_breast_cancer(return_X_y=True)
+    )
+    bounds, gap = model.result_.plot(tol=1e-3)
+    value, lower = (line.get_ydata() for line in bounds.lines)
+    assert (np.diff(value) <= 0).all()
+    assert (np.diff(lower) >= 0).all()
+    assert (lower <= best.objective_).all()
+    assert (value >= best.lower_bound_).all()
+    assert value[-1] - lower[-1] == pytest.approx(model.gap_, rel=1e-6)
+    assert gap.get_yscale() == "log"
+    assert gap.lines[0].get_ydata()[-1] <= 1e-3
+    assert gap.lines[1].get_ydata() == [1e-3, 1e-3]
+
+
+def test_a_result_draws_into_given_axes(model):
+    axes = plt.subplots(2)[1]
+    assert model.result_.plot(axes=axes) == tuple(axes)
+
+
+def test_bars_have_the_weights_and_names_of_the_largest(model):
+    display = CoefficientDisplay.from_estimator(model, n_features=3)
+    largest = np.argsort(-np.abs(model.coef_.ravel()))[:3]
+    assert [bar.get_width() for bar in display.ax_.patches] == list(model.coef_.ravel()[largest])
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == list(model.feature_names_in_[largest]) == display.largest(3)
+
+
+def test_bars_of_a_pipeline_of_several_classes():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    pipeline = make_pipeline(StandardScaler(), LinearClassifier("logistic", alpha=1e-2)).fit(X, y)
+    display = CoefficientDisplay.from_estimator(pipeline)
+    assert sorted(display.largest(4)) == sorted(X.columns)
+    assert len(display.ax_.patches) == 3 * 4
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["0", "1", "2"]
+
+
+def test_weights_of_zero_are_not_drawn():
+    display = CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
+    assert len(display.ax_.patches) == 1
+    with pytest.raises(ValueError, match="3 weights, but 2 feature names: give one per weight"):
+        CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b"])
+    with pytest.raises(ValueError, match="LinearClassifier has no coef_: fit a linear estimator first"):
+        CoefficientDisplay.from_estimator(LinearClassifier())
+
+
+def test_a_path_draws_each_weight_against_lam():
+    X = np.random.default_rng(0).normal(size=(80, 12))
+    risk = riskmin.linear_risk(X, np.sign(X[:, 3] - 0.5 * X[:, 5]), riskmin.Hinge())
+    lams = riskmin.lam_grid(risk, riskmin.L1(), 6)
+    results = riskmin.path(risk, riskmin.L1(), lams)
+    display = PathDisplay.from_results(results, lams)
+    order = np.argsort(lams)
+    for j, line in enumerate(display.ax_.lines):
+        assert list(line.get_xdata()) == list(lams[order])
+        assert list(line.get_ydata()) == [results[k].w[j] for k in order]
+    assert set(display.first(2)) == {"x3", "x5"}
+    assert len(display.ax_.get_legend().get_texts()) == 8
+    with pytest.raises(ValueError, match="5 values of lam, but weights of shape"):
+        PathDisplay(lams[:5], display.coefs)
+    with pytest.raises(ValueError, match="12 weights, but 1 feature names"):
+        PathDisplay(lams, display.coefs, ["a"])
+
+
+def test_a_search_draws_the_mean_of_its_folds():
+    X, y = load_breast_cancer(return_X_y=True)
+    search = riskmin.LinearClassifierCV(
+        "logistic", alphas=[1.0, 1e-3, 1e-1], cv=3, standardize=True, scoring="roc_auc"
+    ).fit(X, y)
+    ax = AlphaSearchDisplay.from_estimator(search).ax_
+    order = np.argsort(search.alphas_)
+    assert list(ax.lines[0].get_ydata()) == list(search.scores_.mean(axis=0)[order])
+    assert ax.lines[1].get_xdata() == [search.alpha_, search.alpha_]
+    assert ax.get_ylabel() == "roc_auc"
+    with pytest.raises(ValueError, match="LinearClassifier has no scores_"):
+        AlphaSearchDisplay.from_estimator(LinearClassifier())
+
+
+def test_thresholds_include_the_one_in_use_and_find_the_best():
+    y = np.array([0, 0, 1, 0, 1, 1])
+    scores = np.array([-3.0, -2.0, -1.5, 0.5, 1.0, 2.0])
+    display = ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
+    exact = max(f1_score(y, scores > t) for t in [-9.0, *scores[:-1]])
+    assert display.best[1] == exact
+    assert display.values[display.thresholds == 0.0] == f1_score(y, scores > 0)
+    assert display.ax_.get_ylabel() == "f1_score"
+
+
+def test_thresholds_of_an_estimator_use_its_second_class(model):
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    names = np.array(["bad", "good"])[y]
+    named = LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, names)
+    ours = ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
+    theirs = ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
+    assert np.array_equal(ours.values, theirs.values)
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="a threshold needs two classes, but the estimator has 3"):
+        ThresholdDisplay.from_estimator(LinearClassifier("hinge").fit(X, y), X, y, f1_score)
+
+
+def test_without_matplotlib_the_message_names_the_extra(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"plots need Matplotlib .*: pip install 'riskmin\[plot\]'"):
+        model.result_.plot()
