@@ -18,6 +18,7 @@ from riskmin import (
     Ndcg,
     Objective,
     PairwiseHinge,
+    PositionWeights,
     Smoothing,
     check_loss,
     linear_risk,
@@ -25,7 +26,18 @@ from riskmin import (
 )
 from riskmin.core import UnsupportedProblem
 
-RANKINGS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+PAIRED = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+WEIGHTED = [
+    Ndcg(weights=0.5),
+    Ndcg(k=2, weights=PositionWeights(power=1, shift=1)),
+    Ndcg(k=3, weights=PositionWeights(power=0.5, k=2)),
+    Ndcg(k=3, weights="discount"),
+    Mrr(weights=PositionWeights(power=1, shift=1)),
+    Mrr(weights="discount"),
+    ExpectedRankUtility(weights=PositionWeights(power=0.5, k=3)),
+    ExpectedRankUtility(1.5, weights="discount"),
+]
+RANKINGS = [*PAIRED, *WEIGHTED]
 LOSSES = [*RANKINGS, PairwiseHinge()]
 each_ranking = pytest.mark.parametrize("loss", RANKINGS, ids=repr)
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -44,8 +56,31 @@ def delta(loss, grades):
     return 1 - discounts @ gains / (discounts @ np.sort(gains)[::-1])
 
 
+def weights_of(loss, m):
+    """The weights c_i of positions, written down again."""
+    i, name = np.arange(1.0, m + 1), loss.weights
+    if name == "discount":
+        if isinstance(loss, Ndcg):
+            return np.where(i <= loss.k, 1 / np.log2(i + 1), 0)
+        return 1 / i if isinstance(loss, Mrr) else 0.5 ** ((i - 1) / (loss.half_life - 1))
+    return np.where(i <= (name.k or m), 1 / (i + name.shift) ** name.power, 0)
+
+
+def weighted_corners(loss, grades):
+    """Delta of every ranking, and the weights of its rows less the mean over all ideal rankings."""
+    levels, c = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades, weights_of(loss, len(grades))
+    orders = np.array(list(permutations(range(len(grades)))))
+    slopes = np.empty(orders.shape)
+    np.put_along_axis(slopes, orders, np.broadcast_to(c, orders.shape), axis=1)
+    ideal = np.all(np.diff(levels[orders], axis=1) <= 0, axis=1)
+    deltas = [delta(loss, grades[order]) for order in orders]
+    return list(zip(deltas, slopes - slopes[ideal].mean(axis=0), strict=True))
+
+
 def corners(loss, grades):
     """Delta of every ranking, and the gradient of its lead with respect to the scores."""
+    if loss.weights is not None:
+        return weighted_corners(loss, grades)
     levels = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
     pairs, rankings = np.sum(levels[:, None] > levels), []
     for order in map(list, permutations(range(len(grades)))):
@@ -105,8 +140,11 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 
 # ---------------------------------------------------------------- values
 @pytest.mark.slow
-@each_ranking
-@pytest.mark.parametrize("path", ["table", "assignment"])
+@pytest.mark.parametrize(
+    ("loss", "path"),
+    [(loss, path) for loss in PAIRED for path in ("table", "assignment")] + [(loss, "") for loss in WEIGHTED],
+    ids=repr,
+)
 def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
         monkeypatch.setattr(ranking, "LIMITS", replace(ranking.LIMITS, dp_max_table_entries=1))
@@ -299,7 +337,9 @@ def optimum(loss, X, y, ids, lam):
     return problem.solve(solver=cp.CLARABEL)
 
 
-@pytest.mark.parametrize("loss", [Ndcg(k=2), Mrr(), ExpectedRankUtility(), PairwiseHinge()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Ndcg(k=2), *WEIGHTED[:5:2], Mrr(), ExpectedRankUtility(), PairwiseHinge()], ids=repr
+)
 def test_fits_are_certified(loss):
     X, y, ids = data()
     J = Objective(linear_risk(X, y, loss, qid=ids), L2(), lam=0.05)
@@ -310,6 +350,43 @@ def test_fits_are_certified(loss):
         Objective(linear_risk(X, y, loss, qid=ids, fit_intercept=True), L2(), 0.05), tol=1e-6
     )
     assert with_intercept.value == pytest.approx(minimum, rel=2e-6)
+
+
+def test_weights_bound_the_metric_and_vanish_at_equal_scores_within_grades():
+    """The value is at least 1 - metric of the ranking by z, and zero where grades are far apart."""
+    for loss in WEIGHTED:
+        z, y, c = case(7, max_rows=7, n_queries=5)
+        metric_loss = sum(
+            weight * delta(loss, y[rows[np.argsort(-z[rows])], 0]) for rows, weight in queries(loss, y, c)
+        )
+        assert loss.value_grad(z, y, c)[0] >= metric_loss - 1e-12
+        truncated = isinstance(loss.weights, PositionWeights) and loss.weights.k is not None
+        if not truncated and not (isinstance(loss, Ndcg) and loss.weights == "discount"):
+            apart = 1e6 * (y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0])
+            assert loss.value_grad(apart, y, c)[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_weights_that_decrease_linearly_are_those_of_pairs_but_for_differences_within_grades():
+    """c_i = -i / P adds half the mean absolute difference of the rows of a grade to the default."""
+
+    class Linear(PositionWeights):
+        def values(self, n):
+            return -np.arange(n) / 6  # two rows of grade 1, three of grade 0: P = 6
+
+    y = np.array([[1.0, 0], [1, 0], [0, 0], [0, 0], [0, 0]])
+    z, c = np.array([0.3, -0.1, 0.2, 0.5, -1.0]), np.full(5, 0.2)
+    within = (abs(z[0] - z[1]) + abs(z[2] - z[3]) + abs(z[2] - z[4]) + abs(z[3] - z[4])) / 2 / 6
+    expected = Ndcg().value_grad(z, y, c)[0] + within
+    assert Ndcg(weights=Linear()).value_grad(z, y, c)[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_weights_are_settings():
+    from riskmin import LOSSES as NAMES
+    from riskmin import get_loss
+
+    assert get_loss("ndcg:k=5,weights=0.5") == Ndcg(5, PositionWeights(power=0.5))
+    for loss in WEIGHTED:
+        assert NAMES.from_dict(NAMES.to_dict(loss)) == loss
 
 
 def test_smoothing_certifies_the_pairwise_hinge():
@@ -333,6 +410,10 @@ def test_smoothing_refuses_list_losses():
         (lambda: Ndcg(k=0), "whole number"),
         (lambda: Ndcg(k=2.5), "whole number"),
         (lambda: ExpectedRankUtility(half_life=1.0), "half_life > 1"),
+        (lambda: Ndcg(weights="linear"), "give None, 'discount'"),
+        (lambda: Mrr(weights=-1.0), "power > 0"),
+        (lambda: PositionWeights(shift=-1), "shift >= 0"),
+        (lambda: PositionWeights(k=0.5), "whole number >= 1 or None"),
         (lambda: Ndcg().check_labels(np.zeros((3, 2))), "two different grades"),
         (lambda: PairwiseHinge().check_labels(np.array([[1.0, 0], [0, 1]])), "two different grades"),
         (lambda: Mrr().check_labels(np.array([[1.0, 0], [2, 0]])), "grade 0"),
@@ -361,7 +442,7 @@ def test_query_ids_that_cannot_be_compared():
 
 
 # ---------------------------------------------------------------- whole queries in a shard
-@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), Mrr(), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), *WEIGHTED[::4], Mrr(), ExpectedRankUtility()], ids=repr)
 @pytest.mark.parametrize("together", [True, False])
 def test_contiguous_queries_are_evaluated_within_shards(loss, together):
     rng = np.random.default_rng(5)

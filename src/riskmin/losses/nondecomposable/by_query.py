@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, NDArray
+from riskmin.core.registry import settings_of
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 from riskmin.numerics.sorting import stable_argsort
@@ -188,6 +189,11 @@ class QueryLoss(Loss):
     shift_invariant = True
     relevant: bool = False
     """Whether only relevance matters, so that all grades above 0 count as the same."""
+
+    def __repr__(self) -> str:
+        # weights that are None are not shown: files of before they were a setting name the same loss
+        shown = [f"{name}={value!r}" for name, value in settings_of(self).items() if value is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @abstractmethod
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
