@@ -397,10 +397,95 @@ def test_smoothing_certifies_the_pairwise_hinge():
     assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
 
 
-def test_smoothing_refuses_list_losses():
+SMOOTHED = [loss for loss in RANKINGS if loss.can_be_smoothed]
+
+
+def test_some_rankings_can_be_smoothed():
+    assert [type(loss) for loss in SMOOTHED] == [Mrr, Ndcg, ExpectedRankUtility]
     X, y, ids = data()
-    with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
-        minimize(Objective(linear_risk(X, y, Ndcg(), qid=ids), L2(), 1.0), Smoothing())
+    for loss in (Ndcg(), Ndcg(weights=0.5), Mrr(weights="discount")):
+        with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
+            minimize(Objective(linear_risk(X, y, loss, qid=ids), L2(), 1.0), Smoothing())
+        with pytest.raises(UnsupportedProblem, match=r"cannot be smoothed: use Bundle, or .*discount"):
+            loss.smoothed_value_grad(*case(0), 0.1)
+
+
+@pytest.mark.parametrize("mu", [0.05, 1.0])
+@pytest.mark.parametrize("loss", [loss for loss in SMOOTHED if loss.weights], ids=repr)
+def test_projections_are_the_maximum_over_the_convex_hull_of_rankings(loss, mu):
+    """By a quadratic program over distributions of rankings: its multipliers are their mean weights."""
+    import cvxpy as cp
+
+    for seed in range(3):
+        z, y, c = case(seed, max_rows=5, n_queries=2, tied=seed == 0)
+        goal = 0.0
+        for rows, weight in queries(loss, y, c):
+            deltas, slopes = map(np.array, zip(*corners(loss, y[rows, 0]), strict=True))
+            share = cp.Variable(len(deltas), nonneg=True)
+            a = weights_of(loss, len(rows))
+            # slopes are weights less those of the ideal ranking: the first term of the mean
+            ideal = np.array(a)[np.argsort(np.argsort(-y[rows, 0], kind="stable"), kind="stable")]
+            levels = y[rows, 0]
+            ideal = np.array([ideal[levels == level].mean() for level in levels])
+            p = slopes.T @ share + ideal
+            problem = cp.Problem(
+                cp.Maximize((deltas + slopes @ z[rows]) @ share - mu / 2 * cp.sum_squares(p - a.mean())),
+                [cp.sum(share) == 1],
+            )
+            goal += weight * problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
+        assert loss.smoothed_value_grad(z, y, c, mu)[0] == pytest.approx(goal, abs=1e-7)
+
+
+def test_the_smoothed_reciprocal_rank_is_the_sum_over_all_fronts_and_orders():
+    from itertools import product
+
+    y = np.array([[1.0, 0], [0, 0], [2, 0], [0, 0], [0, 0]])
+    z, mu, c = np.array([0.3, 0.8, -0.5, 0.1, -0.2]), 0.7, np.full(5, 0.2)
+    relevant, others = z[y[:, 0] > 0], z[y[:, 0] == 0]
+    lead, terms = (others[:, None] - relevant) / 6, []
+    for front in product([0, 1], repeat=3):
+        for order in product([0, 1], repeat=6):
+            order = np.array(order).reshape(3, 2)
+            if not np.any(order[np.array(front) == 1]):  # one order, all inverted, for rows in front
+                inverted = np.maximum(order, np.array(front)[:, None])
+                terms.append(1 - 1 / (1 + sum(front)) + np.sum(inverted * lead))
+    terms = np.array(terms)
+    assert len(terms) == 5**3
+    T = 0.5 * mu / np.log(len(terms))
+    value, _, offset = Mrr().smoothed_value_grad(z, y, c, mu)
+    assert value == pytest.approx(T * np.log(np.mean(np.exp(terms / T))), abs=1e-12)
+    p = np.exp(terms / T) / np.sum(np.exp(terms / T))
+    assert value + offset == pytest.approx(p @ terms, abs=1e-12)
+    assert Mrr().value_grad(z, y, c)[0] == pytest.approx(terms.max(), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
+def test_smoothed_rankings_are_close_and_their_raised_tangents_are_cuts(loss):
+    rng = np.random.default_rng(3)
+    for seed in range(6):
+        z, y, c = case(seed, max_rows=12, n_queries=4, tied=seed == 0, scale=[0.1, 1.0, 1e4][seed % 3])
+        true = loss.value_grad(z, y, c)[0]
+        for mu in (1e-8, 1e-3, 0.3, 10.0):
+            value, dz, offset = loss.smoothed_value_grad(z, y, c, mu)
+            a = weights_of(loss, 12) if loss.weights else np.zeros(1)
+            error = mu / 2 * (np.sum((a - a.mean()) ** 2) if loss.weights else 1)
+            assert true - error - 1e-9 * (1 + true) <= value <= true + 1e-9 * (1 + true)
+            assert -1e-12 <= offset <= error + 1e-9 * (1 + true)
+            for size in (1e-3, 1.0, 1e3):
+                u = z + size * rng.standard_normal(len(z))
+                assert loss.value_grad(u, y, c)[0] >= value + offset + dz @ (u - z) - 1e-9 * (1 + true + size)
+
+
+@pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
+@pytest.mark.parametrize("together", [True, False])
+def test_smoothing_certifies_rankings(loss, together):
+    """Queries in one piece are evaluated within shards."""
+    X, y, ids = data(1)
+    order = np.arange(len(y)) if together else np.random.default_rng(0).permutation(len(y))
+    J = Objective(linear_risk(X[order], y[order], loss, qid=ids[order], n_shards=2), L2(), lam=0.02)
+    minimum, result = optimum(loss, X, y, ids, 0.02), minimize(J, Smoothing(), tol=1e-5)
+    assert result.status == "converged"
+    assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
 
 
 # ---------------------------------------------------------------- messages

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
-from riskmin.core import Array, NDArray
+from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.core.registry import settings_of
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
@@ -203,6 +203,23 @@ class QueryLoss(Loss):
         """Return the mean over queries and a subgradient in z."""
         return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=self.relevant), z)
 
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        raise UnsupportedProblem(
+            f"{self!r} cannot be smoothed: use Bundle, or a loss that can, such as Ndcg(weights='discount')"
+        )
+
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
+        """Return the smoothed mean over queries, its gradient, and the minorant offset."""
+        return self.smoothed_of_queries(QueryRows.from_labels(self, y, c, relevant=self.relevant), z, mu)
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether `smoothed_of_queries` is there."""
+        return type(self).smoothed_of_queries is not QueryLoss.smoothed_of_queries
+
     def by_query(self, y: Array, c: Array) -> QuerySeparable:
         """Return the loss as a sum over queries."""
         return QuerySeparable.from_labels(self, y, c)
@@ -242,14 +259,30 @@ class QuerySeparable(Loss):
         """Build the separable loss from the labels and weights of all rows."""
         return cls(loss, QueryRows.from_labels(loss, y, c, relevant=loss.relevant).sum_of_means)
 
+    def _rows(self, y: Array, c: Array) -> QueryRows:
+        return QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries and a subgradient in z."""
         # a block may hold only queries with a single grade: they contribute zero
-        q = QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
-        if not len(q.mean):
+        if not len((q := self._rows(y, c)).mean):
             return 0.0, 0.0 * z
         result: tuple[Any, Array] = self.loss.value_grad_of_queries(q, z)
         return result
+
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries, smoothed, its gradient, and the minorant offset."""
+        if not len((q := self._rows(y, c)).mean):
+            return 0.0, 0.0 * z, 0.0
+        result: tuple[Any, Array, Any] = self.loss.smoothed_of_queries(q, z, mu)
+        return result
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether the ranking loss can be smoothed."""
+        return bool(self.loss.can_be_smoothed)
 
 
 def query_ends(y: NDArray) -> NDArray | None:

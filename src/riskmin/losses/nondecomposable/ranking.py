@@ -23,6 +23,7 @@ that the result does not depend on the order of the rows.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +53,41 @@ from riskmin.losses.nondecomposable.position_weights import (
     position_weights,
     worst_places,
 )
+from riskmin.losses.nondecomposable.smoothed_rankings import smoothed_by_projection, smoothed_first_rank
 
 DP_ALWAYS_BELOW_STEPS = 2**12
 """A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
 
 
+class DiscountedLoss(QueryLoss):
+    """A ranking loss with Delta = 1 - sum over positions of discount times gain, relative to the ideal."""
+
+    weights: Any
+
+    @abstractmethod
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the gains of the rows, up to a factor per query, and the discounts of the positions."""
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        return _worst_rankings(q, z, *_normalized(q, *self.gains_and_discounts(q)), self.weights)
+
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        if not self.can_be_smoothed:
+            return super().smoothed_of_queries(q, z, mu)
+        gain, discount = _normalized(q, *self.gains_and_discounts(q))
+        value, slopes, offset = smoothed_by_projection(q, q.scores(z), gain, discount, mu)
+        return value, _scatter(q.rows, slopes, z), offset
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether the weights of the positions are the discounts: a sort finds the maximum then."""
+        return bool(self.weights == "discount")
+
+
 @dataclass(frozen=True, repr=False)
-class Ndcg(QueryLoss):
+class Ndcg(DiscountedLoss):
     r"""Normalized discounted cumulative gain of the top k positions, :math:`\Delta = 1 - DCG / DCG_{ideal}`,
 
     .. math:: DCG = \sum_{i \le k} \frac{2^{y_{\pi(i)}} - 1}{\log_2(i + 1)}, \qquad
@@ -111,17 +140,17 @@ class Ndcg(QueryLoss):
         object.__setattr__(self, "k", int(self.k))
         object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
-        """Return the contribution of these queries to the mean, and a subgradient in z."""
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the gains 2^y - 1 and the discounts 1 / log2(i + 1) of the first k positions."""
         i = np.arange(1.0, q.max_rows + 1)
         # the gain 2^y - 1 over 2^(largest y of the query): 2^y may overflow, and only ratios matter
         top = q.grade[q.starts[:-1]][q.query]
         gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
-        return _worst_rankings(q, z, gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0), self.weights)
+        return gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0)
 
 
 @dataclass(frozen=True, repr=False)
-class ExpectedRankUtility(QueryLoss):
+class ExpectedRankUtility(DiscountedLoss):
     r"""Expected rank utility: the utility of a position decreases exponentially with its rank,
 
     .. math:: \Delta = 1 - ERU / ERU_{ideal}, \qquad
@@ -164,10 +193,9 @@ class ExpectedRankUtility(QueryLoss):
             raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
         object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
-        """Return the contribution of these queries to the mean, and a subgradient in z."""
-        discount = np.exp2(-np.arange(q.max_rows) / (self.half_life - 1))
-        return _worst_rankings(q, z, q.grade, discount, self.weights)
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the grades, and powers of 2 that halve every half_life - 1 positions."""
+        return q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1))
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,6 +260,18 @@ class Mrr(QueryLoss):
             differences = assigned_slopes(q, s, order, places, c)
         gradient = q.weight[q.query] * differences
         return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, gradient, z)
+
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        if not self.can_be_smoothed:
+            return super().smoothed_of_queries(q, z, mu)
+        value, slopes, offset = smoothed_first_rank(q, q.scores(z), mu)
+        return value, _scatter(q.rows, slopes, z), offset
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether pairs have equal weights."""
+        return self.weights is None
 
 
 @dataclass(frozen=True)
@@ -301,16 +341,17 @@ class PairwiseHinge(Loss):
         )
 
 
+def _normalized(q: QueryRows, gain: NDArray, discount: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the gains, normalized such that the ideal ranking of each query has the sum 1, and discounts."""
+    # in the order of decreasing grades, the position of a row is its ideal one
+    return gain / q.query_sums(discount[q.position] * gain)[q.query], discount
+
+
 def _worst_rankings(
     q: QueryRows, z: Array, gain: NDArray, discount: NDArray, weights: Weights
 ) -> tuple[float, Array]:
-    """Return value and subgradient of the loss with Delta = 1 - sum of discount times gain.
-
-    The gains are normalized such that the ideal ranking of each query has the sum 1.
-    """
-    # in the order of decreasing grades, the position of a row is its ideal one
+    """Return value and subgradient of the loss with Delta = 1 - sum of discount times normalized gain."""
     s, ideal = q.scores(z), discount[q.position]
-    gain = gain / q.query_sums(ideal * gain)[q.query]
     # within a grade by decreasing score; grades stay in place
     order = lexsort_rows(-s, -q.grade, q.query)
     if weights is None:
