@@ -183,6 +183,11 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
             f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
             "class_weight='balanced' or a tuned threshold"
         )
+    if loss.task == "ranking":
+        return (
+            f"this bound of the metric is loose here, or {too_large}; use a smaller alpha, "
+            "loss='pairwise_hinge', or other weights of positions: Ndcg(weights='discount') or None"
+        )
     is_classification = loss.separable and (loss.task or model.task) in (
         "classification",
         "multiclass",
