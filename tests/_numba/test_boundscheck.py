@@ -97,6 +97,7 @@ def nondecomposable():
         solve(linear_risk(X, y, loss, qid=QID))
     relevant = (np.arange(N) % 7 == 2).astype(float)
     solve(linear_risk(X, relevant, riskmin.Mrr(weights=0.5), qid=QID))
+    solve(linear_risk(X, GRADES, riskmin.Ndcg(k=3, weights=riskmin.PositionWeights(k=5)), qid=QID))
     for loss in (riskmin.Mrr(), riskmin.Ndcg(k=3, weights="discount")):
         y = relevant if isinstance(loss, riskmin.Mrr) else GRADES
         solve(linear_risk(X, y, loss, qid=QID), solver="smoothing")

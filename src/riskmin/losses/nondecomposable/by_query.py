@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,15 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, NDArray, UnsupportedProblem
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.limits import LIMITS
 from riskmin.core.registry import settings_of
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 from riskmin.numerics.sorting import stable_argsort
+
+DP_ALWAYS_BELOW_STEPS = 2**12
+"""A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
 
 
 def check_ranking_labels(loss: object, y: Array) -> None:
@@ -283,6 +289,27 @@ class QuerySeparable(Loss):
     def can_be_smoothed(self) -> bool:
         """Whether the ranking loss can be smoothed."""
         return bool(self.loss.can_be_smoothed)
+
+
+def dynamic_programs(q: QueryRows, k: int) -> tuple[NDArray, float, NDArray]:
+    """Decide which queries are solved by dynamic programming over the grades in the first k places.
+
+    Returns the first group of each query and the end, the steps of these programs, and the decisions; the
+    other queries are linear assignment problems, of m^3 steps for m rows.
+    """
+    gammaln = scipy_module("special").gammaln
+    # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
+    # binomial(k + g, g); a step is one state times one grade
+    blocks = np.searchsorted(q.group_starts, q.starts)
+    table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
+    grades, size = np.diff(blocks), np.diff(q.starts)
+    compositions = (
+        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
+    )
+    steps = np.minimum(table, compositions) + np.log(grades)
+    fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
+    by_dp = fast & (table < math.log(LIMITS.dp_max_table_entries))
+    return blocks, float(np.exp(steps[by_dp]).sum()), by_dp
 
 
 def query_ends(y: NDArray) -> NDArray | None:

@@ -19,9 +19,9 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.core.deadline import check_each
+from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.messages import is_number, is_whole
-from riskmin.losses.nondecomposable.by_query import QueryRows, group_means, lexsort_rows
+from riskmin.losses.nondecomposable.by_query import QueryRows, dynamic_programs, group_means, lexsort_rows
 
 
 @dataclass(frozen=True)
@@ -105,16 +105,27 @@ def worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray, c: 
     r"""Return the positions p of the rows that maximize :math:`\sum_d c_{p(d)} s_d - discount_{p(d)} gain_d`.
 
     The rows of a query are sorted by grade and score. A sort suffices where the weights are the discounts;
-    else each query is a linear assignment problem, O(m^3) for m rows.
+    else each query is solved by dynamic programming over its grades or as a linear assignment problem, O(m^3)
+    for m rows, whichever takes fewer steps.
     """
-    places = np.empty_like(q.position)
     if c is discount:
         # discounts times (s - gain): the larger the difference, the earlier the position
+        places = np.empty_like(q.position)
         places[lexsort_rows(-(s - gain), q.query)] = q.position
         return places
     linear_sum_assignment = scipy_module("optimize").linear_sum_assignment
+
+    from riskmin._numba.sorting.weighted_places import weighted_places
+
+    # positions after k have neither weight nor discount, so that all of them are the same
+    k = int(np.count_nonzero((c != 0) | (discount != 0)))
+    blocks, steps, by_dp = dynamic_programs(q, k)
+    places = np.full(len(s), min(k, len(c) - 1))
+    # 4 elementary operations per step
+    for piece in chunk_ranges(0, len(by_dp), 4 * steps):
+        weighted_places(s, gain, q.group_starts, blocks, c[:k], discount[:k], by_dp, *piece, places)
     # SciPy does not release the interpreter lock in this function: threads would not help
-    for n in check_each(range(len(q.mean))):
+    for n in check_each(np.flatnonzero(~by_dp)):
         rows = slice(q.starts[n], q.starts[n + 1])
         size = rows.stop - rows.start
         objective = np.outer(c[:size], s[rows]) - np.outer(discount[:size], gain[rows])

@@ -33,7 +33,6 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
@@ -42,6 +41,7 @@ from riskmin.losses.nondecomposable.by_query import (
     check_nonnegative_grades,
     check_ranking_labels,
     check_relevance_labels,
+    dynamic_programs,
     group_means,
     lexsort_rows,
 )
@@ -54,9 +54,6 @@ from riskmin.losses.nondecomposable.position_weights import (
     worst_places,
 )
 from riskmin.losses.nondecomposable.smoothed_rankings import smoothed_by_projection, smoothed_first_rank
-
-DP_ALWAYS_BELOW_STEPS = 2**12
-"""A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
 
 
 class DiscountedLoss(QueryLoss):
@@ -373,28 +370,16 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     Each query is solved by dynamic programming over the number of rows of each grade in front, or as a
     linear assignment problem of rows to positions, whichever takes fewer steps.
     """
-    linear_sum_assignment, gammaln = (
-        scipy_module("optimize").linear_sum_assignment,
-        scipy_module("special").gammaln,
-    )
+    linear_sum_assignment = scipy_module("optimize").linear_sum_assignment
 
     from riskmin._numba.sorting.ranked_lists import most_violating_places
 
     k, pair_weight = int(np.count_nonzero(discount)), 1 / q.pair_counts
-    # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
-    # binomial(k + g, g); a step is one state times one grade
-    blocks = np.searchsorted(q.group_starts, q.starts)
-    table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
-    grades, size = np.diff(blocks), np.diff(q.starts)
-    compositions = (
-        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
-    )
-    steps = np.minimum(table, compositions) + np.log(grades)
-    fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
-    by_dp = fast & (table < math.log(LIMITS.dp_max_table_entries))
+    blocks, steps, by_dp = dynamic_programs(q, k)
+    size = np.diff(q.starts)
     places = np.full(len(s), k)
     # 8 elementary operations per step of dynamic programming
-    for piece in chunk_ranges(0, len(by_dp), 8 * float(np.exp(steps[by_dp]).sum())):
+    for piece in chunk_ranges(0, len(by_dp), 8 * steps):
         most_violating_places(
             s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places
         )
