@@ -208,7 +208,7 @@ def chains(loss, X, y, k, lengths):
         if isinstance(loss, ChainCrf):
             return cp.log_sum_exp(lead)
         cost = np.array([sum(a != b for a, b in zip(path, labels, strict=True)) for path in paths])
-        return cp.max(cp.multiply(cost, 1 + lead) if loss.rescaled else cost + lead)
+        return cp.max(cost + cp.multiply(np.power(cost, float(loss.rescaled)), lead))
 
     return lambda w: cp.hstack([one(w, j - n, j) for n, j in zip(lengths, ends, strict=True)])
 

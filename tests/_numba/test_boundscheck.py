@@ -95,13 +95,20 @@ def nondecomposable():
     for loss in ("ndcg", "pairwise_hinge", "expected_rank_utility", "mrr"):
         y = (np.arange(N) % 7 == 2).astype(float) if loss == "mrr" else GRADES
         solve(linear_risk(X, y, loss, qid=QID))
+    relevant = (np.arange(N) % 7 == 2).astype(float)
+    solve(linear_risk(X, relevant, riskmin.Mrr(weights=0.5), qid=QID))
+    solve(linear_risk(X, GRADES, riskmin.Ndcg(k=3, weights=riskmin.PositionWeights(k=5)), qid=QID))
+    for loss in (riskmin.Mrr(), riskmin.Ndcg(k=3, weights="discount")):
+        y = relevant if isinstance(loss, riskmin.Mrr) else GRADES
+        solve(linear_risk(X, y, loss, qid=QID), solver="smoothing")
 
 
 def chains():
     lengths = [1, 6, 10, 20]
     for loss in ("chain_crf", "chain_max_margin"):
         solve(linear_risk(X, GRADES, loss, lengths=lengths))
-    solve(linear_risk(X, GRADES, "chain_max_margin", lengths=lengths), solver="chain_ascent")
+    for loss in ("chain_max_margin", "chain_max_margin:rescaled=0.5"):
+        solve(linear_risk(X, GRADES, loss, lengths=lengths), solver="chain_ascent")
     tokens = [[("a", "b"), ("c", "d")], [("e", "f")], [("a", "f"), ("c", "b"), ("e", "d")]]
     labels = [["B-x", "I-x"], ["O"], ["O", "B-x", "I-x"]]
     model = riskmin.ChainTagger("crf", template="window", constraints="bio", max_iter=200)

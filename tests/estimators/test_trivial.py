@@ -253,6 +253,7 @@ def test_grades_and_rankings(diabetes):
     qid = np.arange(len(y)) // 10
     text = trivial_warning(LinearRanker("ndcg", alpha=1e6), X, grades, qid=qid)
     assert "the scores of Ndcg(k=10) carry no information" in text
+    assert "loss='pairwise_hinge', or other weights of positions" in text
     assert LinearRanker("ndcg", alpha=1e-3).fit(X, grades, qid=qid).result_.note == ""
 
 

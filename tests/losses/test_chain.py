@@ -31,7 +31,7 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.linear_maps.chain import ChainMap, decode, marginals
 
-LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]
+LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True), ChainMaxMargin(rescaled=0.4)]
 LENGTHS = [1, 3, 2, 6]
 
 
@@ -78,10 +78,11 @@ def brute(loss, z, y, c, mu=0.0):
     for tokens, labels, weight in sequences(z, y, c):
         slopes, lead, errors = enumerate_paths(z, tokens, labels)
         if isinstance(loss, ChainMaxMargin) and not mu:
-            worst = errors * (1 + lead) if loss.rescaled else errors + lead
+            factor = np.power(errors, float(loss.rescaled)) * (errors > 0)
+            worst = factor * lead + errors
             best = int(np.argmax(worst))
             value += weight * worst[best]
-            dz += weight * (errors[best] if loss.rescaled else 1) * slopes[best]
+            dz += weight * factor[best] * slopes[best]
             continue
         s, temperature = (errors + lead, mu) if mu else (lead, 1.0)
         p = np.exp((s - s.max()) / temperature)
@@ -213,7 +214,8 @@ def test_single_tokens_need_no_transition():
     np.testing.assert_allclose(p, 0.5)
 
 
-def test_the_slack_rescaled_path_does_not_depend_on_the_stored_tokens():
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_the_rescaled_path_does_not_depend_on_the_stored_tokens(beta):
     from riskmin._numba.chain import viterbi
 
     rng = np.random.default_rng(5)
@@ -221,7 +223,7 @@ def test_the_slack_rescaled_path_does_not_depend_on_the_stored_tokens():
     labels, paths = y[:, 0].astype(np.int64), []
     for spell in (37, 7, 6, 1, 0):
         paths.append(np.empty(37, np.int64))
-        viterbi.slack_rescaled_path(z[:37], z[37:], labels, spell, paths[-1])
+        viterbi.rescaled_path(z[:37], z[37:], labels, viterbi.error_powers(37, beta), spell, paths[-1])
     assert all(np.array_equal(path, paths[0]) for path in paths)
 
 
@@ -327,6 +329,9 @@ def test_the_contract_of_losses(loss):
 def test_names_and_smoothability():
     assert get_loss("chain_crf") == ChainCrf()
     assert get_loss("chain_max_margin:rescaled=1").rescaled
+    assert get_loss("chain_max_margin:rescaled=0.5").formula.startswith("max_y' errors(y, y')^0.5 (")
+    with pytest.raises(ValueError, match="rescaled must be False, True or a number from 0 to 1"):
+        ChainMaxMargin(rescaled=-0.1)
     assert ChainMaxMargin().can_be_smoothed
     assert not ChainMaxMargin(rescaled=True).can_be_smoothed
     for loss in LOSSES:
@@ -397,10 +402,9 @@ def test_minima_equal_cvxpy(loss, reg):
         lead = (slopes.reshape(len(slopes), -1) @ columns.T) @ w
         if isinstance(loss, ChainCrf):
             terms.append(c_i * cp.log_sum_exp(lead))
-        elif loss.rescaled:
-            terms.append(c_i * cp.max(cp.multiply(errors, 1 + lead)))
         else:
-            terms.append(c_i * cp.max(errors + lead))
+            factor = np.power(errors, float(loss.rescaled)) * (errors > 0)
+            terms.append(c_i * cp.max(errors + cp.multiply(factor, lead)))
     lam = 0.05
     omega = 0.5 * cp.sum_squares(w) if isinstance(reg, L2) else cp.norm1(w)
     best = cp.Problem(cp.Minimize(lam * omega + sum(terms))).solve(solver="CLARABEL")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import riskmin.losses.nondecomposable.ranking as ranking
+import riskmin.losses.nondecomposable.by_query as by_query
 from riskmin import (
     L2,
     Bundle,
@@ -18,6 +18,7 @@ from riskmin import (
     Ndcg,
     Objective,
     PairwiseHinge,
+    PositionWeights,
     Smoothing,
     check_loss,
     linear_risk,
@@ -25,10 +26,26 @@ from riskmin import (
 )
 from riskmin.core import UnsupportedProblem
 
-RANKINGS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+PAIRED = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+WEIGHTED = [
+    Ndcg(weights=0.5),
+    Ndcg(k=2, weights=PositionWeights(power=1, shift=1)),
+    Ndcg(k=3, weights=PositionWeights(power=0.5, k=2)),
+    Ndcg(k=3, weights="discount"),
+    Mrr(weights=PositionWeights(power=1, shift=1)),
+    Mrr(weights="discount"),
+    ExpectedRankUtility(weights=PositionWeights(power=0.5, k=3)),
+    ExpectedRankUtility(1.5, weights="discount"),
+]
+RANKINGS = [*PAIRED, *WEIGHTED]
 LOSSES = [*RANKINGS, PairwiseHinge()]
 each_ranking = pytest.mark.parametrize("loss", RANKINGS, ids=repr)
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
+
+
+def by_lists(loss):
+    """Whether the worst rankings are found by tables or assignments, and not by a sort."""
+    return not isinstance(loss, Mrr) and loss.weights != "discount"
 
 
 # ---------------------------------------------------------------- definitions
@@ -44,8 +61,31 @@ def delta(loss, grades):
     return 1 - discounts @ gains / (discounts @ np.sort(gains)[::-1])
 
 
+def weights_of(loss, m):
+    """The weights c_i of positions, written down again."""
+    i, name = np.arange(1.0, m + 1), loss.weights
+    if name == "discount":
+        if isinstance(loss, Ndcg):
+            return np.where(i <= loss.k, 1 / np.log2(i + 1), 0)
+        return 1 / i if isinstance(loss, Mrr) else 0.5 ** ((i - 1) / (loss.half_life - 1))
+    return np.where(i <= (name.k or m), 1 / (i + name.shift) ** name.power, 0)
+
+
+def weighted_corners(loss, grades):
+    """Delta of every ranking, and the weights of its rows less the mean over all ideal rankings."""
+    levels, c = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades, weights_of(loss, len(grades))
+    orders = np.array(list(permutations(range(len(grades)))))
+    slopes = np.empty(orders.shape)
+    np.put_along_axis(slopes, orders, np.broadcast_to(c, orders.shape), axis=1)
+    ideal = np.all(np.diff(levels[orders], axis=1) <= 0, axis=1)
+    deltas = [delta(loss, grades[order]) for order in orders]
+    return list(zip(deltas, slopes - slopes[ideal].mean(axis=0), strict=True))
+
+
 def corners(loss, grades):
     """Delta of every ranking, and the gradient of its lead with respect to the scores."""
+    if loss.weights is not None:
+        return weighted_corners(loss, grades)
     levels = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
     pairs, rankings = np.sum(levels[:, None] > levels), []
     for order in map(list, permutations(range(len(grades)))):
@@ -105,11 +145,19 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 
 # ---------------------------------------------------------------- values
 @pytest.mark.slow
-@each_ranking
-@pytest.mark.parametrize("path", ["table", "assignment"])
+@pytest.mark.parametrize(
+    ("loss", "path"),
+    [
+        (loss, path)
+        for loss in RANKINGS
+        for path in ("table", "assignment")
+        if path == "table" or by_lists(loss)
+    ],
+    ids=repr,
+)
 def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
-        monkeypatch.setattr(ranking, "LIMITS", replace(ranking.LIMITS, dp_max_table_entries=1))
+        monkeypatch.setattr(by_query, "LIMITS", replace(by_query.LIMITS, dp_max_table_entries=1))
     for seed in range(12):
         z, y, c = case(seed, max_rows=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
         value, dz = loss.value_grad(z, y, c)
@@ -127,15 +175,17 @@ def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
     assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(k=3), Ndcg(k=25), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Ndcg(), Ndcg(k=3), Ndcg(k=25), ExpectedRankUtility(), *filter(by_lists, WEIGHTED)], ids=repr
+)
 @pytest.mark.parametrize("grades", [2, 3, 5])
 def test_table_and_assignment_agree(loss, grades, monkeypatch):
     for seed in range(4):
         z, y, c = case(seed, max_rows=30, n_queries=5, grades=grades, scale=[0.2, 2.0][seed % 2])
-        monkeypatch.setattr(ranking, "DP_ALWAYS_BELOW_STEPS", 2**40)
+        monkeypatch.setattr(by_query, "DP_ALWAYS_BELOW_STEPS", 2**40)
         value, dz = loss.value_grad(z, y, c)
         with monkeypatch.context() as patch:
-            patch.setattr(ranking, "LIMITS", replace(ranking.LIMITS, dp_max_table_entries=1))
+            patch.setattr(by_query, "LIMITS", replace(by_query.LIMITS, dp_max_table_entries=1))
             other, du = loss.value_grad(z, y, c)
         assert value == pytest.approx(other, abs=1e-12)
         np.testing.assert_allclose(dz, du, atol=1e-12)
@@ -299,7 +349,9 @@ def optimum(loss, X, y, ids, lam):
     return problem.solve(solver=cp.CLARABEL)
 
 
-@pytest.mark.parametrize("loss", [Ndcg(k=2), Mrr(), ExpectedRankUtility(), PairwiseHinge()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Ndcg(k=2), *WEIGHTED[:5:2], Mrr(), ExpectedRankUtility(), PairwiseHinge()], ids=repr
+)
 def test_fits_are_certified(loss):
     X, y, ids = data()
     J = Objective(linear_risk(X, y, loss, qid=ids), L2(), lam=0.05)
@@ -312,6 +364,43 @@ def test_fits_are_certified(loss):
     assert with_intercept.value == pytest.approx(minimum, rel=2e-6)
 
 
+def test_weights_bound_the_metric_and_vanish_at_equal_scores_within_grades():
+    """The value is at least 1 - metric of the ranking by z, and zero where grades are far apart."""
+    for loss in WEIGHTED:
+        z, y, c = case(7, max_rows=7, n_queries=5)
+        metric_loss = sum(
+            weight * delta(loss, y[rows[np.argsort(-z[rows])], 0]) for rows, weight in queries(loss, y, c)
+        )
+        assert loss.value_grad(z, y, c)[0] >= metric_loss - 1e-12
+        truncated = isinstance(loss.weights, PositionWeights) and loss.weights.k is not None
+        if not truncated and not (isinstance(loss, Ndcg) and loss.weights == "discount"):
+            apart = 1e6 * (y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0])
+            assert loss.value_grad(apart, y, c)[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_weights_that_decrease_linearly_are_those_of_pairs_but_for_differences_within_grades():
+    """c_i = -i / P adds half the mean absolute difference of the rows of a grade to the default."""
+
+    class Linear(PositionWeights):
+        def values(self, n):
+            return -np.arange(n) / 6  # two rows of grade 1, three of grade 0: P = 6
+
+    y = np.array([[1.0, 0], [1, 0], [0, 0], [0, 0], [0, 0]])
+    z, c = np.array([0.3, -0.1, 0.2, 0.5, -1.0]), np.full(5, 0.2)
+    within = (abs(z[0] - z[1]) + abs(z[2] - z[3]) + abs(z[2] - z[4]) + abs(z[3] - z[4])) / 2 / 6
+    expected = Ndcg().value_grad(z, y, c)[0] + within
+    assert Ndcg(weights=Linear()).value_grad(z, y, c)[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_weights_are_settings():
+    from riskmin import LOSSES as NAMES
+    from riskmin import get_loss
+
+    assert get_loss("ndcg:k=5,weights=0.5") == Ndcg(5, PositionWeights(power=0.5))
+    for loss in WEIGHTED:
+        assert NAMES.from_dict(NAMES.to_dict(loss)) == loss
+
+
 def test_smoothing_certifies_the_pairwise_hinge():
     X, y, ids = data(1)
     J = Objective(linear_risk(X, y, PairwiseHinge(), qid=ids), L2(), lam=0.05)
@@ -320,10 +409,95 @@ def test_smoothing_certifies_the_pairwise_hinge():
     assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
 
 
-def test_smoothing_refuses_list_losses():
+SMOOTHED = [loss for loss in RANKINGS if loss.can_be_smoothed]
+
+
+def test_some_rankings_can_be_smoothed():
+    assert [type(loss) for loss in SMOOTHED] == [Mrr, Ndcg, ExpectedRankUtility]
     X, y, ids = data()
-    with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
-        minimize(Objective(linear_risk(X, y, Ndcg(), qid=ids), L2(), 1.0), Smoothing())
+    for loss in (Ndcg(), Ndcg(weights=0.5), Mrr(weights="discount")):
+        with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
+            minimize(Objective(linear_risk(X, y, loss, qid=ids), L2(), 1.0), Smoothing())
+        with pytest.raises(UnsupportedProblem, match=r"cannot be smoothed: use Bundle, or .*discount"):
+            loss.smoothed_value_grad(*case(0), 0.1)
+
+
+@pytest.mark.parametrize("mu", [0.05, 1.0])
+@pytest.mark.parametrize("loss", [loss for loss in SMOOTHED if loss.weights], ids=repr)
+def test_projections_are_the_maximum_over_the_convex_hull_of_rankings(loss, mu):
+    """By a quadratic program over distributions of rankings: its multipliers are their mean weights."""
+    import cvxpy as cp
+
+    for seed in range(3):
+        z, y, c = case(seed, max_rows=5, n_queries=2, tied=seed == 0)
+        goal = 0.0
+        for rows, weight in queries(loss, y, c):
+            deltas, slopes = map(np.array, zip(*corners(loss, y[rows, 0]), strict=True))
+            share = cp.Variable(len(deltas), nonneg=True)
+            a = weights_of(loss, len(rows))
+            # slopes are weights less those of the ideal ranking: the first term of the mean
+            ideal = np.array(a)[np.argsort(np.argsort(-y[rows, 0], kind="stable"), kind="stable")]
+            levels = y[rows, 0]
+            ideal = np.array([ideal[levels == level].mean() for level in levels])
+            p = slopes.T @ share + ideal
+            problem = cp.Problem(
+                cp.Maximize((deltas + slopes @ z[rows]) @ share - mu / 2 * cp.sum_squares(p - a.mean())),
+                [cp.sum(share) == 1],
+            )
+            goal += weight * problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
+        assert loss.smoothed_value_grad(z, y, c, mu)[0] == pytest.approx(goal, abs=1e-7)
+
+
+def test_the_smoothed_reciprocal_rank_is_the_sum_over_all_fronts_and_orders():
+    from itertools import product
+
+    y = np.array([[1.0, 0], [0, 0], [2, 0], [0, 0], [0, 0]])
+    z, mu, c = np.array([0.3, 0.8, -0.5, 0.1, -0.2]), 0.7, np.full(5, 0.2)
+    relevant, others = z[y[:, 0] > 0], z[y[:, 0] == 0]
+    lead, terms = (others[:, None] - relevant) / 6, []
+    for front in product([0, 1], repeat=3):
+        for order in product([0, 1], repeat=6):
+            order = np.array(order).reshape(3, 2)
+            if not np.any(order[np.array(front) == 1]):  # one order, all inverted, for rows in front
+                inverted = np.maximum(order, np.array(front)[:, None])
+                terms.append(1 - 1 / (1 + sum(front)) + np.sum(inverted * lead))
+    terms = np.array(terms)
+    assert len(terms) == 5**3
+    T = 0.5 * mu / np.log(len(terms))
+    value, _, offset = Mrr().smoothed_value_grad(z, y, c, mu)
+    assert value == pytest.approx(T * np.log(np.mean(np.exp(terms / T))), abs=1e-12)
+    p = np.exp(terms / T) / np.sum(np.exp(terms / T))
+    assert value + offset == pytest.approx(p @ terms, abs=1e-12)
+    assert Mrr().value_grad(z, y, c)[0] == pytest.approx(terms.max(), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
+def test_smoothed_rankings_are_close_and_their_raised_tangents_are_cuts(loss):
+    rng = np.random.default_rng(3)
+    for seed in range(6):
+        z, y, c = case(seed, max_rows=12, n_queries=4, tied=seed == 0, scale=[0.1, 1.0, 1e4][seed % 3])
+        true = loss.value_grad(z, y, c)[0]
+        for mu in (1e-8, 1e-3, 0.3, 10.0):
+            value, dz, offset = loss.smoothed_value_grad(z, y, c, mu)
+            a = weights_of(loss, 12) if loss.weights else np.zeros(1)
+            error = mu / 2 * (np.sum((a - a.mean()) ** 2) if loss.weights else 1)
+            assert true - error - 1e-9 * (1 + true) <= value <= true + 1e-9 * (1 + true)
+            assert -1e-12 <= offset <= error + 1e-9 * (1 + true)
+            for size in (1e-3, 1.0, 1e3):
+                u = z + size * rng.standard_normal(len(z))
+                assert loss.value_grad(u, y, c)[0] >= value + offset + dz @ (u - z) - 1e-9 * (1 + true + size)
+
+
+@pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
+@pytest.mark.parametrize("together", [True, False])
+def test_smoothing_certifies_rankings(loss, together):
+    """Queries in one piece are evaluated within shards."""
+    X, y, ids = data(1)
+    order = np.arange(len(y)) if together else np.random.default_rng(0).permutation(len(y))
+    J = Objective(linear_risk(X[order], y[order], loss, qid=ids[order], n_shards=2), L2(), lam=0.02)
+    minimum, result = optimum(loss, X, y, ids, 0.02), minimize(J, Smoothing(), tol=1e-5)
+    assert result.status == "converged"
+    assert result.lower - 1e-7 <= minimum <= result.value + 1e-7
 
 
 # ---------------------------------------------------------------- messages
@@ -333,6 +507,10 @@ def test_smoothing_refuses_list_losses():
         (lambda: Ndcg(k=0), "whole number"),
         (lambda: Ndcg(k=2.5), "whole number"),
         (lambda: ExpectedRankUtility(half_life=1.0), "half_life > 1"),
+        (lambda: Ndcg(weights="linear"), "give None, 'discount'"),
+        (lambda: Mrr(weights=-1.0), "power > 0"),
+        (lambda: PositionWeights(shift=-1), "shift >= 0"),
+        (lambda: PositionWeights(k=0.5), "whole number >= 1 or None"),
         (lambda: Ndcg().check_labels(np.zeros((3, 2))), "two different grades"),
         (lambda: PairwiseHinge().check_labels(np.array([[1.0, 0], [0, 1]])), "two different grades"),
         (lambda: Mrr().check_labels(np.array([[1.0, 0], [2, 0]])), "grade 0"),
@@ -361,7 +539,7 @@ def test_query_ids_that_cannot_be_compared():
 
 
 # ---------------------------------------------------------------- whole queries in a shard
-@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), Mrr(), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), *WEIGHTED[::4], Mrr(), ExpectedRankUtility()], ids=repr)
 @pytest.mark.parametrize("together", [True, False])
 def test_contiguous_queries_are_evaluated_within_shards(loss, together):
     rng = np.random.default_rng(5)

@@ -19,6 +19,7 @@ from riskmin import (
     Bundle,
     Checkpoint,
     Lbfgs,
+    MulticlassHinge,
     Objective,
     Processes,
     Serial,
@@ -58,6 +59,30 @@ class Listed(Matching):
         return (np.array(y) for y in itertools.permutations(range(len(x))))
 
 
+class Rescaled(Listed):
+    """The best matching of each cost, among all of them."""
+
+    def best_of_each_cost(self, x, y, w):
+        best = {}
+        for other in self.outputs(x):
+            cost, score = self.cost(y, other), w @ np.asarray(self.joint_feature(x, other))
+            if cost not in best or score > best[cost][0]:
+                best[cost] = score, other
+        return [other for _, other in best.values()]
+
+
+class OwnSearch(Listed):
+    """An argmax of the rescaled margin of its own."""
+
+    def rescaled_argmax(self, x, y, w, beta):
+        truth = self.joint_feature(x, y)
+        value = {
+            tuple(o): self.cost(y, o) + self.cost(y, o) ** beta * (w @ (self.joint_feature(x, o) - truth))
+            for o in self.outputs(x)
+        }
+        return np.array(max(value, key=value.get))
+
+
 class Kinds:
     """Classes, with w of shape (p, k) and methods for both losses."""
 
@@ -94,13 +119,15 @@ def classes(n=40, p=3, k=4, seed=0):
     return X, [int(v) for v in y]
 
 
-def brute_force(model, xs, ys, w, c=None):
+def brute_force(model, xs, ys, w, c=None, beta=0.0):
     c = np.full(len(xs), 1 / len(xs)) if c is None else c
     worst = []
     for x, y in zip(xs, ys, strict=True):
         outputs = [np.array(o) for o in itertools.permutations(range(len(x)))]
         score = [
-            model.cost(y, o) + w @ (model.joint_feature(x, o) - model.joint_feature(x, y)) for o in outputs
+            model.cost(y, o)
+            + model.cost(y, o) ** beta * (w @ (model.joint_feature(x, o) - model.joint_feature(x, y)))
+            for o in outputs
         ]
         worst.append(max(score))
     return float(c @ worst)
@@ -121,6 +148,67 @@ def test_matchings_equal_brute_force(size):
         restricted, slope = risk.restricted_risk()(v)
         assert value + grad @ (v - w) - 1e-12 <= restricted <= risk(v)[0] + 1e-12
         assert risk(w)[0] >= restricted + slope @ (w - v) - 1e-12
+
+
+@pytest.mark.parametrize("model", [Rescaled(), OwnSearch()], ids=["of each cost", "own"])
+@pytest.mark.parametrize("beta", [0.4, True])
+def test_rescaled_margins_equal_brute_force(model, beta):
+    xs, ys = matchings(5, 4)
+    risk = Structured(model, rescaled=beta).risk(xs, ys)
+    rng = np.random.default_rng(1)
+    for scale in (0.3, 3.0):
+        w, v = scale * rng.standard_normal((2, 3))
+        value, grad = risk(w)
+        assert value == pytest.approx(brute_force(model, xs, ys, w, beta=float(beta)), rel=1e-12)
+        assert risk(v)[0] >= value + grad @ (v - w) - 1e-12
+        restricted, slope = risk.restricted_risk()(v)
+        assert value + grad @ (v - w) - 1e-12 <= restricted <= risk(v)[0] + 1e-12
+        assert risk(w)[0] >= restricted + slope @ (w - v) - 1e-12
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_rescaled_classes_have_the_optimum_of_the_multiclass_hinge(beta):
+    """For costs that depend on the class, by another loss and other solvers."""
+    cost = np.array([[0.0, 2, 1, 3], [2, 0, 1, 0.5], [1, 1, 0, 4], [3, 0.5, 4, 0]])
+
+    class Costly(Kinds):
+        def cost(self, y, other):
+            return cost[y, other]
+
+        def best_of_each_cost(self, x, y, w):
+            return self.outputs(x)
+
+    X, y = classes()
+    flat = linear_risk(X, np.array(y, float), MulticlassHinge(cost, rescaled=beta))
+    expected = minimize(Objective(flat, L2(), 0.05), tol=1e-7)
+    result = minimize(Objective(Structured(Costly(3, 4), rescaled=beta).risk(X, y), L2(), 0.05), tol=1e-7)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(expected.value, rel=2e-7)
+
+
+def test_rescaled_models_are_checked():
+    class Negative(OwnSearch):
+        def cost(self, y, other):
+            return -super().cost(y, other)
+
+    class Wrong(OwnSearch):
+        def rescaled_argmax(self, x, y, w, beta):
+            return self.loss_augmented_argmax(x, y, w)
+
+    xs, ys = matchings(4, 4)
+    with pytest.raises(
+        TypeError, match=r"no method rescaled_argmax: max_margin needs .* or best_of_each_cost"
+    ):
+        Structured(Matching(), rescaled=0.5)
+    with pytest.raises(ValueError, match="rescaled must be False, True or a number from 0 to 1"):
+        Structured(OwnSearch(), rescaled=2)
+    with pytest.raises(ValueError, match="leave it False with loss='log'"):
+        Structured(Kinds(2, 3), loss="log", rescaled=True)
+    with pytest.raises(ValueError, match="rescaled by costs >= 0"):
+        Structured(Negative(), rescaled=0.5).risk(xs, ys)
+    with pytest.raises(ValueError, match=r"rescaled_argmax does not maximize: .* cost \+ cost\^0.5 w @"):
+        Structured(Wrong(), rescaled=0.5).risk(xs, ys)
+    assert "rescaled=0.5" in repr(Structured(OwnSearch(), rescaled=0.5))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """User-defined objects: matrices that compute features, kernels of strings, minimal regularizers."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -59,6 +62,43 @@ def test_a_user_matrix_gives_the_risk_of_its_rows(loss, fit_intercept):
     result = minimize(computed, tol=1e-6)
     assert result.status == "converged"
     assert result.lower <= minimize(stored, tol=1e-6).value + 1e-12
+
+
+def load_example(name):
+    path = Path(__file__).parents[2] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [("roc_area", Smoothing()), ("hinge", Bundle()), ("squared_hinge", riskmin.AcceleratedGradient())],
+)
+def test_features_of_strings_that_are_computed_on_the_fly(loss, solver):
+    """The matrix of an example: products, risks in shards and optima are those of the stored features."""
+    strings = load_example("dna_strings")
+    letters, y = strings.drawn(120, length=20, rare=0.3)
+    matrix = strings.WeightedDegree(letters, 3)
+    stored = matrix.stored()
+    w, dz, out = rng.standard_normal(matrix.shape[1]), rng.standard_normal(7), np.ones(matrix.shape[1])
+    dz[::3] = 0
+    np.testing.assert_allclose(matrix.scores(w, 5, 40), (stored @ w)[5:40], rtol=1e-12)
+    matrix.pullback(dz, 11, 18, out)
+    np.testing.assert_allclose(out, 1 + stored[11:18].T @ dz, rtol=1e-12, atol=1e-14)
+    # the kernel: weights of the orders times the numbers of substrings at the same positions
+    for i, j in ((0, 0), (0, 1), (3, 7)):
+        same = letters[i] == letters[j]
+        runs = [np.sum(np.all([same[k : 20 - d + 1 + k] for k in range(d)], axis=0)) for d in (1, 2, 3)]
+        assert (stored[[i]] @ stored[[j]].T).toarray()[0, 0] == pytest.approx(
+            np.array([3, 2, 1]) @ runs / 120
+        )
+    J, other = (Objective(linear_risk(A, y, loss, n_shards=3), L2(), 1e-2) for A in (matrix, stored))
+    assert J.value(w) == pytest.approx(other.value(w), rel=1e-12)
+    result = minimize(J, solver, tol=1e-4)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(minimize(other, tol=1e-6).value, rel=1.1e-4)
 
 
 def test_solvers_that_read_rows_refuse_a_user_matrix():

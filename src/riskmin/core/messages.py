@@ -43,6 +43,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def check_rescaling(rescaled: Any) -> None:
+    """Raise a ValueError unless `rescaled` is False, True or a power of the cost from 0 to 1."""
+    if not isinstance(rescaled, bool) and not (is_number(rescaled) and 0 <= rescaled <= 1):
+        raise ValueError(f"rescaled must be False, True or a number from 0 to 1, not {rescaled!r}")
+
+
 def is_whole(value: Any, at_least: float) -> bool:
     """Whether a setting is a whole number of at least this size, of any type: 3 and 3.0."""
     return is_number(value) and at_least <= value < math.inf and value == int(value)

@@ -23,7 +23,7 @@ from riskmin.solvers.state_checks import check_state
 
 TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """Entries that every row of a trace has."""
-REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
+REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap", "significant_figures"}
 """Entries of a trace that are floats, not counts."""
 
 

@@ -21,6 +21,7 @@ from riskmin.core import (
     Result,
     Solver,
 )
+from riskmin.core.records import bounds_row
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
 from riskmin.problem.linear_risk import linear_risk
@@ -309,5 +310,5 @@ def _result_from_others(obj: Objective, runs: list[_FinishedRun]) -> Result:
     # a cut bounds R, so each finished run gives a lower bound for this lam
     cut = max((finished.result.cut for finished in runs), key=obj.lower)
     lower = min(max(obj.lower(cut), 0.0), value)
-    row = {"iteration": 0, "seconds": 0.0, "calls": 0, "value": value, "lower": lower, "gap": value - lower}
+    row = {"iteration": 0, "seconds": 0.0, "calls": 0} | bounds_row(value, lower)
     return Result(namespace(w).asarray(w), value, lower, cut, "interrupted", [row | {"lam": obj.lam}])

@@ -14,6 +14,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Criterion, Cut, Iterate, Solver, Status
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.persist import FileError
+from riskmin.core.records import bounds_row
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.fingerprint import fingerprint
 from riskmin.executors.coordination import Coordination
@@ -360,7 +361,7 @@ class RunState:
         # earlier bounds did not yet allow for rounding
         for row in self.trace:
             if row["lower"] > self.lower:
-                row |= {"lower": self.lower, "gap": row["value"] - self.lower}
+                row |= bounds_row(row["value"], self.lower)
         return self.cut._replace(b=self.cut.b - self.slack) if self.lower > 0 else self.cut
 
     def stop_requested(self, callback: Callback, it: Iterate) -> bool:
@@ -370,7 +371,7 @@ class RunState:
     def _row(self) -> dict[str, float]:
         """Return the entries that every row of the trace has, but for the number of the iteration."""
         progress = {"seconds": self.update_seconds(), "calls": self.obj.count.calls}
-        return progress | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
+        return progress | bounds_row(self.value, self.lower)
 
     @cached_property
     def data(self) -> str:

@@ -36,8 +36,8 @@ class LinearRanker(RowEstimator):
     ----------
     loss : str or Loss
         A name of `riskmin.LOSSES` for ranking ("pairwise_hinge", "ndcg", "mrr", "expected_rank_utility"),
-        optionally with parameters (``"ndcg:k=5"``), a loss object, or a loss for regression such as
-        "squared", which fits the grades row by row and ignores queries.
+        optionally with parameters (``"ndcg:k=5,weights=0.5"``), a loss object, or a loss for regression such
+        as "squared", which fits the grades row by row and ignores queries.
     fit_intercept : bool
         Whether to fit an intercept with losses for regression. It has no effect on losses for ranking.
 

@@ -89,7 +89,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     if len(ends) == 0:
         return labels
     # with weights of zero, the kernel adds nothing to z, its gradient argument
-    _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
+    _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, 0.0, labels, z)
     starts = np.append(0, ends[:-1])
     transitions = T[labels[:-1], labels[1:]]
     # no transition between the last token of a sequence and the first of the next

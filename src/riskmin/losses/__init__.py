@@ -27,6 +27,7 @@ from riskmin.losses.nondecomposable.contingency import RecallAtK as RecallAtK
 from riskmin.losses.nondecomposable.nu import Nu as Nu
 from riskmin.losses.nondecomposable.pairwise import Ordinal as Ordinal
 from riskmin.losses.nondecomposable.pairwise import RocArea as RocArea
+from riskmin.losses.nondecomposable.position_weights import PositionWeights as PositionWeights
 from riskmin.losses.nondecomposable.prbep import Prbep as Prbep
 from riskmin.losses.nondecomposable.ranking import ExpectedRankUtility as ExpectedRankUtility
 from riskmin.losses.nondecomposable.ranking import Mrr as Mrr
@@ -73,8 +74,10 @@ _OWN: dict[str, Any] = {
     "chain_crf": ChainCrf(),
     "chain_max_margin": ChainMaxMargin(),
 }
-# Nu and Smoothed wrap another loss and therefore have no name
-LOSSES = Registry("loss", "value_grad", "riskmin.losses", "huber:delta=2", _OWN, Nu, Smoothed)
+# Nu and Smoothed wrap another loss and therefore have no name; PositionWeights are a setting of losses
+LOSSES = Registry(
+    "loss", "value_grad", "riskmin.losses", "huber:delta=2", _OWN, Nu, Smoothed, PositionWeights
+)
 """The losses by the names that commands and estimators accept."""
 
 

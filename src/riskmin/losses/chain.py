@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import Array, NDArray, UnsupportedProblem
+from riskmin.core.messages import check_rescaling
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
@@ -143,8 +144,9 @@ class ChainMaxMargin(_TaggingLoss):
 
     .. math:: \max_{y'}\; \Delta(y, y') + s(y') - s(y), \qquad \Delta(y, y') = \#\{t : y'_t \ne y_t\}.
 
-    With slack rescaling (`rescaled`) it is :math:`\max_{y'}\; \Delta(y, y') (1 + s(y') - s(y))`, computed
-    exactly by a dynamic program over the tokens and the number of errors so far.
+    With slack rescaling (`rescaled`) it is :math:`\max_{y'}\; \Delta(y, y') (1 + s(y') - s(y))`, and with a
+    power :math:`\beta` in between, :math:`\max_{y'}\; \Delta^\beta (s(y') - s(y)) + \Delta`. Both are
+    computed exactly by a dynamic program over the tokens and the number of errors so far.
 
     Smoothed, the maximum is over distributions of :math:`y'`, minus :math:`\mu` times their Kullback-Leibler
     divergence from the uniform distribution: the log partition function of a conditional random field at
@@ -152,14 +154,16 @@ class ChainMaxMargin(_TaggingLoss):
 
     Parameters
     ----------
-    rescaled : bool
-        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling).
+    rescaled : bool or float
+        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling); or
+        :math:`\beta`, of which True and False are 1 and 0.
 
     References
     ----------
     B. Taskar, C. Guestrin, D. Koller, Max-margin Markov networks, NIPS 2003. I. Tsochantaridis, T. Joachims,
     T. Hofmann, Y. Altun, Large margin methods for structured and interdependent output variables, JMLR 6,
-    2005.
+    2005. C. H. Teo, Q. Le, A. Smola, S. V. N. Vishwanathan, A scalable modular convex solver for regularized
+    risk minimization, KDD 2007, section 3.3.
 
     Examples
     --------
@@ -173,11 +177,14 @@ class ChainMaxMargin(_TaggingLoss):
     2.5
     """
 
-    rescaled: bool = False
+    rescaled: bool | float = False
 
     def __post_init__(self) -> None:
-        term = "(1 + s(y') - s(y))" if self.rescaled else "+ s(y') - s(y)"
-        object.__setattr__(self, "formula", f"max_y' errors(y, y') {term}")
+        check_rescaling(self.rescaled)
+        lead, errors = "s(y') - s(y)", "errors(y, y')"
+        between = f"{errors}^{float(self.rescaled):g} ({lead}) + {errors}"
+        term = {0.0: f"{errors} + {lead}", 1.0: f"{errors} (1 + {lead})"}.get(float(self.rescaled), between)
+        object.__setattr__(self, "formula", f"max_y' {term}")
 
     @property
     def can_be_smoothed(self) -> bool:
@@ -189,7 +196,7 @@ class ChainMaxMargin(_TaggingLoss):
         batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _kernels()[1]
         # the kernel maximizes over label sequences and adds the subgradients of all sequences into dz
         path, dz = np.empty_like(batch.y), np.zeros_like(batch.z)
-        losses = kernels.most_violating_paths(*batch, 1.0, self.rescaled, path, dz)
+        losses = kernels.most_violating_paths(*batch, 1.0, float(self.rescaled), path, dz)
         return float(batch.c @ losses), dz.astype(z.dtype, copy=False)
 
     def smoothed_value_grad(

@@ -12,7 +12,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
-from riskmin.core.messages import is_number
+from riskmin.core.messages import check_rescaling
 from riskmin.core.registry import ArrayDataclass
 from riskmin.linear_maps.linear import MultiOutput
 from riskmin.losses.base import Loss
@@ -177,8 +177,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     accepts_center = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rescaled, bool) and not (is_number(self.rescaled) and 0 <= self.rescaled <= 1):
-            raise ValueError(f"rescaled must be False, True or a number from 0 to 1, not {self.rescaled!r}")
+        check_rescaling(self.rescaled)
         object.__setattr__(self, "formula", f"max_j {margin_formula(self.rescaled, self.scaled_margin)}")
         if self.cost is None:
             return

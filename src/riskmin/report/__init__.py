@@ -35,6 +35,7 @@ def _fact_rows(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("objective", f"{result.value:.10g}"),
         ("lower bound", f"{result.lower:.10g}"),
         ("certified gap", f"{result.gap:.3g} ({relative_gap(last):.2e} of the objective)"),
+        ("significant figures", f"{result.significant_figures:.1f}"),
         ("status", f"{result.status}, by atol" if result.criterion == "atol" else result.status),
         ("iterations", f"{result.n_iter:,}"),
         ("oracle calls", f"{int(last['calls']):,}"),

@@ -22,6 +22,7 @@ from riskmin import (
     Hinge,
     Huber,
     Logistic,
+    Newton,
     Objective,
     Poisson,
     Prbep,
@@ -141,6 +142,31 @@ def test_iterates_are_valid(reg):
         np.testing.assert_array_equal(resumed.w, after.w)
         assert resumed.value == after.value
         assert J.lower(resumed.cut) == J.lower(after.cut)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=repr)
+def test_a_gap_is_proved_at_a_small_lam(loss):
+    """At lam = 1e-6, as in section 5.5.3 of paper D: the optimum is that of Newton's method."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((200, 10)) * np.logspace(0, -1, 10)
+    z = X @ rng.standard_normal(10) + rng.standard_normal(200)
+    J = Objective(linear_risk(X, np.sign(z) if loss.task == "classification" else z, loss), L2(), 1e-6)
+    result, star = minimize(J, AcceleratedGradient(), tol=1e-4), minimize(J, Newton(), tol=1e-9)
+    assert result.status == star.status == "converged"
+    assert result.gap <= 1e-4 * result.value
+    assert result.lower <= star.value * (1 + 1e-9)
+    assert star.value <= result.value * (1 + 1e-9)
+
+
+def test_a_gap_of_a_smoothed_loss_is_proved_at_a_small_lam():
+    """The setting of the paper: an area under the ROC curve, smoothed, and lam = 1e-6."""
+    rng = np.random.default_rng(9)
+    X, y = rng.standard_normal((150, 6)), np.repeat([1.0, -1.0], [40, 110])
+    X[:40, :2] += 0.7
+    J = Objective(linear_risk(X, y, RocArea()), L2(), 1e-6)
+    result = minimize(J, Smoothing(inner=AcceleratedGradient()), tol=1e-2)
+    assert result.status == "converged"
+    assert result.lower <= minimize(J, Newton(), tol=1e-6).value <= result.value * (1 + 1e-6)
 
 
 def test_it_stalls_at_full_accuracy():

@@ -168,3 +168,31 @@ def test_lemma_5_is_the_cut_bound_without_shrinkage():
         at_star = obj.risk(star.w)
         lemma = at_star[0] - float(star.w @ at_star[1]) - float(at_star[1] @ at_star[1]) / (2 * lam)
         assert lemma == pytest.approx(star.value, rel=1e-9)  # tight at the optimum
+
+
+def test_significant_figures_of_equation_16_are_those_that_agree_with_the_optimum():
+    """As a property and as a column of the trace: the promised digits are there."""
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((40, 5)), np.sign(rng.standard_normal(40))
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), L2(), 0.01)
+    star = rm.minimize(obj, tol=1e-14).value
+    result = rm.minimize(obj, rm.Bmrm(), tol=1e-6)
+    for row in result.trace:
+        formula = -np.log10(2 * row["gap"] / (abs(row["value"]) + abs(row["lower"])))
+        assert row["significant_figures"] == pytest.approx(formula, rel=1e-12)
+        assert abs(row["value"] - star) <= 10 ** -row["significant_figures"] * max(row["value"], star) * (
+            1 + 1e-9
+        )
+    figures = [row["significant_figures"] for row in result.trace]
+    assert figures == sorted(figures)
+    assert 6 <= result.significant_figures == figures[-1] <= 15.66
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "figures"),
+    [(0.0, 0.0, 15.65), (1.0, 1.0, 15.65), (1.0, -np.inf, -0.301), (2.0, 0.0, -0.301)],
+)
+def test_significant_figures_are_finite(value, lower, figures):
+    from riskmin.core.records import significant_figures
+
+    assert significant_figures(value, lower) == pytest.approx(figures, abs=0.01)

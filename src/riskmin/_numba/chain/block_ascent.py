@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from riskmin._numba.chain.active_sequences import add_weight_change, fill_gram_row, optimize_weights
-from riskmin._numba.chain.viterbi import score_difference, slack_rescaled_path, viterbi
+from riskmin._numba.chain.viterbi import rescaled_path, score_difference, viterbi
 from riskmin._numba.compile_cache import njit
 
 
@@ -72,15 +72,15 @@ def ascend_sequences(
     all_y: Any, ends: Any, weights: Any, grams: Any, offsets: Any,
     n_dropped: Any, used: Any, labels: Any, all_alpha: Any, costs: Any, factors: Any, products: Any,
     all_z: Any, all_step: Any, all_change: Any, best: Any, all_path: Any, v: Any, alpha_before: Any,
-    w: Any, lam: float, order: Any, slack: Any, turns: Any, gaps: Any,
+    w: Any, lam: float, order: Any, powers: Any, turns: Any, gaps: Any,
 ) -> None:  # fmt: skip
     """Visit the sequences in the given order, and store the duality gap of each on arrival in gaps.
 
     The first four lines of parameters are the fields of `TokenRows`, `ChainData`, `Atoms` and
     `ChainWorkspace`. An atom q of sequence s has the value v_q = cost_q + factor_q (score(q) - score(y)),
-    with cost c_s h for its Hamming distance h, and factor c_s, or c_s h for rescaled slacks; the gap is
-    max(0, max_q' v_q') - sum_q alpha_q v_q. slack is None for margin rescaling, and turns is None for one
-    turn, so that unused code is not compiled.
+    with cost c_s h for its Hamming distance h, and factor c_s, or c_s h^beta for rescaled margins; the gap is
+    max(0, max_q' v_q') - sum_q alpha_q v_q. powers is the table of `error_powers`; turns is None for one
+    turn. Where they are None, unused code is not compiled.
     """
     y_slot, every = all_alpha.shape[1] - 1, 0
     for i in range(len(order)):
@@ -99,14 +99,14 @@ def ascend_sequences(
             v[q] = costs[s, q] + factor[q] * score_difference(z, tail, y, labels[q, first:end])
             gap -= alpha[q] * v[q]
         for turn in range(1 if turns is None else turns):
-            if slack is None:
+            if powers is None:
                 viterbi(z, tail, y, 1.0, best, path)
             else:
-                slack_rescaled_path(z, tail, y, every, path)
-            errors, largest_value, slot = 0.0, 0.0, n_atoms
+                rescaled_path(z, tail, y, powers, every, path)
+            errors, largest_value, slot = 0, 0.0, n_atoms
             for t in range(m):
                 errors += path[t] != y[t]
-            scale = c if slack is None else c * errors
+            scale = c if powers is None else c * powers[errors]
             loss = c * errors + scale * score_difference(z, tail, y, path)
             if turn == 0:
                 gap += loss if loss > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""Best label sequences of chains: Viterbi with Hamming costs, and the slack-rescaled maximum.
+"""Best label sequences of chains: Viterbi with Hamming costs, and the maximum with rescaled margins.
 
 The scores z have the layout of `forward_backward`; the tail of z is its last k + 2 rows: transitions (k
 rows), first-label scores, last-label scores. The forward pass stores maxima only. The backward pass
@@ -16,39 +16,45 @@ from riskmin._numba.compile_cache import njit
 
 
 def most_violating_paths(
-    z: Any, y: Any, ends: Any, c: Any, cost: float, slack: bool, path: Any, dz: Any
+    z: Any, y: Any, ends: Any, c: Any, cost: float, beta: float, path: Any, dz: Any
 ) -> Any:
     """Fill path with the y' of largest loss per sequence; add c_s times gradients to dz; return losses.
 
-    The loss is score(y') - score(y) + cost h, where h is the Hamming distance of y' and y; with slack
-    rescaling it is h (1 + score(y') - score(y)). y' = y gives zero, so values that rounding puts below zero
-    become zero.
+    The loss is score(y') - score(y) + cost h, where h is the Hamming distance of y' and y; with beta > 0 it
+    is h^beta (score(y') - score(y)) + h. y' = y gives zero, so values that rounding puts below zero become
+    zero.
     """
-    losses, best = np.empty(len(ends)), np.empty((int(np.diff(ends, prepend=0).max()), z.shape[1]))
-    _most_violating_paths(z, y, ends, c, cost, True if slack else None, best, path, losses, dz)
+    longest = int(np.diff(ends, prepend=0).max())
+    losses, best = np.empty(len(ends)), np.empty((longest, z.shape[1]))
+    _most_violating_paths(z, y, ends, c, cost, error_powers(longest, beta), best, path, losses, dz)
     return losses
+
+
+def error_powers(longest: int, beta: float) -> Any:
+    """Return the table h^beta for h = 0 to the length of a sequence; None for beta = 0, without rescaling."""
+    return np.arange(longest + 1.0) ** float(beta) if beta else None
 
 
 @njit()
 def _most_violating_paths(
-    z: Any, y: Any, ends: Any, c: Any, cost: float, slack: Any, best: Any, path: Any, losses: Any, dz: Any
+    z: Any, y: Any, ends: Any, c: Any, cost: float, powers: Any, best: Any, path: Any, losses: Any, dz: Any
 ) -> None:
     """Compute losses, path and dz of `most_violating_paths`, sequence by sequence.
 
-    If slack is None, the slack-rescaled search is not compiled. best is a workspace of the longest sequence.
+    If powers is None, the rescaled search is not compiled. best is a workspace of the longest sequence.
     """
     n, first, every = len(y), 0, 0
     for s in range(len(ends)):
         end = ends[s]
-        z_s, y_s, path_s, errors = z[first:end], y[first:end], path[first:end], 0.0
-        if slack is None:
+        z_s, y_s, path_s, errors = z[first:end], y[first:end], path[first:end], 0
+        if powers is None:
             viterbi(z_s, z[n:], y_s, cost, best, path_s)
         else:
-            slack_rescaled_path(z_s, z[n:], y_s, every, path_s)
+            rescaled_path(z_s, z[n:], y_s, powers, every, path_s)
         for t in range(len(y_s)):
             errors += path_s[t] != y_s[t]
-        # margin rescaling: cost h + difference; slack rescaling (called with cost = 1): h + h difference
-        factor = 1.0 if slack is None else errors
+        # margin rescaling: cost h + difference; with beta (called with cost = 1): h + h^beta difference
+        factor = 1.0 if powers is None else powers[errors]
         # y itself has loss 0, so a negative value is a rounding error
         loss = cost * errors + factor * score_difference(z_s, z[n:], y_s, path_s)
         losses[s] = loss if loss > 0.0 else 0.0
@@ -117,13 +123,13 @@ def _argmax_label(before: Any, T: Any, label: int, followed: bool) -> int:
 
 
 @njit(allocates=True)
-def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
-    """Fill path with argmax over y' of h(y') (1 + score(y') - score(y)), for one sequence.
+def rescaled_path(z: Any, tail: Any, y: Any, powers: Any, every: int, path: Any) -> None:
+    """Fill path with argmax over y' of h(y')^beta (score(y') - score(y)) + h(y'), for one sequence.
 
-    Dynamic programming over tokens x number of errors x labels: for each number of errors so far and each
-    label, the best score of a prefix. Tables of every `every`-th token are stored, and those in between
-    recomputed in the backward pass; every = 0 chooses all tokens, or about sqrt(m) of them if the table is
-    large.
+    powers is the table of `error_powers`. Dynamic programming over tokens x number of errors x labels: for
+    each number of errors so far and each label, the best score of a prefix. Tables of every `every`-th token
+    are stored, and those in between recomputed in the backward pass; every = 0 chooses all tokens, or about
+    sqrt(m) of them if the table is large.
     """
     m, k = z.shape
     if every == 0:
@@ -143,7 +149,8 @@ def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> Non
     h, label, maximum = 0, y[m - 1], 0.0
     for errors in range(1, m + 1):
         for b in range(k):
-            v = errors * (1 + segment[(m - 1) % every, errors, b])
+            # h^beta difference + h, as a product that is h (1 + difference) for beta = 1
+            v = powers[errors] * (errors / powers[errors] + segment[(m - 1) % every, errors, b])
             if v > maximum:
                 h, label, maximum = errors, b, v
     # backward: the label at t, the number of errors before t, then the best label there

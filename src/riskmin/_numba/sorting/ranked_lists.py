@@ -37,6 +37,33 @@ def most_violating_first(s: Any, starts: Any, splits: Any, share: Any, n_before:
                 n_before[k] = r - splits[k] + 1
 
 
+@njit()
+def most_violating_weighted_first(s: Any, starts: Any, splits: Any, c: Any, n_before: Any) -> None:
+    """As `most_violating_first`, but with weights c of the positions instead of shares of pairs.
+
+    The loss of first rank r + 1 is 1 - 1 / (r + 1) plus the sum of c_i times the score at position i, for the
+    r irrelevant rows of highest score and then all others in order.
+    """
+    for k in range(len(splits)):
+        best = -np.inf
+        n_before[k] = 0
+        for n_front in range(starts[k + 1] - splits[k] + 1):
+            value = 1 - 1 / (n_front + 1)
+            for i in range(n_front):
+                value += c[i] * s[splits[k] + i]
+            # merge the relevant rows with the irrelevant ones that are not in front
+            i, j = starts[k], splits[k] + n_front
+            for place in range(n_front, starts[k + 1] - starts[k]):
+                if j == starts[k + 1] or (i < splits[k] and s[i] >= s[j]):
+                    value += c[place] * s[i]
+                    i += 1
+                else:
+                    value += c[place] * s[j]
+                    j += 1
+            if value > best:
+                best, n_before[k] = value, n_front
+
+
 @njit(allocates=True)
 def most_violating_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, first: int, last: int,

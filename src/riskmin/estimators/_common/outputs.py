@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Criterion, Cut, Iterate, NDArray, Result, Status
+from riskmin.core.records import bounds_row
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import (
@@ -120,9 +121,7 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     totals = {
         "iteration": max(row["iteration"] for row in last),
         **{name: sum(row[name] for row in last) for name in ("seconds", "calls")},
-        "value": value,
-        "lower": lower,
-        "gap": value - lower,
+        **bounds_row(value, lower),
     }
     status = next(name for name in _STATUS_BY_SEVERITY if any(r.status == name for r in results))
     trace = [*({**row, "output": j} for j, row in enumerate(last)), totals]

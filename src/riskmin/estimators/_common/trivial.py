@@ -10,7 +10,7 @@ import numpy as np
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import NDArray, Result
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
-from riskmin.losses import RocArea
+from riskmin.losses import PairwiseHinge, RocArea
 from riskmin.problem import shard_ops
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
@@ -182,6 +182,11 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
             f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "
             f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
             "class_weight='balanced' or a tuned threshold"
+        )
+    if loss.task == "ranking" and not isinstance(loss, PairwiseHinge):
+        return (
+            f"this bound of the metric is loose here, or {too_large}; use a smaller alpha, "
+            "loss='pairwise_hinge', or other weights of positions: Ndcg(weights='discount') or None"
         )
     is_classification = loss.separable and (loss.task or model.task) in (
         "classification",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +11,16 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
-from riskmin.core import Array, NDArray
+from riskmin.core import Array, NDArray, UnsupportedProblem
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.limits import LIMITS
+from riskmin.core.registry import settings_of
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 from riskmin.numerics.sorting import stable_argsort
+
+DP_ALWAYS_BELOW_STEPS = 2**12
+"""A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
 
 
 def check_ranking_labels(loss: object, y: Array) -> None:
@@ -189,6 +196,11 @@ class QueryLoss(Loss):
     relevant: bool = False
     """Whether only relevance matters, so that all grades above 0 count as the same."""
 
+    def __repr__(self) -> str:
+        # weights that are None are not shown: files of before they were a setting name the same loss
+        shown = [f"{name}={value!r}" for name, value in settings_of(self).items() if value is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     @abstractmethod
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
@@ -196,6 +208,23 @@ class QueryLoss(Loss):
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
         return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=self.relevant), z)
+
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        raise UnsupportedProblem(
+            f"{self!r} cannot be smoothed: use Bundle, or a loss that can, such as Ndcg(weights='discount')"
+        )
+
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
+        """Return the smoothed mean over queries, its gradient, and the minorant offset."""
+        return self.smoothed_of_queries(QueryRows.from_labels(self, y, c, relevant=self.relevant), z, mu)
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether `smoothed_of_queries` is there."""
+        return type(self).smoothed_of_queries is not QueryLoss.smoothed_of_queries
 
     def by_query(self, y: Array, c: Array) -> QuerySeparable:
         """Return the loss as a sum over queries."""
@@ -236,14 +265,51 @@ class QuerySeparable(Loss):
         """Build the separable loss from the labels and weights of all rows."""
         return cls(loss, QueryRows.from_labels(loss, y, c, relevant=loss.relevant).sum_of_means)
 
+    def _rows(self, y: Array, c: Array) -> QueryRows:
+        return QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries and a subgradient in z."""
         # a block may hold only queries with a single grade: they contribute zero
-        q = QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
-        if not len(q.mean):
+        if not len((q := self._rows(y, c)).mean):
             return 0.0, 0.0 * z
         result: tuple[Any, Array] = self.loss.value_grad_of_queries(q, z)
         return result
+
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
+    ) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries, smoothed, its gradient, and the minorant offset."""
+        if not len((q := self._rows(y, c)).mean):
+            return 0.0, 0.0 * z, 0.0
+        result: tuple[Any, Array, Any] = self.loss.smoothed_of_queries(q, z, mu)
+        return result
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether the ranking loss can be smoothed."""
+        return bool(self.loss.can_be_smoothed)
+
+
+def dynamic_programs(q: QueryRows, k: int) -> tuple[NDArray, float, NDArray]:
+    """Decide which queries are solved by dynamic programming over the grades in the first k places.
+
+    Returns the first group of each query and the end, the steps of these programs, and the decisions; the
+    other queries are linear assignment problems, of m^3 steps for m rows.
+    """
+    gammaln = scipy_module("special").gammaln
+    # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
+    # binomial(k + g, g); a step is one state times one grade
+    blocks = np.searchsorted(q.group_starts, q.starts)
+    table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
+    grades, size = np.diff(blocks), np.diff(q.starts)
+    compositions = (
+        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
+    )
+    steps = np.minimum(table, compositions) + np.log(grades)
+    fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
+    by_dp = fast & (table < math.log(LIMITS.dp_max_table_entries))
+    return blocks, float(np.exp(steps[by_dp]).sum()), by_dp
 
 
 def query_ends(y: NDArray) -> NDArray | None:

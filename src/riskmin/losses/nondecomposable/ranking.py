@@ -12,8 +12,8 @@ this is a linear assignment problem:
 
 because pairs of the same grade are in the order of z in the maximizing ranking and cancel. This is the loss
 of Le and Smola (Direct optimization of ranking measures, 2007) with position weights that decrease linearly.
-With other position weights, pairs of the same grade do not cancel, and differences of scores within a grade
-are penalized: if most rows have the same grade, the minimizer w is then zero.
+Other position weights are a parameter, see :mod:`riskmin.losses.nondecomposable.position_weights`: with them,
+pairs of the same grade do not cancel, and differences of scores within a grade are penalized.
 
 R is the mean over the queries that have different grades; the others are left out. The weight of a query is
 the mean weight of its rows. Rows of the same query, grade and score get the same entry of the subgradient, so
@@ -23,6 +23,7 @@ that the result does not depend on the order of the rows.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,6 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
@@ -41,17 +41,50 @@ from riskmin.losses.nondecomposable.by_query import (
     check_nonnegative_grades,
     check_ranking_labels,
     check_relevance_labels,
+    dynamic_programs,
     group_means,
     lexsort_rows,
 )
 from riskmin.losses.nondecomposable.pairwise import split_into_cells
+from riskmin.losses.nondecomposable.position_weights import (
+    Weights,
+    assigned_slopes,
+    check_weights,
+    position_weights,
+    worst_places,
+)
+from riskmin.losses.nondecomposable.smoothed_rankings import smoothed_by_projection, smoothed_first_rank
 
-DP_ALWAYS_BELOW_STEPS = 2**12
-"""A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
+
+class DiscountedLoss(QueryLoss):
+    """A ranking loss with Delta = 1 - sum over positions of discount times gain, relative to the ideal."""
+
+    weights: Any
+
+    @abstractmethod
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the gains of the rows, up to a factor per query, and the discounts of the positions."""
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        return _worst_rankings(q, z, *_normalized(q, *self.gains_and_discounts(q)), self.weights)
+
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        if not self.can_be_smoothed:
+            return super().smoothed_of_queries(q, z, mu)
+        gain, discount = _normalized(q, *self.gains_and_discounts(q))
+        value, slopes, offset = smoothed_by_projection(q, q.scores(z), gain, discount, mu)
+        return value, _scatter(q.rows, slopes, z), offset
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether the weights of the positions are the discounts: a sort finds the maximum then."""
+        return bool(self.weights == "discount")
 
 
-@dataclass(frozen=True)
-class Ndcg(QueryLoss):
+@dataclass(frozen=True, repr=False)
+class Ndcg(DiscountedLoss):
     r"""Normalized discounted cumulative gain of the top k positions, :math:`\Delta = 1 - DCG / DCG_{ideal}`,
 
     .. math:: DCG = \sum_{i \le k} \frac{2^{y_{\pi(i)}} - 1}{\log_2(i + 1)}, \qquad
@@ -61,14 +94,24 @@ class Ndcg(QueryLoss):
     and each row belongs to a query. The loss does not depend on an intercept. With few grades, it takes
     O(n log n) plus at most k^g steps per query of g grades; with many grades, O(m^3) per query of m rows.
 
+    With `weights` :math:`c_i` of positions, the ranking loss of Teo et al., a linear assignment problem,
+
+    .. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \sum_i c_i\, (z_{\pi(i)} - z_i),
+
+    for rows that are numbered by decreasing grade. It takes O(m^3) per query, O(n log n) with "discount".
+
     Parameters
     ----------
     k : int
         The number of top positions that count.
+    weights : PositionWeights, float or "discount", optional
+        The weights :math:`c_i`; a number is the power of `PositionWeights`, and "discount" stands for the
+        discounts :math:`1 / \log_2(i + 1)` of the metric. By default, inverted pairs have equal weights.
 
     References
     ----------
-    Q. Le, A. Smola, Direct optimization of ranking measures, 2007.
+    Q. Le, A. Smola, Direct optimization of ranking measures, 2007. C. H. Teo, Q. Le, A. Smola,
+    S. V. N. Vishwanathan, A scalable modular convex solver for regularized risk minimization, KDD 2007.
 
     Examples
     --------
@@ -77,9 +120,12 @@ class Ndcg(QueryLoss):
     >>> value, dz = Ndcg().value_grad(np.array([3.0, 0, 0, 0, 0]), y, np.ones(5) / 5)
     >>> round(float(value), 3), dz.round(3).tolist()  # half of 1 - 1 / log2(3), the cost of query 1
     (0.185, [0.0, 0.0, 0.0, -0.5, 0.5])
+    >>> round(float(Ndcg(weights=0.5).value_grad(np.array([3.0, 0, 0, 0, 0]), y, np.ones(5) / 5)[0]), 3)
+    0.185
     """
 
     k: int = 10
+    weights: Weights = None
 
     formula = "mean of max over rankings of 1 - NDCG@k + lead"
     check_labels = check_nonnegative_grades
@@ -89,18 +135,19 @@ class Ndcg(QueryLoss):
             raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
         # settings parsed from a name are floats
         object.__setattr__(self, "k", int(self.k))
+        object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
-        """Return the contribution of these queries to the mean, and a subgradient in z."""
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the gains 2^y - 1 and the discounts 1 / log2(i + 1) of the first k positions."""
         i = np.arange(1.0, q.max_rows + 1)
         # the gain 2^y - 1 over 2^(largest y of the query): 2^y may overflow, and only ratios matter
         top = q.grade[q.starts[:-1]][q.query]
         gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
-        return _worst_rankings(q, z, gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0))
+        return gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0)
 
 
-@dataclass(frozen=True)
-class ExpectedRankUtility(QueryLoss):
+@dataclass(frozen=True, repr=False)
+class ExpectedRankUtility(DiscountedLoss):
     r"""Expected rank utility: the utility of a position decreases exponentially with its rank,
 
     .. math:: \Delta = 1 - ERU / ERU_{ideal}, \qquad
@@ -109,12 +156,14 @@ class ExpectedRankUtility(QueryLoss):
 
     averaged over the queries q, with P the number of pairs of different grades. The labels are grades >= 0,
     and each row belongs to a query. The loss does not depend on an intercept. A query of m rows takes O(m^3),
-    or less if it has few grades.
+    or less if it has few grades. With `weights`, it is a linear assignment problem as for `Ndcg`.
 
     Parameters
     ----------
     half_life : float
         The rank at which the utility is half of that of the first position; above 1.
+    weights : PositionWeights, float or "discount", optional
+        Weights of positions, as for `Ndcg`; "discount" stands for the powers of 2 of the metric.
 
     References
     ----------
@@ -131,6 +180,7 @@ class ExpectedRankUtility(QueryLoss):
     """
 
     half_life: float = 5.0
+    weights: Weights = None
 
     formula = "mean of max over rankings of 1 - utility + lead"
     check_labels = check_nonnegative_grades
@@ -138,13 +188,14 @@ class ExpectedRankUtility(QueryLoss):
     def __post_init__(self) -> None:
         if not 1 < self.half_life < math.inf:
             raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
+        object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
-        """Return the contribution of these queries to the mean, and a subgradient in z."""
-        return _worst_rankings(q, z, q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1)))
+    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+        """Return the grades, and powers of 2 that halve every half_life - 1 positions."""
+        return q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mrr(QueryLoss):
     r"""Mean reciprocal rank: :math:`\Delta = 1 - 1 / r` for the rank r of the first relevant row,
 
@@ -154,7 +205,13 @@ class Mrr(QueryLoss):
     averaged over the queries q, with P the number of pairs of a relevant row (grade above 0) and an
     irrelevant one. Each row belongs to a query. The loss does not depend on an intercept. :math:`\Delta` is
     not a sum over positions; but for each r, the maximizing ranking has the r - 1 irrelevant rows of highest
-    score first and all others in order, and a loop over r finds the maximum: O(n log n).
+    score first and all others in order, and a loop over r finds the maximum: O(n log n). With `weights` of
+    positions as for `Ndcg`, it takes O(m^2) per query of m rows.
+
+    Parameters
+    ----------
+    weights : PositionWeights, float or "discount", optional
+        Weights of positions, as for `Ndcg`; "discount" stands for :math:`1 / i`.
 
     Examples
     --------
@@ -165,27 +222,53 @@ class Mrr(QueryLoss):
     (0.25, [-1.0, 1.0])
     """
 
+    weights: Weights = None
+
     formula = "mean of max over rankings of 1 - 1 / rank + lead"
     relevant = True
     check_labels = check_relevance_labels
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", check_weights(self.weights))
+
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
-        from riskmin._numba.sorting.ranked_lists import (
-            most_violating_first,  # Numba is imported with the first call
-        )
+        from riskmin._numba.sorting import ranked_lists  # Numba is imported with the first call
 
         s, irrelevant_starts = q.scores(z), q.group_starts[1:-1:2]
         # per query the relevant rows, then the irrelevant ones, both by decreasing score
         order = lexsort_rows(-s, -q.grade, q.query)
         # the number of irrelevant rows in front of the first relevant one, per query
         n_front = np.empty(len(irrelevant_starts), np.int64)
-        most_violating_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
+        if self.weights is None:
+            ranked_lists.most_violating_first(
+                s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front
+            )
+        else:
+            c = position_weights(self.weights, 1 / np.arange(1.0, q.max_rows + 1))
+            ranked_lists.most_violating_weighted_first(s[order], q.starts, irrelevant_starts, c, n_front)
         # irrelevant rows in front of the first relevant one, then all others
         behind = (q.grade == 1) | (np.arange(len(s)) >= (irrelevant_starts + n_front)[q.query])
-        differences = _place_differences(q, s, order, behind)
+        if self.weights is None:
+            differences = _place_differences(q, s, order, behind)
+        else:
+            places = np.empty_like(q.position)
+            places[lexsort_rows(-s[order], behind, q.query)] = q.position
+            differences = assigned_slopes(q, s, order, places, c)
         gradient = q.weight[q.query] * differences
         return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, gradient, z)
+
+    def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
+        if not self.can_be_smoothed:
+            return super().smoothed_of_queries(q, z, mu)
+        value, slopes, offset = smoothed_first_rank(q, q.scores(z), mu)
+        return value, _scatter(q.rows, slopes, z), offset
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        """Whether pairs have equal weights."""
+        return self.weights is None
 
 
 @dataclass(frozen=True)
@@ -255,18 +338,27 @@ class PairwiseHinge(Loss):
         )
 
 
-def _worst_rankings(q: QueryRows, z: Array, gain: NDArray, discount: NDArray) -> tuple[float, Array]:
-    """Return value and subgradient of the loss with Delta = 1 - sum of discount times gain.
-
-    The gains are normalized such that the ideal ranking of each query has the sum 1.
-    """
+def _normalized(q: QueryRows, gain: NDArray, discount: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the gains, normalized such that the ideal ranking of each query has the sum 1, and discounts."""
     # in the order of decreasing grades, the position of a row is its ideal one
+    return gain / q.query_sums(discount[q.position] * gain)[q.query], discount
+
+
+def _worst_rankings(
+    q: QueryRows, z: Array, gain: NDArray, discount: NDArray, weights: Weights
+) -> tuple[float, Array]:
+    """Return value and subgradient of the loss with Delta = 1 - sum of discount times normalized gain."""
     s, ideal = q.scores(z), discount[q.position]
-    gain = gain / q.query_sums(ideal * gain)[q.query]
     # within a grade by decreasing score; grades stay in place
     order = lexsort_rows(-s, -q.grade, q.query)
-    places = _worst_places(q, s[order], gain, discount)
-    differences, weight = _place_differences(q, s, order, places), q.weight[q.query]
+    if weights is None:
+        places = _worst_places(q, s[order], gain, discount)
+        differences = _place_differences(q, s, order, places)
+    else:
+        c = position_weights(weights, discount)
+        places = worst_places(q, s[order], gain, discount, c)
+        differences = assigned_slopes(q, s, order, places, c)
+    weight = q.weight[q.query]
     # Delta per row; place k, behind all discounted positions, has discount 0
     delta = (ideal - np.append(discount, 0.0)[places]) * gain
     return float(weight @ (differences * s + delta)), _scatter(q.rows, weight * differences, z)
@@ -278,28 +370,16 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     Each query is solved by dynamic programming over the number of rows of each grade in front, or as a
     linear assignment problem of rows to positions, whichever takes fewer steps.
     """
-    linear_sum_assignment, gammaln = (
-        scipy_module("optimize").linear_sum_assignment,
-        scipy_module("special").gammaln,
-    )
+    linear_sum_assignment = scipy_module("optimize").linear_sum_assignment
 
     from riskmin._numba.sorting.ranked_lists import most_violating_places
 
     k, pair_weight = int(np.count_nonzero(discount)), 1 / q.pair_counts
-    # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
-    # binomial(k + g, g); a step is one state times one grade
-    blocks = np.searchsorted(q.group_starts, q.starts)
-    table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
-    grades, size = np.diff(blocks), np.diff(q.starts)
-    compositions = (
-        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
-    )
-    steps = np.minimum(table, compositions) + np.log(grades)
-    fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
-    by_dp = fast & (table < math.log(LIMITS.dp_max_table_entries))
+    blocks, steps, by_dp = dynamic_programs(q, k)
+    size = np.diff(q.starts)
     places = np.full(len(s), k)
     # 8 elementary operations per step of dynamic programming
-    for piece in chunk_ranges(0, len(by_dp), 8 * float(np.exp(steps[by_dp]).sum())):
+    for piece in chunk_ranges(0, len(by_dp), 8 * steps):
         most_violating_places(
             s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Shard, UnsupportedProblem, has_method
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import check_rescaling, is_whole_number
 from riskmin.executors import Serial, as_backend
 from riskmin.losses.base import Loss
 from riskmin.problem.linear_risk import check_weights
@@ -22,6 +22,8 @@ REQUIRED_METHODS = {
     "log": ("joint_feature", "log_partition"),
 }
 """The methods that a model needs, by the loss."""
+RESCALED_METHODS = ("rescaled_argmax", "best_of_each_cost")
+"""The methods of which a model needs one if margins are rescaled, in place of the last one above."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,9 @@ class Structured(Loss):
 
     .. math:: l(w) = \max_{y'}\; \Delta(y, y') + w^\top (\phi(x, y') - \phi(x, y)),
 
-    and with ``joint_feature`` and ``log_partition`` it is the loss of a conditional random field,
+    with `rescaled` and one of the methods ``rescaled_argmax`` and ``best_of_each_cost`` the same with a
+    scaled margin, :math:`\max_{y'}\; \Delta + \Delta^\beta\, w^\top (\phi(x, y') - \phi(x, y))`, and with
+    ``joint_feature`` and ``log_partition`` it is the loss of a conditional random field,
 
     .. math:: l(w) = \log \sum_{y'} \exp(w^\top \phi(x, y')) - w^\top \phi(x, y).
 
@@ -47,6 +51,10 @@ class Structured(Loss):
         - ``cost(y, other)``: the cost of predicting `other` if y is correct, ``cost(y, y) == 0``;
         - ``loss_augmented_argmax(x, y, w)``: the output with the largest
           ``cost(y, other) + w @ joint_feature(x, other)``, exactly;
+        - ``rescaled_argmax(x, y, w, beta)``: the output with the largest ``cost(y, other) + cost(y, other)
+          ** beta * w @ (joint_feature(x, other) - joint_feature(x, y))``, exactly;
+        - ``best_of_each_cost(x, y, w)``: for every cost that outputs have, one of the outputs of that cost
+          with the largest ``w @ joint_feature(x, other)``; then riskmin takes the maximum over them;
         - ``log_partition(x, w)``: the logarithm of the sum of ``exp(w @ joint_feature(x, other))`` over all
           outputs, and its gradient;
         - ``outputs(x)``, optional: all outputs of x, to check the above on small examples;
@@ -54,6 +62,9 @@ class Structured(Loss):
         - ``argmax(x, w)``, for `predict`.
     loss : "max_margin", "log" or None
         None for the one whose methods the model has.
+    rescaled : bool or float
+        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling); or
+        :math:`\beta`, of which True and False are 1 and 0. Costs must be nonnegative.
 
     Notes
     -----
@@ -93,21 +104,26 @@ class Structured(Loss):
 
     model: Any
     loss: str | None = None
+    rescaled: bool | float = False
 
     def __post_init__(self) -> None:
-        available = [kind for kind, names in REQUIRED_METHODS.items() if not self._missing(names)]
+        check_rescaling(self.rescaled)
+        available = [kind for kind, names in self._required().items() if not self._missing(names)]
         if self.loss is not None and self.loss not in REQUIRED_METHODS:
             raise ValueError(
                 f"loss={self.loss!r}: give 'max_margin' or 'log', or None for what the model has"
             )
-        if self.loss is None and len(available) != 1:
+        if self.rescaled and self.loss == "log":
+            raise ValueError("rescaled is for margins: leave it False with loss='log'")
+        if self.loss is None and not self.rescaled and len(available) != 1:
             raise TypeError(self._ambiguity(len(available)))
         # without a given loss, the model has the methods of exactly one
-        kind = self.loss or available[0]
-        if missing := self._missing(REQUIRED_METHODS[kind]):
-            raise TypeError(
-                f"{self._name()} has no method {missing[0]}: {kind} needs {', '.join(REQUIRED_METHODS[kind])}"
+        kind = self.loss or (available[0] if available else "max_margin")
+        if missing := self._missing(self._required()[kind]):
+            needs = ", ".join(self._required()[kind]) + (
+                f", or {RESCALED_METHODS[1]} for the last" if self.rescaled else ""
             )
+            raise TypeError(f"{self._name()} has no method {missing[0]}: {kind} needs {needs}")
         object.__setattr__(self, "loss", kind)
         object.__setattr__(self, "smooth", kind == "log")
         dim = getattr(self.model, "dim", None)
@@ -118,6 +134,14 @@ class Structured(Loss):
     def components(self) -> tuple[Any, ...]:
         """The loss, and the model."""
         return self, self.model
+
+    def _required(self) -> dict[str, tuple[str, ...]]:
+        """The methods that the model needs, by the loss; with rescaled margins there is only one loss."""
+        if not self.rescaled:
+            return REQUIRED_METHODS
+        # the first of the two that the model has
+        search = next((n for n in RESCALED_METHODS if not self._missing([n])), RESCALED_METHODS[0])
+        return {"max_margin": (*REQUIRED_METHODS["max_margin"][:-1], search)}
 
     def _missing(self, names: Sequence[str]) -> list[str]:
         """The methods of this list that the model does not have."""
@@ -137,7 +161,8 @@ class Structured(Loss):
         kind: Any = type(self.model)
         default_repr = kind.__repr__ is object.__repr__  # shows an address, which differs between processes
         model = f"{kind.__qualname__}(dim={self.model.dim})" if default_repr else repr(self.model)
-        return f"Structured({model}, loss={self.loss!r})"
+        rescaled = f", rescaled={self.rescaled!r}" if self.rescaled else ""
+        return f"Structured({model}, loss={self.loss!r}{rescaled})"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Raise: the outputs of a model have no scores, so that its risk is a function of w."""
@@ -199,7 +224,8 @@ class Structured(Loss):
         shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
         holder = backend.place(shards)
         dim = int(self.model.dim)
-        examples = OpenedExamples(holder, (self.model, dim, self.smooth, memory / len(weighted)), parts)
+        settings = memory / len(weighted), float(self.rescaled), self._required()["max_margin"][-1]
+        examples = OpenedExamples(holder, (self.model, dim, self.smooth, settings), parts)
         self._send_model(examples, check, holder.is_local)
         return (PartitionRisk if self.smooth else MarginRisk)(self, examples, dim)
 

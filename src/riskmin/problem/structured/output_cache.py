@@ -19,7 +19,7 @@ ARGMAX_TOL = 1e-7
 
 
 class Output(NamedTuple):
-    """An output of an example: its joint features minus those of y, and its cost."""
+    """An output of an example: its joint features minus those of y, times cost^beta, and its cost."""
 
     key: Hashable
     row: SparseVector
@@ -67,6 +67,10 @@ class MarginExamples:
     dim: int
     max_bytes: float
     """Memory for the outputs of one example, in bytes; the last output found is cached in any case."""
+    beta: float = 0.0
+    """The power of the cost that scales the margin: the loss is cost^beta w @ (...) + cost."""
+    search: str = "loss_augmented_argmax"
+    """The method of the model that finds the maximizing output, or one output of each cost."""
     true_features: list[SparseVector] = field(default_factory=list)
     """joint_feature(x_i, y_i) of each example."""
     cached: list[dict[Hashable, Output]] = field(default_factory=list)
@@ -104,16 +108,31 @@ class MarginExamples:
             number = math.nan
         if not math.isfinite(number):
             raise ValueError(f"cost of example {self.example_ids[i]} is {cost!r}: give a finite number")
+        if self.beta and number < 0:
+            raise ValueError(
+                f"cost of example {self.example_ids[i]} is {cost!r}: margins are rescaled by costs >= 0"
+            )
         return number
 
     def output(self, i: int, y: Any) -> Output:
         """The output y of example i with its features; it is not cached."""
-        return Output(key_of(y), subtract(self._phi(i, y), self.true_features[i]), self._cost(i, y))
+        row, cost = subtract(self._phi(i, y), self.true_features[i]), self._cost(i, y)
+        if self.beta:
+            row = SparseVector(row.indices, row.values * cost**self.beta) if cost else EMPTY
+        return Output(key_of(y), row, cost)
+
+    def _find(self, i: int, w: NDArray) -> Any:
+        """The output of example i with the largest value at w, by the model's method `search`."""
+        method, x, y = getattr(self.model, self.search), self.xs[i], self.ys[i]
+        if self.search == "best_of_each_cost":
+            # for a given cost the value increases with the score, so the best of all costs is the maximum
+            return max([y, *method(x, y, w)], key=lambda other: self.output(i, other).value(w))
+        return method(x, y, w, self.beta) if self.beta else method(x, y, w)
 
     def argmax(self, i: int, w: NDArray) -> Output:
         """The result of the model's argmax for example i at w; cached, so that features are computed once."""
         self.calls += 1
-        y = self.model.loss_augmented_argmax(self.xs[i], self.ys[i], w)
+        y = self._find(i, w)
         # a dict keeps the order of insertion: removing a key and inserting it again makes it the last one
         cached, key = self.cached[i], key_of(y)
         if key in cached:
@@ -168,9 +187,10 @@ class MarginExamples:
         sizes = [abs(o.cost) + float(abs(o.row.values) @ abs(w[o.row.indices])) for o in (found, best_cached)]
         if not best <= value + ARGMAX_TOL * (1 + max(sizes)):
             what = "y itself has 0" if best_cached is TRUE_OUTPUT else f"another output has {best:.9g}"
+            power = f" cost^{self.beta:g}" if self.beta else ""
             raise ValueError(
-                f"loss_augmented_argmax does not maximize: for example {self.example_ids[i]} it found "
-                f"cost + w @ (joint_feature(x, y') - joint_feature(x, y)) = {value:.9g} where {what}"
+                f"{self.search} does not maximize: for example {self.example_ids[i]} it found "
+                f"cost +{power} w @ (joint_feature(x, y') - joint_feature(x, y)) = {value:.9g} where {what}"
             )
         return best_cached
 

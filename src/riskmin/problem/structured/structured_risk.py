@@ -20,9 +20,18 @@ from riskmin.problem.structured.output_cache import MarginExamples
 
 # ---------------------------------------------------------------- on a shard
 def open_shard(
-    shard: Shard, model: Any, dim: int, smooth: bool, max_bytes: float, check: bool, example_ids: NDArray
+    shard: Shard,
+    model: Any,
+    dim: int,
+    smooth: bool,
+    settings: tuple[Any, ...],
+    check: bool,
+    example_ids: NDArray,
 ) -> None:
-    """Store the model and its examples in the shard's cache, unless they are there."""
+    """Store the model and its examples in the shard's cache, unless they are there.
+
+    `settings` are the last fields of `MarginExamples`: bytes per example, the power of the cost, the method.
+    """
     # if only another shard has lost its cache, this one keeps its cached outputs
     if "examples" in shard.cache:
         return
@@ -32,7 +41,10 @@ def open_shard(
         if check:
             probe_partition(terms)
     else:
-        examples = shard.cache["examples"] = MarginExamples(model, xs, shard.y, example_ids, dim, max_bytes)
+        max_bytes, beta, search = settings
+        examples = shard.cache["examples"] = MarginExamples(
+            model, xs, shard.y, example_ids, dim, max_bytes, beta, search
+        )
         if check:
             probe_margin(examples)
 
@@ -52,9 +64,12 @@ def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
 
 
 def margin_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
-    """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
-    # subgradient: sum_i c_i row_i, with row_i = phi(x_i, y') - phi(x_i, y_i) of the maximizing output;
-    # a copy of w, since user code might change it
+    """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient.
+
+    With beta > 0, w @ (...) is multiplied by cost(y_i, y')^beta.
+    """
+    # subgradient: sum_i c_i row_i, with row_i = phi(x_i, y') - phi(x_i, y_i) of the maximizing output, times
+    # cost^beta; a copy of w, since user code might change it
     values, outputs = _examples(shard).evaluate(w.copy())
     return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
 
@@ -84,7 +99,7 @@ class OpenedExamples:
     ----------
     executor : Executor
     given : tuple
-        Arguments of `open_shard`: the model, the length of w, whether it is smooth, and bytes per example.
+        Arguments of `open_shard`: the model, the length of w, whether it is smooth, and the settings.
     numbers : list of arrays
         The indices of each shard's examples in the data.
     """

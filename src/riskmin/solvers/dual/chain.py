@@ -158,7 +158,7 @@ class _ChainRun:
         # Labels and counts are used as indices: check their ranges before a kernel reads them.
         check_state(state, shapes, limits, m=m, n=n)
         atoms = _allocate_atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
-        _restore_costs(problem, atoms, risk.loss.rescaled)
+        _restore_costs(problem, atoms, risk.loss)
         run = cls(solver, obj, rows, problem, atoms, np.zeros(risk.dim))
         run.epochs, run.last_gap_sum = int(state["epochs"][0]), float(state["last"][0])
         run.w = obj.argmin(run.cut())
@@ -168,7 +168,7 @@ class _ChainRun:
         """Run epochs; yield a certified point every few of them."""
         kernels, risk = _kernels(), cast(Any, self.obj.risk)
         weighted, gaps = np.flatnonzero(self.problem.c > 0), np.zeros(len(self.problem.c))
-        W, rescaled = self.w.reshape(-1, risk.linear_map.k), True if risk.loss.rescaled else None
+        W, powers = self.w.reshape(-1, risk.linear_map.k), _error_powers(self.problem, risk.loss)
         # None instead of a default value: the kernel is then compiled without that branch.
         turns = self.solver.turns if self.solver.turns > 1 else None
         workspace = self.workspace(risk.linear_map.k)
@@ -179,9 +179,7 @@ class _ChainRun:
                 kernel_state = *self.rows, *self.problem, *self.atoms, *workspace
                 # Kernels are called on short ranges so that deadlines and interrupts are checked in between.
                 for i, j in chunk_ranges(0, len(order), self.epoch_operations):
-                    kernels.ascend_sequences(
-                        *kernel_state, W, self.obj.lam, order[i:j], rescaled, turns, gaps
-                    )
+                    kernels.ascend_sequences(*kernel_state, W, self.obj.lam, order[i:j], powers, turns, gaps)
                 self.epochs += 1
                 # Some visit found no free slot for a new label sequence.
                 if self.atoms.n_dropped[0]:
@@ -219,7 +217,7 @@ class _ChainRun:
         extra = len(labels)
         padded = np.pad(alpha, ((0, 0), (0, extra))), np.pad(gram, ((0, 0), (0, extra), (0, extra)))
         self.atoms = _allocate_atoms(used, np.pad(labels, ((0, extra), (0, 0))), *padded)
-        _restore_costs(self.problem, self.atoms, cast(Any, self.obj.risk).loss.rescaled)
+        _restore_costs(self.problem, self.atoms, cast(Any, self.obj.risk).loss)
 
     def atom_arrays(self) -> tuple[NDArray, ...]:
         """Return copies of what defines the atoms: their number, labels, weights and inner products."""
@@ -266,13 +264,21 @@ def _allocate_atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArra
     return _atom_kernels().Atoms(np.zeros(1, np.int64), used, labels, alpha, *zeros, gram)
 
 
-def _restore_costs(problem: Any, atoms: Any, rescaled: bool) -> None:
+def _error_powers(problem: Any, loss: Any) -> Any:
+    """Return the powers of the number of errors by which the loss rescales margins, or None."""
+    from riskmin._numba.chain.viterbi import error_powers
+
+    return error_powers(int(np.diff(problem.ends, prepend=0).max()), float(loss.rescaled))
+
+
+def _restore_costs(problem: Any, atoms: Any, loss: Any) -> None:
     """Compute the costs and factors of atoms from their labels."""
     begins = np.append(0, problem.ends[:-1])
     # Hamming distance of each atom to the true labels, per sequence.
-    errors = np.add.reduceat(atoms.labels != problem.y, begins, axis=1, dtype=np.float64).T
+    errors = np.add.reduceat(atoms.labels != problem.y, begins, axis=1, dtype=np.int64).T
+    powers = _error_powers(problem, loss)
     atoms.cost[:, :-1] = problem.c[:, None] * errors
-    atoms.factor[:, :-1] = problem.c[:, None] * (errors if rescaled else 1.0)
+    atoms.factor[:, :-1] = problem.c[:, None] * (1.0 if powers is None else powers[errors])
 
 
 def _kernel_data(shard: Any) -> tuple[Any, Any]:
