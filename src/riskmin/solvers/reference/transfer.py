@@ -31,7 +31,8 @@ def row_arrays(X: Matrix, metric: NDArray | None = None) -> tuple[NDArray, NDArr
     if metric is not None or not rows.sparse:
         n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
-        dense = rows.X if metric is None else (rows.as_scipy() if rows.sparse else rows.X) @ metric
+        entries: Any = rows.as_scipy() if rows.sparse else rows.array
+        dense = entries if metric is None else entries @ metric
         return ends, np.arange(p, dtype=np.uint32), np.ascontiguousarray(dense).reshape(-1), 1
     # 32-bit column indices suffice as long as w fits into memory.
     return rows.indptr.astype(np.uint64), rows.indices.astype(np.uint32, copy=False), rows.data, 0
