@@ -511,7 +511,7 @@ def test_solvers_refuse_unsupported_regularizers(solver):
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), Own(), 0.1)
     with pytest.raises(
         TypeError,
-        match=r"inverse_metric_product or conjugate_hessian_product.*Own.*ProximalGradient",
+        match=r"a finite conjugate.*Own.*ProximalGradient",
     ):
         minimize(obj, solver)
     with pytest.raises(TypeError, match="smooth regularizer"):

@@ -82,6 +82,7 @@ SETTINGS = {
     "accelerated_gradient": (1.0, 1e-4),
     "bmrm": (0.5, 1e-5),
     "line_search_bmrm": (10.0, 1e-4),
+    "excessive_gap": (1.0, 1e-4),
     "pegasos": (1.0, 3e-3),
     "dual_gauss_seidel": (0.1, 1e-5),
     "augmented_lagrangian": (0.1, 1e-5),

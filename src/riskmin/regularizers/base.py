@@ -29,6 +29,8 @@ class Regularizer(ABC):
     """Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
     DIFFERENCE_STEP = 1e-7
     """The step of the differences that replace a missing derivative along a line."""
+    CENTRAL_DIFFERENCE_STEP = 6e-6
+    """That of central differences, relative to the point."""
 
     polyhedral: bool = False
     """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
@@ -115,18 +117,43 @@ class Regularizer(ABC):
         return type(self).inverse_metric_product is not Regularizer.inverse_metric_product
 
     def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
-        """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u."""
-        raise UnsupportedProblem(f"the conjugate of {self!r} has no Hessian")
+        """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u.
+
+        By default, central differences of `conjugate_grad` along the rows of A.
+        """
+        xp = namespace(A)
+        G = xp.stack([A @ self.conjugate_hessian_vector(u, a) for a in A])
+        return 0.5 * (G + G.T)
+
+    def conjugate_hessian_vector(self, u: Array, a: Array) -> Array:
+        """Return H a by a central difference of `conjugate_grad`."""
+        xp = namespace(a)
+        size = float(xp.max(xp.abs(a)))
+        if size == 0:
+            return 0.0 * a
+        # the cube root of the rounding error balances rounding and the third derivative
+        h = self.CENTRAL_DIFFERENCE_STEP * (1.0 + float(xp.max(xp.abs(u)))) / size
+        return (self.conjugate_grad(u + h * a) - self.conjugate_grad(u - h * a)) / (2 * h)
 
     @property
     def has_conjugate_hessian(self) -> bool:
-        """Whether `conjugate_hessian_product` is there: Newton's method solves a bundle's master problem."""
+        """Whether `conjugate_hessian_product` has a formula; by default it takes differences."""
         return type(self).conjugate_hessian_product is not Regularizer.conjugate_hessian_product
 
     @property
     def has_master_problem(self) -> bool:
         """Whether bundle methods have a master problem for it: a QP, one for Newton's method, or an LP."""
         return self.quadratic or self.has_conjugate_hessian or (self.separable and self.polyhedral)
+
+    def conjugate_is_finite(self, dim: int) -> bool:
+        """Whether the conjugate and its gradient are finite at random points of size 1 to 100."""
+        rng = np.random.default_rng(0)
+        for size in (1.0, 10.0, 100.0):
+            u = size * rng.standard_normal(dim)
+            with np.errstate(all="ignore"):
+                if not (math.isfinite(self.conjugate(u)) and np.isfinite(self.conjugate_grad(u)).all()):
+                    return False
+        return True
 
     def terms(self, w: Array) -> Any:
         """Return the coefficients of a sum over coordinates (`SeparableTerms`); None if it is none."""
@@ -176,9 +203,17 @@ class Regularizer(ABC):
 
 
 def as_regularizer(reg: Any) -> Regularizer:
-    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others."""
+    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others.
+
+    Of an object that has `conjugate` and `conjugate_grad` only, value and prox are found numerically.
+    """
     if isinstance(reg, Regularizer):
         return reg
+    by_conjugate = has_method(reg, "conjugate") and has_method(reg, "conjugate_grad")
+    if by_conjugate and not (has_method(reg, "value") or has_method(reg, "prox")):
+        from riskmin.regularizers.from_conjugate import FromConjugate  # it is derived from Regularizer
+
+        return FromConjugate(reg)
     missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not has_method(reg, m)]
     if missing:
         raise TypeError(f"{reg!r} is not a regularizer: it has no method {', '.join(missing)}")

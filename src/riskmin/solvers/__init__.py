@@ -24,6 +24,7 @@ from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAc
 from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from riskmin.solvers.reference.dual_gradient import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.reference.excessive_gap import ExcessiveGap as ExcessiveGap
 from riskmin.solvers.reference.pegasos import Pegasos as Pegasos
 from riskmin.solvers.reference.scipy_minimizer import ScipyMinimizer as ScipyMinimizer
 from riskmin.solvers.smoothing import Smoothing as Smoothing
@@ -41,6 +42,7 @@ _OWN: dict[str, Any] = {
     "dual": DualCoordinateAscent(),
     "dual_accelerated": DualAccelerated(),
     "dual_gauss_seidel": DualGaussSeidel(),
+    "excessive_gap": ExcessiveGap(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "newton": Newton(),

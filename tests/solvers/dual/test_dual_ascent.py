@@ -334,6 +334,7 @@ def test_settings_are_checked():
         (DualCoordinateAscent, {"damping": 2.0}),
         (DualCoordinateAscent, {"seed": -1}),
         (DualGaussSeidel, {"damping": 0.0}),
+        (DualGaussSeidel, {"damping": np.inf}),
         (DualGaussSeidel, {"rate": -1.0}),
         (AugmentedLagrangian, {"algorithm": 1}),
         (AugmentedLagrangian, {"mu": 0.0}),

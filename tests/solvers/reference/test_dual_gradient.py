@@ -7,6 +7,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import scipy.sparse.linalg  # noqa: F401
 from numpy.testing import assert_allclose
 
 from helpers import problem
@@ -289,6 +290,79 @@ def test_the_bias_is_the_best_intercept(loss, algorithm):
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(epsilon=0.2)], ids=repr)
 def test_the_bias_is_the_best_intercept_for_others(loss, reg, algorithm):
     check_bias(loss, reg, algorithm, 400)
+
+
+K = np.array([[2.0, 0.5, 0.0, 0.1], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.2], [0.1, 0.0, 0.2, 0.7]])
+
+
+def exact_step(loss, alpha, y, c1, c2):
+    """The new alpha_i by the formulas of section 5.2: (25), (26), and those for regression."""
+    if isinstance(loss, Hinge):
+        return y * max(min(alpha * y - (c2 - y) / c1 * y, 1.0), 0.0)
+    if isinstance(loss, SquaredHinge):
+        return alpha + y * max(-(alpha + c2 - y) / (c1 + 1) * y, -alpha * y)
+    eps, p = loss.epsilon, loss.power
+    scale, shift = (c1, 0.0) if p == 1 else (c1 + 1, alpha)
+    first, second = (-(side * eps + shift + c2 - y) / scale for side in (1, -1))
+    if alpha + first >= 0:
+        return alpha + first if p == 2 else min(alpha + first, 1.0)
+    if alpha + second <= 0:
+        return alpha + second if p == 2 else max(alpha + second, -1.0)
+    return 0.0
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("metric", [np.asarray, sp.csr_array, sp.linalg.aslinearoperator])
+@pytest.mark.parametrize(
+    "loss",
+    [Hinge(), SquaredHinge(), EpsilonInsensitive(0.2), EpsilonInsensitive(0.2, power=2)],
+    ids=repr,
+)
+def test_steps_are_exact_for_a_general_metric(loss, metric, form):
+    """Equations (13) and (14): c_1 = x' K^-1 x / (lam n) and c_2 = x' K^-1 v."""
+    X, y, _ = problem(loss)
+    n, lam, alpha = len(y), 0.1, np.zeros(len(y))
+    for _ in range(3):
+        for i in range(n):
+            u = np.linalg.solve(K, X[i]) / (lam * n)
+            alpha[i] = exact_step(loss, alpha[i], y[i], X[i] @ u, (X.T @ alpha) @ u)
+    obj = Objective(linear_risk(form(X), y, loss), Quadratic(metric(K)), lam)
+    # the rate of Newton's method by a damping that is 1 up to rounding: all settings are the paper's
+    it = first(obj, DualGaussSeidel(damping=1 + 1e-15, shuffle=False), 3)[-1]
+    assert_allclose(it.state()["u"], -alpha, atol=1e-11)
+    assert_allclose(it.w, np.linalg.solve(K, X.T @ alpha) / (lam * n), atol=1e-11)
+
+
+@pytest.mark.parametrize("t", [0.01, 0.1, 1.9, 10.0])
+def test_scaled_steps_equal_those_of_figure_4(t):
+    X, y, _ = problem(Hinge())
+    n, lam, alpha = len(y), 0.1, np.zeros(len(y))
+    for _ in range(5):
+        for i in range(n):
+            c1, c2 = X[i] @ X[i] / (lam * n), X[i] @ (X.T @ alpha) / (lam * n)
+            alpha[i] = y[i] * max(min(alpha[i] * y[i] - t * (c2 - y[i]) / c1 * y[i], 1.0), 0.0)
+    obj = Objective(linear_risk(X, y, Hinge()), L2(), lam)
+    assert_allclose(
+        first(obj, DualGaussSeidel(damping=t, shuffle=False), 5)[-1].state()["u"], -alpha, atol=1e-12
+    )
+
+
+def test_steps_of_twice_the_exact_length_or_more_oscillate():
+    """Below 2 the dual increases with each row; at 10 it falls, and w does not converge; bounds are valid."""
+    X, y, _ = problem(Hinge())
+    obj = Objective(linear_risk(X, y, Hinge()), L2(), 0.1)
+    best = minimize(obj, tol=1e-9).value
+    duals = {t: [obj.lower(it.cut) for it in first(obj, DualGaussSeidel(damping=t), 60)] for t in (1.9, 10.0)}
+    assert min(np.diff(duals[1.9])) >= -1e-12
+    assert duals[1.9][-1] == pytest.approx(best, rel=1e-6)
+    assert min(np.diff(duals[10.0])) < -1e-3 * best
+    result = minimize(obj, DualGaussSeidel(damping=10.0), tol=1e-6, max_iter=200)
+    assert result.status != "converged"
+    assert max(duals[10.0]) <= result.lower * (1 + 1e-9) <= best * (1 + 2e-9) <= result.value * (1 + 3e-9)
+    # without bounds of the dual variables, steps of 3 times the exact length diverge: the run ends
+    wild = minimize(Objective(linear_risk(X, y, Squared()), L2(), 1e-3), DualGaussSeidel(damping=3.0))
+    assert wild.status == "stalled"
+    assert 0 <= wild.lower <= wild.value < np.inf
 
 
 def test_exact_steps_with_a_bias_equal_the_papers():

@@ -196,3 +196,35 @@ def test_significant_figures_are_finite(value, lower, figures):
     from riskmin.core.records import significant_figures
 
     assert significant_figures(value, lower) == pytest.approx(figures, abs=0.01)
+
+
+# ---------------------------------------------------------------- B, Theorems 4 and 5: smooth losses
+@pytest.mark.parametrize("solver", [rm.Bmrm(floor=True), rm.LineSearchBmrm()], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "curvature"), [(rm.Logistic(), 0.25), (rm.Squared(), 1.0), (rm.SquaredHinge(), 1.0)], ids=repr
+)
+@pytest.mark.parametrize("metric", [np.eye(5), np.diag([0.5, 1.0, 2.0, 1.0, 3.0]) + 0.2], ids=["L2", "K"])
+def test_the_rate_is_linear_on_smooth_losses(metric, loss, curvature, solver):
+    """The gap falls by the factor 1 - lam / (4 H H*) in each step, where H bounds the Hessian of J, H* that
+    of Omega*; so eps takes at most (4 H H* / lam) log(gap_0 / eps) steps.
+
+    The gradient of J at w_t is at most sqrt(2 H gap), and the dual, along the line to the new cut, is a
+    parabola with slope gap and curvature |grad J|^2 H* / lam.
+    """
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((60, 5)) * [1.0, 3.0, 0.3, 1.0, 1.0]
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(60) > 0, 1.0, -1.0)
+    for lam in (0.02, 0.5):
+        obj = rm.Objective(rm.linear_risk(X, y, loss), rm.Quadratic(metric), lam)
+        H = lam * np.linalg.eigvalsh(metric)[-1] + curvature * np.linalg.eigvalsh(X.T @ X / 60)[-1]
+        share = lam * np.linalg.eigvalsh(metric)[0] / (4 * H)
+        steps = points(solver, obj, np.zeros(5), 150)
+        lower = np.array([it.cut.b - lam * obj.reg.conjugate(-it.cut.a / lam) for it in steps])
+        best = np.minimum.accumulate([it.value for it in steps])
+        rounding = 1e-12 * best[0]
+        # the increase of the bound by the cut at w_t is at least `share` of J(w_t) - J_t(w_t)
+        increase = np.diff(lower) - share * (np.array([it.value for it in steps[1:]]) - lower[:-1])
+        assert (increase >= -rounding).all()
+        gap = best - lower
+        assert (gap[1:] <= (1 - share) * gap[:-1] + rounding).all()
+        assert gap[-1] <= (1 - share) ** 149 * gap[0] + 150 * rounding

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.dual.conjugate_loops import MAX_EXPONENT, gradient_step, proximal_step
+from riskmin._numba.dual.conjugate_loops import MAX_EXPONENT, POWER, gradient_step, proximal_step
 
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 """Transfer functions w(v).
@@ -228,8 +228,18 @@ def commit(i: int, step: float, total: float, X: Any, reg: Any, state: Any) -> N
 
 # ---------------------------------------------------------------- passes over rows
 @njit()
-def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: Any, constraints: Any) -> Any:
-    """Return the new u_i of a Newton step that is guaranteed to improve the dual.
+def _visit(
+    i: int,
+    weight: float,
+    u: float,
+    X: Any,
+    loss: Any,
+    reg: Any,
+    state: Any,
+    constraints: Any,
+    length: float,
+) -> Any:
+    """Return the new u_i of a Newton step that is guaranteed to improve the dual, if its length is 1.
 
     weight is c_i / lam. The step minimizes l*(t) - z t + kappa (t - u)^2 / 2: the exact conjugate plus a
     parabola in place of the regularizer's part. By convexity the parabola is an upper bound along the step if
@@ -247,7 +257,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
     noise = 4e-15 * (1 + abs(z))
     kappa = weight * (curvature + constraint_curvature)
     for _ in range(60):  # increases of the curvature, at most
-        new = proximal_step(u, z, kappa, kind, rows[i], shape)
+        new = proximal_step(u, z, kappa / length, kind, rows[i], shape)
         move = new - u
         # for a linear transfer function the parabola is exact
         if move == 0.0 or reg[0] == LINEAR:
@@ -285,6 +295,9 @@ def ascend(
     kind, rows, shape = loss
     P, s, gap, rho = constraints
     rate, damping = step_rule
+    # where the dual is a parabola along a row, the step before it is clipped is scaled, as in figure 4
+    exact = reg[0] == LINEAR and kind == POWER and shape[1] == 0.0 and P.shape[1] == 0
+    length = damping if exact else 1.0
     if begins:
         refresh(reg, state)
     for i in order:
@@ -297,9 +310,9 @@ def ascend(
                 z += P[i, k] * (s[k] + rho * gap[k])
             new = gradient_step(u[i], z, rate / weight, kind, rows[i], shape)
         else:
-            new = _visit(i, weight, u[i], X, loss, reg, state, constraints)
+            new = _visit(i, weight, u[i], X, loss, reg, state, constraints, length)
         # relaxation: a fraction of the step, or more than all of it, within the bounds
-        if damping != 1:
+        if damping != 1 and (rate > 0 or not exact):
             new = min(max(u[i] + damping * (new - u[i]), rows[i, 0]), rows[i, 1])
         if new == u[i]:
             continue

@@ -171,15 +171,15 @@ def master_problem_for(obj: Objective, dim: int) -> MasterProblem:
 def master_problem_reason(name: str, obj: Objective) -> str | None:
     """Return why there is no master problem for the regularizer, and an alternative; None if there is."""
     loss, reg = loss_of(obj.risk), obj.reg.penalized_part
-    if reg.has_master_problem:
+    if reg.has_master_problem or reg.conjugate_is_finite(obj.risk.dim - obj.reg.n_unpenalized):
         return None
     if loss is None or loss.smooth:
         alternative = "use ProximalGradient, or "
     else:
         alternative = "use Smoothing(ProximalGradient()), or " if loss.can_be_smoothed else ""
     return (
-        f"{name} needs a regularizer with inverse_metric_product or conjugate_hessian_product, or an L1-type "
-        f"one, not {type(reg).__name__}: {alternative}add conjugate_hessian_product"
+        f"{name} needs a regularizer with a finite conjugate, or an L1-type one, not {type(reg).__name__}: "
+        f"{alternative}add a small multiple of L2 to it"
     )
 
 

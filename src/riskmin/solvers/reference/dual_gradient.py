@@ -27,12 +27,14 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import local_rows_of
+from riskmin.regularizers import L2
 from riskmin.solvers.base import local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     RowConjugate,
     conjugate_for,
     conjugate_reason,
+    inverse_metric_factor,
     row_arrays,
     transfer_for,
     transfer_reason,
@@ -66,6 +68,8 @@ class GradientAscent:
     """Rows as the kernel takes them: indptr, indices, data, dense."""
     C: NDArray
     """Unpenalized directions of `Equality`, one per row."""
+    metric: NDArray | None
+    """B with K^-1 = B B', if Omega = w' K w / 2: the kernel takes the rows x B and v B, with K = 1."""
     P: NDArray
     """Scores of the unpenalized directions, one column each; an intercept, if any, is the last, a column
     of ones."""
@@ -89,10 +93,11 @@ class GradientAscent:
         # One column of scores per unpenalized direction, then a column of ones for the intercept.
         P = np.ones((n, len(C) + intercept))
         P[:, : len(C)] = np.transpose([_scores(shard, row) for row in C]) if len(C) else 0.0
-        X = row_arrays(shard.X)
-        has_kernel = conjugate.kernel is not None and transfer_for(reg, p) is not None
+        metric = inverse_metric_factor(reg, p) if conjugate.kernel is not None else None
+        X = row_arrays(shard.X, metric)
+        has_kernel = conjugate.kernel is not None and (metric is not None or transfer_for(reg, p) is not None)
         rowwise = None if has_kernel else RowwiseAscent(X, reg, loss, conjugate, shard.y, np.zeros(n))
-        self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, rowwise)
+        self = cls(solver, obj, shard, loss, conjugate, reg, X, C, metric, P, conjugate.start, rowwise)
         if state is not None:
             shapes = {"u": "n", "w?": "d", "epoch?": "1"}
             check_state(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
@@ -166,7 +171,9 @@ class GradientAscent:
     def _kernel_state(self, v: NDArray) -> tuple[Any, Any]:
         """Return the transfer function and the arrays in which the kernel keeps its state."""
         longest = int(np.diff(self.X[0].astype(np.int64)).max(initial=0))
-        return transfer_for(self.reg, len(v)), (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))
+        reg = self.reg if self.metric is None else L2()
+        v = v if self.metric is None else v @ self.metric
+        return transfer_for(reg, len(v)), (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))
 
     def mean_curvature(self, v: NDArray) -> float:
         """Return the mean derivative of the scores of some rows when v moves along them."""
@@ -260,8 +267,8 @@ class GradientSteps(Solver):
         # None stands for Newton's bound.
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate must be a number above 0, not {self.rate}")
-        if not 0 < self.damping < 2:
-            raise ValueError(f"damping must be above 0 and below 2 for the bound to rise, not {self.damping}")
+        if not 0 < self.damping < math.inf:
+            raise ValueError(f"damping must be a number above 0, not {self.damping}")
         if not is_whole_number(self.seed, at_least=0):
             raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
 
@@ -313,14 +320,19 @@ class DualGaussSeidel(GradientSteps):
     default, the length of a step is Newton's on a parabola that bounds the conjugate of the regularizer, so
     that each row improves the dual. With a `rate` or a `damping`, all steps are those of the paper.
 
-    For `L2`, `DualCoordinateAscent` has exact steps; an intercept needs `AugmentedLagrangian`.
+    For `L2` and `Quadratic`, whose conjugate is a parabola along a row, steps are exact: they minimize (13)
+    with :math:`c_1 = \tfrac{c_i}\lambda x_i^\top K^{-1} x_i` and :math:`c_2 = x_i^\top w` (14). An intercept
+    needs `AugmentedLagrangian`.
 
     Parameters
     ----------
     rate : float, optional
         Learning rate, the paper's eta; Newton's bound by default.
     damping : float
-        Fraction of a step that is taken, between 0 and 2.
+        Multiple t of a step that is taken, above 0. Below 2 each row improves the dual. From 2 on, as in
+        figure 4 of the paper for t = 10, it need not: with bounded dual variables, such as those of `Hinge`,
+        the steps oscillate between the bounds, the best cut so far still proves a gap, and the run may end
+        as ``max_iter`` or ``stalled``; with unbounded ones (`Squared`) it may diverge, and ends then.
     shuffle : bool
         Visit the rows in a new random order in each pass, else in the given order.
     seed : int

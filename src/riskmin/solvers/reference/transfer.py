@@ -20,15 +20,20 @@ from riskmin.core import Matrix, NDArray
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.regularizers import Entropy, QNorm
 
+MAX_METRIC_COLUMNS = 5000
+"""The inverse of K is formed up to this number of features; with more, rows call the regularizer."""
+
 
 # ---------------------------------------------------------------- rows
-def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
-    """Return X by rows as the kernel takes it: indptr, indices, data, and whether it is dense."""
+def row_arrays(X: Matrix, metric: NDArray | None = None) -> tuple[NDArray, NDArray, NDArray, int]:
+    """Return X, or X times a matrix, by rows as the kernel takes it: indptr, indices, data, dense or not."""
     rows = as_row_matrix(X)
-    if not rows.sparse:
+    if metric is not None or not rows.sparse:
         n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
-        return ends, np.arange(p, dtype=np.uint32), rows.X.reshape(-1), 1
+        entries: Any = rows.as_scipy() if rows.sparse else rows.array
+        dense = entries if metric is None else entries @ metric
+        return ends, np.arange(p, dtype=np.uint32), np.ascontiguousarray(dense).reshape(-1), 1
     # 32-bit column indices suffice as long as w fits into memory.
     return rows.indptr.astype(np.uint64), rows.indices.astype(np.uint32, copy=False), rows.data, 0
 
@@ -117,6 +122,14 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
         dual, power = reg.q / (reg.q - 1), reg.power / (reg.power - 1)
         return NORM, np.zeros((1, 1)), np.array([dual, power, 0.0])
     return None
+
+
+def inverse_metric_factor(reg: Any, p: int) -> NDArray | None:
+    """Return B with K^-1 = B B' for w' K w / 2; None for sums over coordinates, and for many features."""
+    if reg.separable or not reg.quadratic or p > MAX_METRIC_COLUMNS:
+        return None
+    inverse = np.stack([reg.conjugate_grad(e) for e in np.eye(p)])
+    return np.asarray(np.linalg.cholesky(0.5 * (inverse + inverse.T)))
 
 
 def transfer_reason(name: str, reg: Any) -> str | None:
