@@ -17,8 +17,9 @@ import numpy as np
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
 from riskmin.core.registry import names_class
-from riskmin.data import Dataset, format_of, load
+from riskmin.data import format_of
 from riskmin.data.limits import memory_limited
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import duration
 
 ColumnRef: TypeAlias = str | int | None
@@ -30,7 +31,7 @@ STANDARDIZED_NOTE = (
 """The note in the summary of a fit to standardized columns."""
 
 
-def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
+def parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
     """Return a column's index if the text is an integer, else its name."""
     try:
         return None if value is None else int(value)
@@ -59,14 +60,14 @@ NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
 target_option = click.option(
     "--target",
     metavar="COLUMN",
-    callback=_parse_column,
+    callback=parse_column,
     help="Label column of a table, by name or by index from 0 "
     '(default: "target", "label", "y" or "class", else the last).',
 )
 qid_option = click.option(
     "--qid",
     metavar="COLUMN",
-    callback=_parse_column,
+    callback=parse_column,
     help='Column of query ids of a table, for ranking losses (default: "qid", if it exists).',
 )
 
@@ -176,50 +177,10 @@ def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: 
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
 
 
-def _load_checked(
-    path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False, **settings: Any
-) -> Dataset:
-    """Load a file after `check_data_options`."""
-    check_data_options(path, target=target, qid=qid, quiet=quiet)
-    return load(path, target=target, qid=qid, **settings)
-
-
-def load_for_fit(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
-    """Load the data for a fit; note on stderr if their query ids are not used."""
-    if model.task == "tagging":
-        return tagging.load_sentences(path, given["target"], given["qid"], labels=True)
-    data = _load_checked(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
-    note_unused_queries(data, model, path.name, quiet=quiet)
-    return data
-
-
-def note_unused_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
+def note_unused_queries(data: PreparedRows, model: Any, name: str, *, quiet: bool) -> None:
     """Note on stderr if the data hold query ids that the loss does not use."""
     if data.qid is not None and model.task != "ranking" and not quiet:
         click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not use", err=True)
-
-
-def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *, labels: bool) -> Dataset:
-    """Load data for a fitted model; reorder the columns by name where both model and data name them."""
-    if model.task == "tagging":
-        return tagging.load_sentences(
-            path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model)
-        )
-    data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
-    known = vars(model).get("feature_names_in_")
-    if known is None or data.feature_names is None or data.feature_names == list(known):
-        return data
-    # the same columns in another order
-    if sorted(data.feature_names) == sorted(known):
-        # positions in the data, in the order of the model
-        position = {name: i for i, name in enumerate(data.feature_names)}
-        return data._replace(X=data.X[:, [position[name] for name in known]])
-    unknown = [name for name in data.feature_names if name not in set(known)]
-    missing = [name for name in known if name not in set(data.feature_names)]
-    raise ValueError(
-        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
-        "check the file, or name the column of the labels by --target"
-    )
 
 
 @contextmanager
@@ -360,7 +321,7 @@ def describe_status(facts: dict[str, Any]) -> str:
     return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {required}"
 
 
-def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
+def data_shape(model: Any, data: PreparedRows) -> tuple[int, int]:
     """Number of rows (or sentences) and of columns (or weights)."""
     dimensions: tuple[int, int] = (
         tagging.corpus_shape(model, data.X) if model.task == "tagging" else data.X.shape
@@ -368,7 +329,7 @@ def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
     return dimensions
 
 
-def describe_data_size(model: Any, data: Dataset) -> str:
+def describe_data_size(model: Any, data: PreparedRows) -> str:
     """Describe the size of the data: rows, columns, classes or queries."""
     if model.task == "tagging":
         return tagging.describe_corpus_size(model, data.X)

@@ -19,6 +19,7 @@ from riskmin.cli.inputs import (
     real_option,
     target_option,
 )
+from riskmin.cli.tables import table_options
 
 
 def _parse_grades(
@@ -102,7 +103,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # decorators apply from the last to the first: reversed, --help lists the options in this order
     for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    return table_options(command)
 
 
 _FOR = {

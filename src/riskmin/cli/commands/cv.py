@@ -16,7 +16,6 @@ from riskmin.cli.inputs import (
     check_writable,
     describe_data_size,
     fit_summary,
-    load_for_fit,
     not_converged_message,
     note_zero_weights,
     reg_name,
@@ -24,13 +23,14 @@ from riskmin.cli.inputs import (
     summary_lines,
     suppress_warnings,
 )
+from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_columns
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.ordinal_ranking import ordered_grades
 from riskmin.core import NDArray
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
 
 _EPILOG = """\b
 Examples:
@@ -120,10 +120,10 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     return model, "score" if measure is None else measure.name
 
 
-def _fit(search: Any, table: Dataset, scored: str) -> None:
+def _fit(search: Any, table: PreparedRows, scored: str) -> None:
     """Run the search; errors that are due to --scoring name that option."""
     try:
-        search.fit(table.X, table.y, **query_kwargs(search, table.qid))
+        search.fit(table.X, table.y, **fit_kwargs(search, table))
     # scorers of scikit-learn raise these errors without naming the option
     except AttributeError as error:
         if "predict_proba" not in str(error):
@@ -164,14 +164,15 @@ def _search_facts(search: Any) -> dict[str, Any]:
 
 
 @ignore_interrupts()
-def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
+def _save(
+    search: Any, table: PreparedRows, output: Path, report: Path | None, scored: str, title: str
+) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_search
 
     model = search.best_estimator_
     # the estimator was fitted to an array: names come from the file
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_columns(model, table)
     save_model(model, output)
     if report is not None:
         about = report_facts(model, table.X.shape) | {"scoring": scored}
@@ -221,11 +222,12 @@ class GradedLamSearch:
         self.order = getattr(model, "order", None)
         self.alphas, self.n_alphas, self.cv, self.scoring = alphas, n_alphas, cv, scoring
 
-    def fit(self, X: Any, y: NDArray, qid: Any = None) -> None:
+    def fit(self, X: Any, y: NDArray, qid: Any = None, sample_weight: Any = None) -> None:
         """Choose lam by cross-validation and fit all rows with it."""
         from sklearn.base import clone
 
         from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+        from riskmin.estimators._common.fit import normalize_weights
 
         # grades of all rows, since those of a fold may be fewer
         scorer = (
@@ -233,12 +235,17 @@ class GradedLamSearch:
         )
         alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
         result = search_alphas(
-            self.model, LabeledRows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer
+            self.model,
+            LabeledRows(X, y, normalize_weights(sample_weight, len(y)), qid),
+            alphas,
+            self._folds(X, y, qid),
+            scorer,
         )
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
-        self.best_estimator_.fit(X, y, **({} if qid is None else {"qid": qid}))
+        more = {"qid": qid, "sample_weight": sample_weight}
+        self.best_estimator_.fit(X, y, **{name: v for name, v in more.items() if v is not None})
 
     def _folds(self, X: Any, y: NDArray, qid: Any) -> Iterator[tuple[Any, Any]]:
         from sklearn.model_selection import GroupKFold, StratifiedKFold

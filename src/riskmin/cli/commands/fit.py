@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
 from riskmin.cli.inputs import (
@@ -23,7 +22,6 @@ from riskmin.cli.inputs import (
     data_shape,
     describe_data_size,
     fit_summary,
-    load_for_fit,
     not_converged_message,
     note_unused_queries,
     note_zero_weights,
@@ -32,12 +30,14 @@ from riskmin.cli.inputs import (
     summary_lines,
     suppress_warnings,
 )
+from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_columns
 from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
+from riskmin.cli.tables import describe_preparation, load_table, print_notes
 from riskmin.cli.tasks import tagging
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import Progress
 
 _EPILOG = """\b
@@ -119,6 +119,8 @@ def fit(
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []
+        if table.preparation is not None:
+            more = [("table", describe_preparation(table.preparation)), *more]
         print_pairs([*summary_lines(facts), ("model", str(output)), *more])
     if not as_json:
         note_zero_weights(model)
@@ -141,22 +143,31 @@ def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str,
         )
 
 
-def _load(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
+def _load(
+    data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool
+) -> PreparedRows:
     """Load one file or several partitions, in this process or in those of the executor."""
     require_labels = TASK_BEHAVIORS[model.task].needs_labels
     roles = {name: given[name] for name in ("target", "qid")}
     if executor.is_local and len(data) == 1:
         return load_for_fit(data[0], model, given, quiet=quiet, require_labels=require_labels)
     if model.task == "tagging":
-        return tagging.load_all_sentences(data, **roles)
+        return PreparedRows(*tagging.load_all_sentences(data, **roles))
     for path in data:
         check_data_options(path, **roles, quiet=quiet)
-    table: Dataset = load_partitions(data, executor, **roles, require_labels=require_labels)
+    table = load_table(
+        data,
+        given,
+        lambda: load_partitions(data, executor, **roles, require_labels=require_labels),
+        require_labels=require_labels,
+        local=executor.is_local,
+    )
     note_unused_queries(table, model, describe_paths(data), quiet=quiet)
+    print_notes(table, quiet=quiet)
     return table
 
 
-def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
+def _fit(model: Any, table: PreparedRows, *, json_lines: bool, quiet: bool) -> None:
     """Check the labels and fit, with progress on stderr."""
     TASK_BEHAVIORS[model.task].check(model, table.y, table.qid)
     with (
@@ -164,19 +175,18 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
         suppress_warnings(),
     ):
         model.set_params(callback=progress)
-        model.fit(table.X, table.y, **query_kwargs(model, table.qid))
+        model.fit(table.X, table.y, **fit_kwargs(model, table))
     # the model must not refer to the closed display
     model.set_params(callback=None)
 
 
 @ignore_interrupts()
-def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
+def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, title: str) -> None:
     """Save the model and write the report; signals are deferred until both are written."""
     from riskmin.estimators import save_model
     from riskmin.report import write_report
 
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_columns(model, table)
     save_model(model, output)
     if report is not None:
         write_report(

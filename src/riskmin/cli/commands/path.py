@@ -19,19 +19,19 @@ from riskmin.cli.inputs import (
     check_distinct_paths,
     check_writable,
     describe_data_size,
-    load_for_fit,
     makes_zeros,
     problem_facts,
     reg_name,
     suppress_warnings,
 )
+from riskmin.cli.loading import load_for_fit, remember_columns
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks import classification
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.core import Iterate, Result
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import Progress, duration, relative_gap
 
 _EPILOG = """\b
@@ -86,13 +86,12 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
         print_table(_cells(rows))
         if output is not None:
             click.echo(f"  page  {output}")
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_columns(model, table)
     return _report_convergence(model, results, as_json)
 
 
 def _fit_path(
-    model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
+    model: Any, table: PreparedRows, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
     """Return the regularization strengths and the result of each fit."""
     from riskmin.driver.path import lam_grid, path
@@ -138,12 +137,13 @@ def _fit_path(
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
 
 
-def _objective(model: Any, table: Dataset, executor: Any) -> Any:
+def _objective(model: Any, table: PreparedRows, executor: Any) -> Any:
     """The objective J of the data with the model's parameters."""
     from riskmin.estimators._common.fit import (
         build_objective,
         build_risk,
         fitted_loss,
+        normalize_weights,
         resolve_regularizer,
     )
     from riskmin.estimators._common.input import EncodedLabels
@@ -153,11 +153,12 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     task.check(model, table.y, table.qid)
     # `fit` would set the classes, which the loss and the labels depend on
     model.classes_ = task.classes(model, table.y)
-    labels, weight = model._targets(table.y, n, None)
+    given_weight = normalize_weights(table.weight, n)
+    labels, weight = model._targets(table.y, n, given_weight)
     rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
     risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     return build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, given_weight)
     )
 
 
@@ -203,7 +204,12 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 @ignore_interrupts()
 def _write(
-    model: Any, table: Dataset, output: Path, lams: Sequence[float], results: Sequence[Result], title: str
+    model: Any,
+    table: PreparedRows,
+    output: Path,
+    lams: Sequence[float],
+    results: Sequence[Result],
+    title: str,
 ) -> None:
     from riskmin.report import write_path
 
@@ -218,7 +224,7 @@ def _write(
     )
 
 
-def _weight_names(model: Any, table: Dataset) -> Any:
+def _weight_names(model: Any, table: PreparedRows) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators._common.fit import fitted_loss
 

@@ -14,13 +14,13 @@ from riskmin.cli.inputs import (
     check_distinct_paths,
     check_writable,
     json_option,
-    load_for_model,
     memory_option,
     qid_option,
     suppress_warnings,
     target_option,
     trust_option,
 )
+from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS

@@ -185,6 +185,9 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     class_weight = None
     checkpoint = None
 
+    preparation_ = None
+    """How the command prepared a raw table; None for models of rows that were prepared before."""
+
     _hints = ConvergenceHints()
 
     def _check_parameters(self) -> None:

@@ -235,6 +235,7 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.gap_ = value - result.lower
     model.n_samples_fit_ = n_rows
     model.weighted_ = weighted
+    vars(model).pop("preparation_", None)  # of a previous fit
 
 
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:

@@ -33,11 +33,11 @@ from riskmin.estimators.persistence.records import (
 )
 from riskmin.estimators.scikit_learn import check_is_fitted
 
-MODEL_FORMAT = 4
+MODEL_FORMAT = 5
 """Version of the file layout, raised by incompatible changes.
 
-Format 1 supports only the regularizer L2, format 2 only one score per row, and format 3 neither standardized
-columns nor absolute tolerances.
+Format 1 supports only the regularizer L2, format 2 only one score per row, format 3 neither standardized
+columns nor absolute tolerances, and format 4 no preparation of tables.
 """
 
 CLAIM_KEYS = (
@@ -123,6 +123,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     fitted["n_features"] = int(model.n_features_in_)
     if "feature_names_in_" in vars(model):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
+    if model.preparation_ is not None:
+        fitted["preparation"] = model.preparation_.to_dict()
     meta = {
         "kind": "model",
         "format": MODEL_FORMAT,
@@ -222,7 +224,7 @@ def _read_model(
     kind: type[CertifiedEstimator], arrays: dict[str, NDArray], meta: dict[str, Any], trust: Collection[str]
 ) -> Any:
     fitted, claim = meta["fitted"], meta["claim"]
-    model = kind(**params_from_dict(kind, meta["params"], trust))
+    model: Any = kind(**params_from_dict(kind, meta["params"], trust))
     check_loaded_model(model)
     p, n_rows = read_count(fitted, "n_features"), read_count(claim, "n_rows")
     size = model._n_weights(fitted, n_rows)
@@ -243,6 +245,10 @@ def _read_model(
     model.n_features_in_ = p
     if "feature_names" in fitted:
         model.feature_names_in_ = read_feature_names(fitted["feature_names"], p)
+    if "preparation" in fitted:
+        from riskmin.data.raw_tables.preparation import TablePreparation
+
+        model.preparation_ = TablePreparation.from_dict(fitted["preparation"], p)
     return model
 
 
