@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
+from riskmin.cli.completion import complete_columns
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
 from riskmin.core.registry import names_class
@@ -46,12 +50,66 @@ def _require_finite(ctx: click.Context, param: click.Parameter, value: float | N
     return value
 
 
+class StandardInput(click.Path):
+    """Path of an input file; "-" is standard input, which is copied to a temporary file.
+
+    Parameters
+    ----------
+    content : {"data", "model"}
+        What the file holds. The format of data follows from their first bytes.
+    """
+
+    def __init__(self, content: str) -> None:
+        super().__init__(path_type=Path)
+        self.content = content
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) != "-" or ctx is None:
+            return super().convert(value, param, ctx)
+        if ctx.meta.setdefault("riskmin.stdin", param) is not param:
+            self.fail("standard input can be read once: name a file for one of the two.", param, ctx)
+        if ctx.resilient_parsing:
+            return Path("-")
+        # the root's resources are released even if the command line turns out to be wrong
+        folder = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
+        content = sys.stdin.buffer
+        head = content.read(2**16)
+        name = f"stdin{format_suffix(head) if self.content == 'data' else ''}"
+        path = Path(folder, name)
+        with path.open("wb") as file:
+            file.write(head)
+            shutil.copyfileobj(content, file)
+        return path
+
+
+def format_suffix(head: bytes) -> str:
+    """Return the suffix of the format that data have, by their first bytes.
+
+    Examples
+    --------
+    >>> format_suffix(b"PAR1"), format_suffix(b"+1 1:0.5 7:2\\n"), format_suffix(b"city,age\\nRome,31\\n")
+    ('.parquet', '.svm', '.csv')
+    """
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    if head.startswith(b"PK"):
+        return ".npz"
+    if head.startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh")):  # compressed: its content is not known
+        return ".svm"
+    line = next((line for line in head.splitlines() if line.strip()), b"")
+    # svmlight: a label, then pairs index:value
+    words = line.split(b"#")[0].split()
+    is_svmlight = all(re.fullmatch(rb"(qid|\d+):\S+", word) for word in words[1:]) and b"," not in line
+    return ".svm" if is_svmlight and (len(words) > 1 or b"\t" not in line) else ".csv"
+
+
 def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an option that takes a finite number."""
     return click.option(name, callback=_require_finite, **settings)
 
 
 PATH_TYPE = click.Path(path_type=Path)
+DATA_TYPE, MODEL_TYPE = StandardInput("data"), StandardInput("model")
 NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
     click.FloatRange(0),
     click.FloatRange(0, min_open=True),
@@ -61,6 +119,7 @@ target_option = click.option(
     "--target",
     metavar="COLUMN",
     callback=parse_column,
+    shell_complete=complete_columns,
     help="Label column of a table, by name or by index from 0 "
     '(default: "target", "label", "y" or "class", else the last).',
 )
@@ -68,6 +127,7 @@ qid_option = click.option(
     "--qid",
     metavar="COLUMN",
     callback=parse_column,
+    shell_complete=complete_columns,
     help='Column of query ids of a table, for ranking losses (default: "qid", if it exists).',
 )
 
@@ -106,6 +166,7 @@ trust_option = importing_option(
     metavar="MODULE",
     help="Import this module, or package, if MODEL has a loss or a regularizer of it.",
 )
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print a line for every iteration.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import scipy.sparse as sp
 
@@ -106,8 +108,11 @@ def _in_order_of_model(model: Any, data: Dataset, path: Path) -> Dataset:
     )
 
 
-def remember_columns(model: Any, rows: PreparedRows) -> None:
-    """Set the names of the columns, and the preparation of the table, which model files hold."""
+def remember_source(model: Any, rows: PreparedRows) -> None:
+    """Set what model files hold of the data: names of columns, preparation of a table, the command line."""
+    arguments = click.get_current_context().find_root().obj
+    if arguments:
+        model.command_ = shlex.join(["riskmin", *arguments])
     if rows.feature_names is not None:
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
     if rows.preparation is not None:

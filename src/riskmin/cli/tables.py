@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from riskmin.cli.completion import complete_columns
 from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
@@ -16,19 +17,31 @@ from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
 
 _OPTIONS: list[Callable[..., Any]] = [
     click.option(
-        "--weight", metavar="COLUMN", callback=parse_column, help="Column of the row weights, >= 0."
+        "--weight",
+        metavar="COLUMN",
+        callback=parse_column,
+        shell_complete=complete_columns,
+        help="Column of the row weights, >= 0.",
     ),
     click.option(
         "--columns",
         metavar="A,B,...",
         multiple=True,
+        shell_complete=complete_columns,
         help="Columns of a table to use as features (default: all that have no other role).",
     ),
-    click.option("--drop", metavar="A,B,...", multiple=True, help="Columns of a table to leave out."),
+    click.option(
+        "--drop",
+        metavar="A,B,...",
+        multiple=True,
+        shell_complete=complete_columns,
+        help="Columns of a table to leave out.",
+    ),
     click.option(
         "--categorical",
         metavar="A,B,...",
         multiple=True,
+        shell_complete=complete_columns,
         help="Columns of numbers that are categories, such as codes; text always is.",
     ),
     click.option(

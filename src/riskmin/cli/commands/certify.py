@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskmin.cli.inputs import (
+    DATA_TYPE,
+    MODEL_TYPE,
     NONNEGATIVE_FLOAT,
-    PATH_TYPE,
     POSITIVE_FLOAT,
     POSITIVE_INT,
     STANDARDIZED_NOTE,
@@ -35,8 +36,8 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 
 
 @click.command()
-@click.argument("model", type=PATH_TYPE)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("model", type=MODEL_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @target_option
 @qid_option
 @memory_option
@@ -48,7 +49,7 @@ EXIT_CODES = {"refuted": 1, "open": 3}
     "--max-iter", type=POSITIVE_INT, default=10_000, show_default=True, help="Maximum number of iterations."
 )
 @real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
-@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @trust_option
 @json_option
 def certify(

@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
+from riskmin.cli.dry_run import dry_run
 from riskmin.cli.inputs import (
+    DATA_TYPE,
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
     POSITIVE_FLOAT,
@@ -29,8 +31,9 @@ from riskmin.cli.inputs import (
     report_facts,
     summary_lines,
     suppress_warnings,
+    verbose_option,
 )
-from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_columns
+from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_source
 from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
 from riskmin.cli.tables import describe_preparation, load_table, print_notes
@@ -58,7 +61,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH_TYPE, nargs=-1, required=True)
+@click.argument("data", type=DATA_TYPE, nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
 @real_option("--lam", type=POSITIVE_FLOAT, default=1e-4, show_default=True, help="Regularization strength.")
 @problem_options
@@ -84,7 +87,11 @@ With --checkpoint, repeating the command resumes an interrupted run.
 )
 @click.option("--report", type=PATH_TYPE, help="Write an HTML page with convergence charts.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
-@click.option("--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the problem, the solver, memory and rough time; fit nothing."
+)
+@verbose_option
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
 def fit(
     data: tuple[Path, ...], output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any
 ) -> int:
@@ -108,7 +115,11 @@ def fit(
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
             table = _load(data, model, given, executor, quiet=quiet or as_json)
-        _fit(model, table, json_lines=as_json, quiet=quiet)
+        if given["dry_run"]:
+            _check_dry_run(model, executor)
+            dry_run(model, table, given, title, as_json=as_json)
+            return 0
+        _fit(model, table, json_lines=as_json, quiet=quiet, verbose=given["verbose"])
         ranks.on_root(lambda: _save(model, table, output, report, title=title))
     facts = fit_summary(model, data_shape(model, table), model.tol)
     if as_json:
@@ -130,6 +141,12 @@ def fit(
     if not as_json:
         click.echo(not_converged_message(model, facts), err=True)
     return 3
+
+
+def _check_dry_run(model: Any, executor: Any) -> None:
+    """Raise unless the problem is one of rows in this process."""
+    if model.task == "tagging" or not executor.is_local:
+        raise click.UsageError("--dry-run is for models of rows in this process: leave it out")
 
 
 def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str, Path | None]) -> None:
@@ -167,11 +184,11 @@ def _load(
     return table
 
 
-def _fit(model: Any, table: PreparedRows, *, json_lines: bool, quiet: bool) -> None:
+def _fit(model: Any, table: PreparedRows, *, json_lines: bool, quiet: bool, verbose: bool) -> None:
     """Check the labels and fit, with progress on stderr."""
     TASK_BEHAVIORS[model.task].check(model, table.y, table.qid)
     with (
-        Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
+        Progress(model.tol, json_lines, sys.stderr, quiet, verbose) as progress,
         suppress_warnings(),
     ):
         model.set_params(callback=progress)
@@ -186,7 +203,7 @@ def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, ti
     from riskmin.estimators import save_model
     from riskmin.report import write_report
 
-    remember_columns(model, table)
+    remember_source(model, table)
     save_model(model, output)
     if report is not None:
         write_report(

@@ -188,6 +188,9 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     preparation_ = None
     """How the command prepared a raw table; None for models of rows that were prepared before."""
 
+    command_ = None
+    """The command line that fitted the model; None for one that was fitted in Python."""
+
     _hints = ConvergenceHints()
 
     def _check_parameters(self) -> None:

@@ -235,7 +235,8 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.gap_ = value - result.lower
     model.n_samples_fit_ = n_rows
     model.weighted_ = weighted
-    vars(model).pop("preparation_", None)  # of a previous fit
+    for name in ("preparation_", "command_"):  # of a previous fit
+        vars(model).pop(name, None)
 
 
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:

@@ -17,6 +17,7 @@ import numpy as np
 import riskmin
 from riskmin import estimators
 from riskmin.core import Criterion, Cut, NDArray, Result, Status
+from riskmin.core.messages import printable
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.core.registry import UntrustedCodeError
 from riskmin.estimators._common.base import CertifiedEstimator
@@ -27,6 +28,7 @@ from riskmin.estimators.persistence.records import (
     read_feature_names,
     read_finite,
     read_flag,
+    read_text,
     read_trace_row,
     read_vector,
     to_python_number,
@@ -125,6 +127,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         fitted["feature_names"] = list(model.feature_names_in_)
     if model.preparation_ is not None:
         fitted["preparation"] = model.preparation_.to_dict()
+    if model.command_ is not None:
+        fitted["command"] = model.command_
     meta = {
         "kind": "model",
         "format": MODEL_FORMAT,
@@ -249,6 +253,8 @@ def _read_model(
         from riskmin.data.raw_tables.preparation import TablePreparation
 
         model.preparation_ = TablePreparation.from_dict(fitted["preparation"], p)
+    if "command" in fitted:
+        model.command_ = printable(read_text(fitted, "command"))
     return model
 
 
