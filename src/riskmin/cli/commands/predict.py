@@ -77,7 +77,10 @@ def predict(
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     fitted = load_model(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
-        raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have them")
+        raise ValueError(
+            f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
+            "scikit-learn's CalibratedClassifierCV"
+        )
     table = load_for_model(fitted, data, target, qid, labels=False, quiet=quiet)
     with suppress_warnings():
         if fitted.task == "tagging":
