@@ -219,6 +219,67 @@ def test_a_dry_run_announces_what_the_fit_does(loss, svm, tmp_path, run):
     assert "nothing is fitted" in run("fit", *options[:-1], "--dry-run")[1]
 
 
+# ---------------------------------------------------------------- early stopping
+@pytest.mark.slow
+@pytest.mark.parametrize("standardize", [[], ["--standardize"]])
+def test_a_fit_ends_where_the_validation_loss_is_least(standardize, tmp_path, run):
+    """The saved iterate has the least validation loss of the run, and a certificate that holds."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 30))
+    y = np.where(X[:, 0] + 2 * rng.normal(size=80) > 0, 1.0, -1.0)
+    train, other = tmp_path / "train.svm", tmp_path / "other.svm"
+    save_svmlight(train, X[:40], y[:40])
+    save_svmlight(other, X[40:], y[40:])
+    options = [
+        train,
+        "--loss",
+        "logistic",
+        "--lam",
+        "1e-6",
+        "--solver",
+        "lbfgs",
+        "--tol",
+        "1e-9",
+        *standardize,
+    ]
+
+    def validation_loss(model):
+        return json.loads(run("evaluate", model, other, "--json")[1])["mean loss"]
+
+    stop = ["--validation", other, "--patience", "4"]
+    code, out, _ = run("fit", *options, *stop, "-o", tmp_path / "m", "--json", "-q")
+    facts = json.loads(out)
+    assert code == 0
+    least = validation_loss(tmp_path / "m")
+    # the same iterates, from runs that are ended after each of them
+    losses = []
+    for k in range(1, facts["iterations"] + 1):
+        run("fit", *options, "--max-iter", k, "-o", tmp_path / "k", "-q")
+        losses.append(validation_loss(tmp_path / "k"))
+    assert least == pytest.approx(min(losses), rel=1e-6)
+    assert facts["iterations"] == int(np.argmin(losses)) + 1 + 4
+    assert f"mean loss {least:.6g}" in facts["validation"]
+    assert facts["objective"] >= facts["lower_bound"]
+    assert run("certify", tmp_path / "m", train, "-q")[0] == 0
+    # a fit that converges before stays as it is
+    code, out, _ = run("fit", *options, *stop[:2], "--patience", 10_000, "-o", tmp_path / "n", "--json", "-q")
+    assert run("fit", *options, "-o", tmp_path / "k", "-q")[0] == code == 0
+    assert np.array_equal(load_model(tmp_path / "n").coef_, load_model(tmp_path / "k").coef_)
+    assert "not stopped early" in json.loads(out)["validation"]
+
+
+def test_validation_rows_are_prepared_as_the_training_rows(raw, tmp_path, run):
+    other = tmp_path / "other.csv"
+    customers(seed=1)[::-1].to_csv(other, index=False)
+    code, out, err = run("fit", raw, *RAW, "--validation", other, "-o", tmp_path / "m")
+    assert (code, "validation" in out, err.count("\n")) == (0, True, 1)
+    customers(seed=1).assign(bought="perhaps").to_csv(other, index=False)
+    code, _, err = run("fit", raw, *RAW, "--validation", other, "-o", tmp_path / "m", "-q")
+    assert (code, "the class 'perhaps', which DATA do not" in err) == (2, True)
+    code, _, err = run("fit", raw, "--validation", raw, "--processes", 2, "-o", tmp_path / "m")
+    assert code == 2
+
+
 # ---------------------------------------------------------------- metrics
 def test_cv_by_several_metrics(raw, tmp_path, run):
     """The first chooses lam; all are those of scikit-learn on the same folds."""

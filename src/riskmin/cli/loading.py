@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,26 @@ def _in_order_of_model(model: Any, data: Dataset, path: Path) -> Dataset:
     )
 
 
+def load_like(
+    model: Any, rows: PreparedRows, path: Path, target: ColumnRef, qid: ColumnRef, *, quiet: bool
+) -> PreparedRows:
+    """Load labeled rows with the columns of others, to which the model is about to be fitted."""
+    like = copy.copy(model)
+    like.n_features_in_ = rows.X.shape[1]
+    set_columns(like, rows)
+    return load_for_model(like, path, target, qid, labels=True, quiet=quiet)
+
+
 def remember_source(model: Any, rows: PreparedRows) -> None:
     """Set what model files hold of the data: names of columns, preparation of a table, the command line."""
     arguments = click.get_current_context().find_root().obj
     if arguments:
         model.command_ = shlex.join(["riskmin", *arguments])
+    set_columns(model, rows)
+
+
+def set_columns(model: Any, rows: PreparedRows) -> None:
+    """Set the names of the columns and the preparation of a table."""
     if rows.feature_names is not None:
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
     if rows.preparation is not None:

@@ -35,7 +35,7 @@ Examples:
 
 \b
 Exit codes:
-  0    success: a fit converged, a certificate holds
+  0    success: a fit converged, or was ended by --validation; a certificate holds
   1    a certificate is refuted
   2    bad usage or data, or a cluster that does not respond
   3    not converged, or not proved within the limits; interrupted, with the best iterate saved

@@ -29,7 +29,7 @@ from riskmin.cli.inputs import (
 from riskmin.cli.loading import load_for_fit, remember_source
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
-from riskmin.cli.problem import build_problem
+from riskmin.cli.problem.objective import build_problem
 from riskmin.cli.tasks import classification
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.core import Iterate, Result
@@ -104,7 +104,7 @@ def _fit_path(
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     # J has alpha as its strength; only its risk and its regularizer are used along the path
-    J = build_problem(model, table, executor)
+    J = build_problem(model, table, executor).objective
     risk, reg = J.risk, J.reg.penalized_part
     # the default grid starts at lam_max if Omega makes weights zero
     lams = given["lams"] or lam_grid(risk, reg.without_sizes, given["n_lams"] or 13).tolist()

@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.cli.inputs import describe_data_size, loss_name, reg_name
 from riskmin.cli.output import print_pairs
-from riskmin.cli.problem import build_problem
+from riskmin.cli.problem.objective import build_problem
 from riskmin.cli.tables import describe_preparation
 from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import duration
@@ -28,7 +28,7 @@ def dry_run(model: Any, table: PreparedRows, given: dict[str, Any], title: str, 
     from riskmin.solvers import get_solver
     from riskmin.solvers.auto import Auto
 
-    J = build_problem(model, table, Serial())
+    J = build_problem(model, table, Serial()).objective
     solver = get_solver(model.solver)
     # solvers work in preconditioned variables
     chosen, reason = (

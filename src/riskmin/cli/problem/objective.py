@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
 from riskmin.data.raw_tables.preparation import PreparedRows
 
 
-def build_problem(model: Any, table: PreparedRows, executor: Any) -> Any:
-    """The objective J of the data with the model's parameters."""
+class FittedProblem(NamedTuple):
+    """The problem that a fit of a model to data minimizes."""
+
+    objective: Any
+    rows: Any
+    """The labels as the loss takes them (`EncodedLabels`)."""
+
+
+def build_problem(model: Any, table: PreparedRows, executor: Any) -> FittedProblem:
+    """Return the problem of the data with the model's parameters; sets the classes of the model."""
     from riskmin.estimators._common.fit import (
         build_objective,
         build_risk,
@@ -28,6 +36,7 @@ def build_problem(model: Any, table: PreparedRows, executor: Any) -> Any:
     labels, weight = model._targets(table.y, n, given_weight)
     rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
     risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
-    return build_objective(
+    objective = build_objective(
         model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, given_weight)
     )
+    return FittedProblem(objective, rows)
