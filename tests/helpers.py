@@ -239,3 +239,24 @@ def blas_thread_counts(*_):
     from threadpoolctl import threadpool_info
 
     return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+
+def customers(n=240, seed=0):
+    """Rows with an identifier, categories, missing cells, weights and a date."""
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    city, age = rng.choice(["Rome", "Oslo", "Bonn"], n), rng.integers(18, 80, n).astype(float)
+    z = 1.5 * (city == "Rome") + (age - 50) / 15 + rng.normal(size=n)
+    age[rng.random(n) < 0.1] = np.nan
+    return pd.DataFrame(
+        {
+            "id": [f"c{i}" for i in range(n)],
+            "city": city,
+            "age": age,
+            "plan": rng.choice(["basic", "plus", None], n),
+            "times": rng.integers(1, 4, n),
+            "since": "2024-03-01",
+            "bought": np.where(z > 0.5, "yes", "no"),
+        }
+    )

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import riskmin
-from helpers import problem
+from helpers import customers, problem
 from riskmin import LOSSES, check_loss
 
 ROOT = Path(__file__).parents[1]
@@ -240,6 +240,8 @@ def files(tmp_path_factory):
     flowers = load_iris(as_frame=True)
     kinds = flowers.target_names[flowers.target]
     flowers.data.assign(kind=kinds).to_csv(folder / "flowers.csv", index=False)
+    customers().to_csv(folder / "customers.csv", index=False)
+    customers(seed=1).drop(columns="bought").to_csv(folder / "prospects.csv", index=False)
     (folder / "chunks.conll").write_text(SENTENCES, encoding="utf-8")
     bare = [" ".join(line.split()[:2]) for line in SENTENCES.splitlines()]
     (folder / "news.conll").write_text("\n".join(bare), encoding="utf-8")

@@ -218,7 +218,9 @@ def test_target_of_a_table(tmp_path, run):
     X, y = two_classes(names=("ham", "spam"))
     train = write_csv(tmp_path / "train.csv", np.column_stack([X, X[:, 0] + 1]), y, target="kind")
     args = ["--loss", "squared", "--target", "x5", "-o", tmp_path / "m"]
-    sentence(*run("fit", train, *args), "kind")
+    code, out, _ = run("fit", train, *args)
+    assert (code, "1 of categories with 2 levels" in out) == (0, True)
+    assert list(load_model(tmp_path / "m").feature_names_in_[-2:]) == ["kind=ham", "kind=spam"]
     numbers = write_csv(tmp_path / "numbers.csv", np.column_stack([X, X[:, 0] + 1]))
     for target in ("x5", "5", "-1"):
         assert run("fit", numbers, *args[:3], target, *args[4:])[0] == 0
@@ -231,9 +233,18 @@ def test_narrow_svmlight_is_padded(model, tmp_path, run):
     narrow = tmp_path / "narrow.svm"
     narrow.write_text("0 1:2.5\n0 2:1.5\n")
     assert run("predict", model, narrow) == (0, "1\n-1\n", "")
-    wide = tmp_path / "wide.svm"
-    wide.write_text("1 9:2.5\n")
-    sentence(*run("predict", model, wide), "wide.svm")
+
+
+def test_unseen_features_of_svmlight_are_ignored_and_counted(model, tmp_path, run):
+    """As LIBLINEAR does: they have no weight. The training data of a certificate can have none."""
+    wide, same = tmp_path / "wide.svm", tmp_path / "same.svm"
+    wide.write_text("1 1:2.5 9:7 11:1\n-1 2:1.5 5:-2\n1 9:1\n")
+    same.write_text("1 1:2.5\n-1 2:1.5 5:-2\n1\n")
+    code, out, err = run("predict", model, wide, "--scores")
+    assert (code, out) == run("predict", model, same, "--scores")[:2]
+    assert "3 of 6 entries are of features beyond the 5 of training" in err
+    assert run("evaluate", model, wide, "--json")[1] == run("evaluate", model, same, "--json")[1]
+    sentence(*run("certify", model, wide), "wide.svm", "beyond")
 
 
 def test_evaluate(model, svm, run):

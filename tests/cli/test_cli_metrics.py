@@ -280,7 +280,7 @@ def test_query_column(tmp_path, run):
     data = tmp_path / "clicks.csv"
     data.write_text("\n".join(["a,topic,b,c,d,relevance", *lines]) + "\n")
     ask = ["--loss", "pairwise_hinge", "--lam", "0.01", "-o", tmp_path / "m"]
-    sentence(run("fit", data, *ask), "topic", "not a number")
+    sentence(run("fit", data, *ask), "no query ids", "--qid")
     sentence(run("fit", data, *ask, "--qid", "subject"), "there is no column 'subject'")
     model = fitted(run, data, "pairwise_hinge", tmp_path / "m", "--qid", "topic")
     assert model.feature_names_in_.tolist() == ["a", "b", "c", "d"]
@@ -389,7 +389,7 @@ def test_cv_names_the_fold_and_the_metric(two, tmp_path, run):
     lines = [",".join(map(str, [*x, "abcd"[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
     data.write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
     args = ["cv", data, "--loss", "ordinal", "--order", "a,b,c,d", "--lams", "1", "-o", tmp_path / "m"]
-    sentence(run(*args, "--scoring", "r2"), "--scoring r2 takes numbers, but the labels are words")
+    sentence(run(*args, "--scoring", "r2"), "--metric r2 takes numbers, but the labels are words")
 
 
 def test_fewer_rows_than_k(two, tmp_path, run):

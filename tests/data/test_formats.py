@@ -674,7 +674,7 @@ def test_sparse_npz(tmp_path, kind):
         ({"X": np.ones((3, 2)), "y": np.array([1, "a", None], object)}, "Python objects"),
         ({"X": np.ones((3, 2)), "y": np.ones(2)}, r"y has the shape \(2,\) where X has 3 rows"),
         ({"X": np.ones(3), "y": np.ones(3)}, r"X is float64 of shape \(3,\)"),
-        ({"X": np.array([[1, 2], [3, np.nan]]), "y": np.ones(2)}, "row 2 of X is not finite"),
+        ({"X": np.array([[1, 2], [3, np.nan]]), "y": np.ones(2)}, "row 2, column 'a': NaN is not finite"),
         ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "y is not of finite numbers"),
         ({"X": np.ones((2, 2)), "y": np.ones(2), "feature_names": np.array(["a"])}, "1 feature_names"),
         ({"X": np.ones((2, 2)), "y": np.ones(2), "qid": np.array([0.5, 1])}, "whole numbers"),
@@ -743,7 +743,7 @@ def test_parquet(tmp_path):
         ({"a": ["x", "y", "z"], "y": [1, 2, 3]}, "the column 'a' is text"),
         ({"a": [[1], [2], [3]], "y": [1, 2, 3]}, "the column 'a' is list"),
         ({"a": np.array([1, 2, 3], "M8[ns]"), "y": [1, 2, 3]}, "the column 'a' is timestamp"),
-        ({"a": [1.0, np.nan, 3], "y": [1, 2, 3]}, "row 2 of X is not finite"),
+        ({"a": [1.0, np.nan, 3], "y": [1, 2, 3]}, "row 2, column 'a': NaN is not finite"),
         ({"a": [1.0, 2, 3], "y": [1, np.inf, 3]}, "the column 'y' is not finite"),
         ({"a": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}, "it has no rows"),
     ]:

@@ -129,6 +129,31 @@ def column_names(a: Any) -> Iterable[Any]:
     return getattr(a, "column_names", getattr(a, "columns", itertools.count()))  # Arrow; pandas and polars
 
 
+def first_text_column(a: Any) -> tuple[Any, str] | None:
+    """Return the first column of a table that holds text, by name or index, and the text; None without any.
+
+    Examples
+    --------
+    >>> first_text_column(np.array([[1, "3.5"], [2, "Rome"]], dtype=object))
+    (1, 'Rome')
+    """
+    # columns one by one, so that a frame is not copied as a whole
+    for j, name in zip(range(np.shape(a)[1] if np.ndim(a) == 2 else 0), column_names(a), strict=False):
+        column = a.iloc[:, j] if hasattr(a, "iloc") else a[:, j] if hasattr(a, "__getitem__") else a.column(j)
+        for cell in np.asarray(column, dtype=object):
+            if isinstance(cell, str) and not _is_number(cell):
+                return name, str(cell)
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def as_numpy(a: Any, name: str) -> NDArray:
     """Return an array of any library, a frame, a series or nested lists as a NumPy array.
 

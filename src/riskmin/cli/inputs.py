@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +17,13 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
+from riskmin.cli.completion import complete_columns
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
 from riskmin.core.registry import names_class
-from riskmin.data import Dataset, format_of, load
+from riskmin.data import format_of
 from riskmin.data.limits import memory_limited
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import duration
 
 ColumnRef: TypeAlias = str | int | None
@@ -30,7 +35,7 @@ STANDARDIZED_NOTE = (
 """The note in the summary of a fit to standardized columns."""
 
 
-def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
+def parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
     """Return a column's index if the text is an integer, else its name."""
     try:
         return None if value is None else int(value)
@@ -45,12 +50,66 @@ def _require_finite(ctx: click.Context, param: click.Parameter, value: float | N
     return value
 
 
+class StandardInput(click.Path):
+    """Path of an input file; "-" is standard input, which is copied to a temporary file.
+
+    Parameters
+    ----------
+    content : {"data", "model"}
+        What the file holds. The format of data follows from their first bytes.
+    """
+
+    def __init__(self, content: str) -> None:
+        super().__init__(path_type=Path)
+        self.content = content
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) != "-" or ctx is None:
+            return super().convert(value, param, ctx)
+        if ctx.meta.setdefault("riskmin.stdin", param) is not param:
+            self.fail("standard input can be read once: name a file for one of the two.", param, ctx)
+        if ctx.resilient_parsing:
+            return Path("-")
+        # the root's resources are released even if the command line turns out to be wrong
+        folder = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
+        content = sys.stdin.buffer
+        head = content.read(2**16)
+        name = f"stdin{format_suffix(head) if self.content == 'data' else ''}"
+        path = Path(folder, name)
+        with path.open("wb") as file:
+            file.write(head)
+            shutil.copyfileobj(content, file)
+        return path
+
+
+def format_suffix(head: bytes) -> str:
+    """Return the suffix of the format that data have, by their first bytes.
+
+    Examples
+    --------
+    >>> format_suffix(b"PAR1"), format_suffix(b"+1 1:0.5 7:2\\n"), format_suffix(b"city,age\\nRome,31\\n")
+    ('.parquet', '.svm', '.csv')
+    """
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    if head.startswith(b"PK"):
+        return ".npz"
+    if head.startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh")):  # compressed: its content is not known
+        return ".svm"
+    line = next((line for line in head.splitlines() if line.strip()), b"")
+    # svmlight: a label, then pairs index:value
+    words = line.split(b"#")[0].split()
+    is_svmlight = all(re.fullmatch(rb"(qid|\d+):\S+", word) for word in words[1:]) and b"," not in line
+    return ".svm" if is_svmlight and (len(words) > 1 or b"\t" not in line) else ".csv"
+
+
 def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an option that takes a finite number."""
     return click.option(*names, callback=_require_finite, **settings)
 
 
 PATH_TYPE = click.Path(path_type=Path)
+DATA_TYPE, MODEL_TYPE = StandardInput("data"), StandardInput("model")
 NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
     click.FloatRange(0),
     click.FloatRange(0, min_open=True),
@@ -59,14 +118,16 @@ NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
 target_option = click.option(
     "--target",
     metavar="COLUMN",
-    callback=_parse_column,
+    callback=parse_column,
+    shell_complete=complete_columns,
     help="Label column of a table, by name or by index from 0 "
     '(default: "target", "label", "y" or "class", else the last).',
 )
 qid_option = click.option(
     "--qid",
     metavar="COLUMN",
-    callback=_parse_column,
+    callback=parse_column,
+    shell_complete=complete_columns,
     help='Column of query ids of a table, for ranking losses (default: "qid", if it exists).',
 )
 
@@ -105,6 +166,7 @@ trust_option = importing_option(
     metavar="MODULE",
     help="Import this module, or package, if MODEL has a loss or a regularizer of it.",
 )
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print a line for every iteration.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
@@ -176,50 +238,10 @@ def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: 
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
 
 
-def _load_checked(
-    path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False, **settings: Any
-) -> Dataset:
-    """Load a file after `check_data_options`."""
-    check_data_options(path, target=target, qid=qid, quiet=quiet)
-    return load(path, target=target, qid=qid, **settings)
-
-
-def load_for_fit(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
-    """Load the data for a fit; note on stderr if their query ids are not used."""
-    if model.task == "tagging":
-        return tagging.load_sentences(path, given["target"], given["qid"], labels=True)
-    data = _load_checked(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
-    note_unused_queries(data, model, path.name, quiet=quiet)
-    return data
-
-
-def note_unused_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
+def note_unused_queries(data: PreparedRows, model: Any, name: str, *, quiet: bool) -> None:
     """Note on stderr if the data hold query ids that the loss does not use."""
     if data.qid is not None and model.task != "ranking" and not quiet:
         click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not use", err=True)
-
-
-def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *, labels: bool) -> Dataset:
-    """Load data for a fitted model; reorder the columns by name where both model and data name them."""
-    if model.task == "tagging":
-        return tagging.load_sentences(
-            path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model)
-        )
-    data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
-    known = vars(model).get("feature_names_in_")
-    if known is None or data.feature_names is None or data.feature_names == list(known):
-        return data
-    # the same columns in another order
-    if sorted(data.feature_names) == sorted(known):
-        # positions in the data, in the order of the model
-        position = {name: i for i, name in enumerate(data.feature_names)}
-        return data._replace(X=data.X[:, [position[name] for name in known]])
-    unknown = [name for name in data.feature_names if name not in set(known)]
-    missing = [name for name in known if name not in set(data.feature_names)]
-    raise ValueError(
-        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
-        "check the file, or name the column of the labels by --target"
-    )
 
 
 @contextmanager
@@ -360,7 +382,7 @@ def describe_status(facts: dict[str, Any]) -> str:
     return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {required}"
 
 
-def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
+def data_shape(model: Any, data: PreparedRows) -> tuple[int, int]:
     """Number of rows (or sentences) and of columns (or weights)."""
     dimensions: tuple[int, int] = (
         tagging.corpus_shape(model, data.X) if model.task == "tagging" else data.X.shape
@@ -368,7 +390,7 @@ def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
     return dimensions
 
 
-def describe_data_size(model: Any, data: Dataset) -> str:
+def describe_data_size(model: Any, data: PreparedRows) -> str:
     """Describe the size of the data: rows, columns, classes or queries."""
     if model.task == "tagging":
         return tagging.describe_corpus_size(model, data.X)

@@ -24,7 +24,9 @@ Examples:
   riskmin demo
   riskmin fit train.svm --loss hinge --lam 1e-4 -o model.riskmin
   riskmin predict model.riskmin new.svm -o labels.txt
+  riskmin fit raw.csv --target price --loss huber --impute median -o price.riskmin
   riskmin evaluate model.riskmin test.svm
+  riskmin show model.riskmin
   riskmin certify model.riskmin train.svm
   riskmin path train.svm --loss logistic --reg l1 -o path.html
   riskmin cv train.svm --loss hinge -o best.riskmin
@@ -33,7 +35,7 @@ Examples:
 
 \b
 Exit codes:
-  0    success: a fit converged, a certificate holds
+  0    success: a fit converged, or was ended by --validation; a certificate holds
   1    a certificate is refuted
   2    bad usage or data, or a cluster that does not respond
   3    not converged, or not proved within the limits; interrupted, with the best iterate saved
@@ -118,7 +120,8 @@ def _root_output_only(args: Sequence[str] | None) -> AbstractContextManager[Any]
 def _main(args: Sequence[str] | None) -> int:
     """Run the command group and translate exceptions into messages and exit codes."""
     try:
-        return int(commands.main(args, prog_name="riskmin", standalone_mode=False) or 0)
+        given = list(sys.argv[1:] if args is None else args)  # model files hold the command line
+        return int(commands.main(given, prog_name="riskmin", standalone_mode=False, obj=given) or 0)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "riskmin"
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")

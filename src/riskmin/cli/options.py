@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from riskmin.cli.completion import complete_losses, complete_regularizers, complete_solvers
+from riskmin.cli.config import config_option
 from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     POSITIVE_FLOAT,
@@ -19,6 +21,7 @@ from riskmin.cli.inputs import (
     real_option,
     target_option,
 )
+from riskmin.cli.tables import table_options
 
 
 def _parse_grades(
@@ -49,10 +52,15 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--loss",
         default="hinge",
         show_default=True,
+        shell_complete=complete_losses,
         help="Name of the loss, NAME:PARAMETER=VALUE, or a class to import, MODULE:CLASS,PARAMETER=VALUE.",
     ),
     importing_option(
-        "--reg", default="l2", show_default=True, help="Regularizer, such as elastic:eps=2, or MODULE:CLASS."
+        "--reg",
+        default="l2",
+        show_default=True,
+        shell_complete=complete_regularizers,
+        help="Regularizer, such as elastic:eps=2, or MODULE:CLASS.",
     ),
     click.option("--positive", is_flag=True, help="Constrain the weights to be >= 0 (l1, l2, elastic)."),
     click.option(
@@ -77,7 +85,11 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept (default: one without penalty)."),
     click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes equal weight."),
-    importing_option("--solver", help="A solver of 'riskmin solvers', or MODULE:CLASS (default: auto)."),
+    importing_option(
+        "--solver",
+        shell_complete=complete_solvers,
+        help="A solver of 'riskmin solvers', or MODULE:CLASS (default: auto).",
+    ),
     click.option(
         "--max-iter",
         type=POSITIVE_INT,
@@ -102,7 +114,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # decorators apply from the last to the first: reversed, --help lists the options in this order
     for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    return config_option(table_options(command))
 
 
 _FOR = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 
@@ -57,3 +59,20 @@ def is_whole(value: Any, at_least: float) -> bool:
 def is_whole_number(value: Any, at_least: float = -math.inf) -> bool:
     """Whether a setting is an integer of at least this size, and not True or False."""
     return is_number(value) and isinstance(value, numbers.Integral) and int(value) >= at_least
+
+
+def suggest_name(name: str, names: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return "; did you mean ...?" for a name of another library or a misspelled one; else nothing.
+
+    Examples
+    --------
+    >>> suggest_name("L1", ["l1", "l2"]), suggest_name("hing", ["hinge"]), suggest_name("x", ["hinge"])
+    ("; did you mean 'l1'?", "; did you mean 'hinge'?", '')
+    """
+    from difflib import get_close_matches
+
+    plain = name.lower().replace("-", "_").replace(" ", "_")
+    by_plain = {other.lower(): other for other in names}
+    close = get_close_matches(plain, by_plain, 1)
+    guess = synonyms.get(plain) or by_plain.get(plain) or (by_plain[close[0]] if close else None)
+    return "" if guess is None else f"; did you mean {guess!r}?"

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from riskmin.core.interfaces import has_method
+from riskmin.core.messages import suggest_name
 
 
 class UntrustedCodeError(ValueError):
@@ -47,6 +48,8 @@ class Registry(dict[str, Any]):
         Classes of riskmin without a name, such as those that wrap others.
     former : dict
         Former names, and the present ones.
+    synonyms : dict
+        Names that other libraries use, in lower case, and those of riskmin; messages suggest them.
     """
 
     def __init__(
@@ -58,11 +61,12 @@ class Registry(dict[str, Any]):
         own: dict[str, Any],
         *more: type,
         former: Mapping[str, str] = MappingProxyType({}),
+        synonyms: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(own)
         self.category, self.method, self.group, self.example = category, method, group, example
         self.own_classes = {kind.__name__: kind for kind in (*more, *map(type, own.values()))}
-        self._own_names, self._former = frozenset(own), former
+        self._own_names, self._former, self._synonyms = frozenset(own), former, synonyms
 
     def register(self, name: str, thing: Any) -> None:
         """Add an object, or a class whose default instance is meant, under a name."""
@@ -126,7 +130,8 @@ class Registry(dict[str, Any]):
             self.register(name, thing)
             return self[name]
         names = ", ".join([*self, *sorted(set(installed) - set(self))])
-        raise ValueError(f"there is no {self.category} named {name!r}; the names are {names}")
+        guess = suggest_name(name, self, self._synonyms)
+        raise ValueError(f"there is no {self.category} named {name!r}; the names are {names}{guess}")
 
     # ------------------------------------------------------------ plain data
     def to_dict(self, thing: Any) -> dict[str, Any]:

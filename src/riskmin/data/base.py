@@ -30,6 +30,10 @@ class DataError(ValueError):
         return _data_error, (str(self),)
 
 
+class UnpreparedColumn(DataError):
+    """Raised for a feature that is not all numbers: text, missing cells or dates, which can be prepared."""
+
+
 def _data_error(message: str) -> DataError:
     error = DataError.__new__(DataError, message)
     error.args = (message,)
@@ -79,6 +83,17 @@ def check_query_ids(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any
         problem = f'the column "{name}" is not of whole numbers (of 64 bits); rename it if it is a feature'
         raise DataError(path, None, problem)
     return ids.astype(np.int64)
+
+
+def concatenated(files: list[str], field: str, arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Return the labels, or the query ids, of all files; `field` is their name."""
+    # all files must have numbers, or all strings, or none
+    kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in arrays]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            problem = f"its {field} is of {kind}, but that of {files[0]} of {kinds[0]}; make them alike"
+            raise DataError(file, None, problem)
+    return None if kinds[0] == "none" else np.concatenate([a for a in arrays if a is not None])
 
 
 def cast_finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from riskmin.arrays.partitioned import Partition, PartitionedMatrix
 from riskmin.data import limits
-from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
+from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, concatenated
 from riskmin.data.formats.svmlight import read_svmlight
 from riskmin.data.loading import format_of, load
 from riskmin.data.store.reader import StoredMatrix, open_store
@@ -95,8 +95,8 @@ def load_partitioned(
         )
     else:
         summaries, parts = _file_parts(files, executor, n_features, settings)
-    y = _concatenated(files, "y", [summary.y for summary in summaries])
-    qid = _concatenated(files, "qid", [summary.qid for summary in summaries])
+    y = concatenated(files, "y", [summary.y for summary in summaries])
+    qid = concatenated(files, "qid", [summary.qid for summary in summaries])
     return Dataset(PartitionedMatrix(parts, executor), y, qid, summaries[0].names)  # type: ignore[arg-type]
 
 
@@ -233,14 +233,3 @@ def _common_columns(files: list[str], summaries: list[_FileSummary], n_features:
             )
             raise DataError(file, None, problem)
     return expected
-
-
-def _concatenated(files: list[str], field: str, arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Return the labels, or the query ids, of all files; `field` is their name."""
-    # all files must have numbers, or all strings, or none
-    kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in arrays]
-    for file, kind in zip(files, kinds, strict=True):
-        if kind != kinds[0]:
-            problem = f"its {field} is of {kind}, but that of {files[0]} of {kinds[0]}; make them alike"
-            raise DataError(file, None, problem)
-    return None if kinds[0] == "none" else np.concatenate([a for a in arrays if a is not None])

@@ -43,6 +43,7 @@ class _AlphaSearch:
     can_be_saved = False
     _estimator_class: ClassVar[Any]
     _search_params = ("alphas", "n_alphas", "cv", "scoring")
+    _fold_callback = None
 
     alphas: Any = None
     n_alphas: int = 13
@@ -67,7 +68,9 @@ class _AlphaSearch:
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))
         data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
-        result = search_alphas(template, data, _alpha_grid(self), splits, self._scorer(template))
+        result = search_alphas(
+            template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback
+        )
         _warn_not_converged(self, result.n_not_converged, result.scores.size)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean

@@ -74,9 +74,44 @@ _OWN: dict[str, Any] = {
     "chain_crf": ChainCrf(),
     "chain_max_margin": ChainMaxMargin(),
 }
+_SYNONYMS = {
+    "log_loss": "logistic",
+    "logloss": "logistic",
+    "log": "logistic",
+    "binary_crossentropy": "logistic",
+    "cross_entropy": "softmax",
+    "multinomial": "softmax",
+    "crammer_singer": "multiclass_hinge",
+    "modified_huber": "smoothed_hinge",
+    "svm": "hinge",
+    "squared_error": "squared",
+    "squared_loss": "squared",
+    "mse": "squared",
+    "least_squares": "squared",
+    "absolute_error": "absolute",
+    "mae": "absolute",
+    "pinball": "quantile",
+    "svr": "epsilon_insensitive",
+    "auc": "roc_area",
+    "roc_auc": "roc_area",
+    "lambdarank": "ndcg",
+    "ranksvm": "pairwise_hinge",
+    "one_class": "novelty",
+    "crf": "chain_crf",
+}
+"""Names of losses in scikit-learn, LIBLINEAR, LightGBM and others."""
+
 # Nu and Smoothed wrap another loss and therefore have no name; PositionWeights are a setting of losses
 LOSSES = Registry(
-    "loss", "value_grad", "riskmin.losses", "huber:delta=2", _OWN, Nu, Smoothed, PositionWeights
+    "loss",
+    "value_grad",
+    "riskmin.losses",
+    "huber:delta=2",
+    _OWN,
+    Nu,
+    Smoothed,
+    PositionWeights,
+    synonyms=_SYNONYMS,
 )
 """The losses by the names that commands and estimators accept."""
 

@@ -33,7 +33,11 @@ _OWN: dict[str, Any] = {
     "unnormalized_entropy": Entropy(normalized=False, balanced=True),
     "qnorm": QNorm(),
 }
-REGULARIZERS = Registry("regularizer", "prox", "riskmin.regularizers", "elastic:eps=0.5", _OWN, Box)
+_SYNONYMS = {"lasso": "l1", "ridge": "l2", "elasticnet": "elastic", "elastic_net": "elastic"}
+
+REGULARIZERS = Registry(
+    "regularizer", "prox", "riskmin.regularizers", "elastic:eps=0.5", _OWN, Box, synonyms=_SYNONYMS
+)
 """The regularizers by the names that commands and estimators accept."""
 
 

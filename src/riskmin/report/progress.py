@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from riskmin.core import Iterate
@@ -91,6 +91,8 @@ class Progress:
         By default stderr. A terminal gets one live line, any other file one line every few seconds.
     quiet : bool
         Write nothing.
+    verbose : bool
+        Write a line for every iteration.
 
     Examples
     --------
@@ -107,9 +109,14 @@ class Progress:
     """Seconds between two updates of the live line."""
 
     def __init__(
-        self, tol: float = 1e-3, json: bool = False, file: TextIO | None = None, quiet: bool = False
+        self,
+        tol: float = 1e-3,
+        json: bool = False,
+        file: TextIO | None = None,
+        quiet: bool = False,
+        verbose: bool = False,
     ) -> None:
-        self.tol, self.json, self.quiet = tol, json, quiet
+        self.tol, self.json, self.quiet, self.verbose = tol, json, quiet, verbose
         self.file = sys.stderr if file is None else file
         self.live: Any = None
         self.samples: deque[tuple[float, float]] = deque(maxlen=512)
@@ -142,14 +149,14 @@ class Progress:
         if now >= self.next_sample_time:
             self.samples.append((row["seconds"], relative_gap(row)))
             self.next_sample_time = now + self.LIVE_UPDATE_SECONDS
-        if now >= self.next_report_time:
+        if self.verbose or now >= self.next_report_time:
             self.next_report_time = now + self.report_interval
             left = time_left([t for t, _ in self.samples], [g for _, g in self.samples], self.tol)
             self._report(row, "?" if left is None else duration(left))
 
     def _report(self, row: dict[str, float], left: str) -> None:
         """Write a line to a log, or update the live line of a terminal."""
-        if not self.file.isatty():
+        if self.verbose or not self.file.isatty():
             self.file.write(
                 f"riskmin: iteration {row['iteration']:.0f}, objective {row['value']:.8g}, "
                 f"lower bound {row['lower']:.8g}, gap {relative_gap(row):.1e} of {self.tol:g}, "
@@ -170,6 +177,54 @@ class Progress:
             self.live = Live(console=Console(file=self.file), auto_refresh=False, transient=True)
             self.live.start()
         self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+class StatusLine:
+    """One line about work in progress: live on a terminal, else a line of a log every few seconds.
+
+    Parameters
+    ----------
+    quiet : bool
+        Write nothing.
+    file : text file, optional
+        By default stderr.
+
+    Examples
+    --------
+    >>> with StatusLine() as status:
+    ...     status(lambda: "100 rows")
+    """
+
+    def __init__(self, quiet: bool = False, file: TextIO | None = None) -> None:
+        self.file = sys.stderr if file is None else file
+        self.quiet, self.live = quiet, self.file.isatty()
+        # seconds between two reports
+        self.interval = Progress.LIVE_UPDATE_SECONDS if self.live else Progress.LOG_LINE_SECONDS
+        self.start = time.perf_counter()
+        self.next_report_time = self.start + self.interval
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # erase the live line: carriage return, then the ANSI code that clears to the end of the line
+        if self.live and not self.quiet:
+            self.file.write("\r\033[K")
+            self.file.flush()
+
+    def __call__(self, text: Callable[[], str]) -> None:
+        """Report the text that the function returns, if a report is due."""
+        now = time.perf_counter()
+        if self.quiet or now < self.next_report_time:
+            return
+        self.next_report_time = now + self.interval
+        self.file.write(f"\r\033[Kriskmin: {text()}" if self.live else f"riskmin: {text()}\n")
+        self.file.flush()
+
+    def left(self, share: float) -> str:
+        """Describe the time left if the rest takes as long as the share that is done, from 0 to 1."""
+        elapsed = time.perf_counter() - self.start
+        return f", {duration(elapsed * (1 / share - 1))} left" if share > 0 else ""
 
 
 def trace_row_json(row: dict[str, float]) -> str:

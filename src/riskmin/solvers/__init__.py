@@ -52,6 +52,20 @@ _OWN: dict[str, Any] = {
     "scipy": ScipyMinimizer(),
     "smoothing": Smoothing(),
 }
+_SYNONYMS = {
+    "liblinear": "dual",
+    "sdca": "dual",
+    "newton_cg": "newton",
+    "newton_cholesky": "newton",
+    "l_bfgs": "lbfgs",
+    "l_bfgs_b": "lbfgs",
+    "owl_qn": "owlqn",
+    "sgd": "pegasos",
+    "fista": "proximal_gradient",
+    "cd": "coordinate_descent",
+}
+"""Names of solvers in scikit-learn, LIBLINEAR, SciPy and others."""
+
 SOLVERS = Registry(
     "solver",
     "iterates",
@@ -60,6 +74,7 @@ SOLVERS = Registry(
     _OWN,
     KernelDual,
     former=FORMER_SOLVER_NAMES,
+    synonyms=_SYNONYMS,
 )
 """The names that the command and the estimators accept, and the solver of each."""
 

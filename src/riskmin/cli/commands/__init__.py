@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "path": ("path", "Fit data along a sequence of regularization strengths."),
     "predict": ("predict", "Print one prediction per line."),
     "regularizers": ("list", "List the regularizers with formulas and parameters."),
+    "show": ("show", "Show what a model is: problem, certificate, largest weights."),
     "solvers": ("list", "List the solvers."),
     "warmup": ("warmup", "Compile and cache all functions that fits need."),
 }

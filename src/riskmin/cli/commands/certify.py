@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskmin.cli.inputs import (
+    DATA_TYPE,
+    MODEL_TYPE,
     NONNEGATIVE_FLOAT,
-    PATH_TYPE,
     POSITIVE_FLOAT,
     POSITIVE_INT,
     STANDARDIZED_NOTE,
     ColumnRef,
     json_option,
-    load_for_model,
     memory_option,
     qid_option,
     real_option,
     target_option,
     trust_option,
 )
+from riskmin.cli.loading import fit_kwargs, load_for_model
 from riskmin.cli.output import pluralize, print_pairs
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.ordinal_ranking import require_queries
 from riskmin.report.progress import duration
 
@@ -35,8 +36,8 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 
 
 @click.command()
-@click.argument("model", type=PATH_TYPE)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("model", type=MODEL_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @target_option
 @qid_option
 @memory_option
@@ -48,7 +49,7 @@ EXIT_CODES = {"refuted": 1, "open": 3}
     "--max-iter", type=POSITIVE_INT, default=10_000, show_default=True, help="Maximum number of iterations."
 )
 @real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
-@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @trust_option
 @json_option
 def certify(
@@ -77,14 +78,15 @@ def certify(
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
     fitted = estimators.load_model(model, trust)
     # J depends on the weights, which no data file holds
-    if fitted.weighted_:
+    if fitted.weighted_ and (fitted.preparation_ is None or fitted.preparation_.weight is None):
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: it cannot be certified"
         )
-    table = load_for_model(fitted, data, target, qid, labels=TASK_BEHAVIORS[fitted.task].needs_labels)
+    labels = TASK_BEHAVIORS[fitted.task].needs_labels
+    table = load_for_model(fitted, data, target, qid, labels=labels, certifying=True, quiet=quiet)
     if fitted._fitted_loss().task == "ranking":
         require_queries(fitted, table.qid)
-    more = query_kwargs(fitted, table.qid)
+    more = fit_kwargs(fitted, table)
     found = estimators.certify(fitted, table.X, table.y, verbose=not quiet, **more, **limits)
     return _report(found.status, found.reason, certification_numbers(fitted, found), as_json)
 

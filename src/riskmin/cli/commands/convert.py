@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from riskmin.cli.inputs import PATH_TYPE, memory_option, qid_option, real_option, target_option
+from riskmin.cli.inputs import DATA_TYPE, PATH_TYPE, memory_option, qid_option, real_option, target_option
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.data import convert as convert_file
 from riskmin.data.store.reader import StoreReader
-from riskmin.report.progress import Progress, duration
+from riskmin.report.progress import StatusLine, duration
 
 _EPILOG = """\b
 Examples:
@@ -25,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", type=PATH_TYPE)
+@click.argument("source", type=DATA_TYPE)
 @click.argument("target_folder", metavar="[TARGET.rsk]", type=PATH_TYPE, required=False)
 @click.option("--check", "only_check", is_flag=True, help="Verify the checksums of a .rsk store instead.")
 @target_option
@@ -60,7 +59,7 @@ Examples:
     help="Size of a shard, the unit of checksums, in megabytes.",
 )
 @click.option("--force", is_flag=True, help="Replace the target if it exists.")
-@click.option("--quiet", is_flag=True, help="Print neither progress nor summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor summary.")
 def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: bool, **given: Any) -> int:
     """Write SOURCE as a .rsk store, a folder that is fitted to without being read into memory."""
     if only_check:
@@ -73,7 +72,14 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
     if target_folder.suffix != ".rsk":
         raise ValueError(f"{target_folder} would not be recognized as a store: let its name end with .rsk")
     zero_based, layout = given.pop("zero_based"), given.pop("layout")
-    with _ConversionProgress(quiet) as progress:
+    with StatusLine(quiet) as status:
+
+        def report(rows: int, size: int, share: float) -> None:
+            """Report rows and bytes written and the fraction of the input that was read."""
+            status(
+                lambda: f"{rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{status.left(share)}"
+            )
+
         convert_file(
             source,
             target_folder,
@@ -81,11 +87,11 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
             require_labels=not given.pop("no_labels"),
             zero_based="auto" if zero_based is None else zero_based,
             layout=layout or "auto",
-            watch=progress,
+            watch=report,
             **given,
         )
     if not quiet:
-        _print_summary(StoreReader(target_folder), time.perf_counter() - progress.start)
+        _print_summary(StoreReader(target_folder), time.perf_counter() - status.start)
     return 0
 
 
@@ -119,33 +125,3 @@ def _print_summary(store: StoreReader, seconds: float, more: list[tuple[str, str
             ("took", duration(seconds)),
         ]
     )
-
-
-class _ConversionProgress:
-    """Reports the progress of a conversion: one live line on a terminal, else one line every few seconds."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.live = quiet, sys.stderr.isatty()
-        # seconds between two reports
-        self.interval = Progress.LIVE_UPDATE_SECONDS if self.live else Progress.LOG_LINE_SECONDS
-        self.start = time.perf_counter()
-        self.next_report_time = self.start + self.interval
-
-    def __enter__(self) -> _ConversionProgress:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        # erase the live line: carriage return, then the ANSI code that clears to the end of the line
-        if self.live and not self.quiet:
-            click.echo("\r\033[K", nl=False, err=True)
-
-    def __call__(self, rows: int, size: int, share: float) -> None:
-        """Report rows and bytes written and the fraction of the input that was read."""
-        now = time.perf_counter()
-        if self.quiet or now < self.next_report_time:
-            return
-        self.next_report_time = now + self.interval
-        # time left if the rest of the input is read at the mean speed so far
-        left = f", {duration((now - self.start) * (1 / share - 1))} left" if share > 0 else ""
-        line = f"riskmin: {rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{left}"
-        click.echo(f"\r\033[K{line}" if self.live else line, nl=not self.live, err=True)

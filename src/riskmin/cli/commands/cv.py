@@ -3,57 +3,85 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from riskmin.cli.completion import complete_metrics
 from riskmin.cli.inputs import (
+    DATA_TYPE,
     PATH_TYPE,
     check_distinct_paths,
     check_writable,
     describe_data_size,
     fit_summary,
-    load_for_fit,
     not_converged_message,
     note_zero_weights,
     reg_name,
     report_facts,
     summary_lines,
     suppress_warnings,
+    verbose_option,
 )
+from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_source
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.ordinal_ranking import ordered_grades
-from riskmin.core import NDArray
+from riskmin.core import Iterate, NDArray
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
+from riskmin.report.progress import StatusLine, relative_gap
+
+METRIC_SEPARATOR = r",(?!\s*\w+=)"
+"""Commas between metrics; others separate the settings of one, as in "ndcg:k=5,gain=1"."""
+
+
+def _parse_metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
+    """Return the names of metrics; none for the default."""
+    names = [] if value is None else [name.strip() for name in re.split(METRIC_SEPARATOR, value)]
+    if not all(names) or len(set(names)) < len(names):
+        raise click.BadParameter(f"{value!r} must name each metric once: write roc_auc,f1.", ctx, param)
+    return names
+
 
 _EPILOG = """\b
 Examples:
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
+  riskmin cv train.svm --loss logistic --metric average_precision,f1,roc_auc -o best.riskmin
 
---scoring takes the name of a loss for a metric: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
+--metric takes the name of a loss for a metric: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
 ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg_mean_absolute_error, ...
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @click.option(
     "-o", "--output", type=PATH_TYPE, required=True, help="Where to save the model fitted to all rows."
 )
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="Number of folds.")
-@click.option("--scoring", help="Metric to compare (default: the loss's metric, else accuracy or R^2).")
+@click.option(
+    "--metric",
+    "--scoring",
+    "metrics",
+    metavar="A,B,...",
+    callback=_parse_metrics,
+    shell_complete=complete_metrics,
+    help="Metrics of the held-out rows, of which the first chooses lam (default: that of the loss, else "
+    "accuracy or R^2).",
+)
 @lam_options
 @problem_options
 @click.option("--report", type=PATH_TYPE, help="Write an HTML page with a chart of the scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-@click.option("--quiet", is_flag=True, help="Print nothing (except with --json).")
+@verbose_option
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing (except with --json).")
 def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
     """Choose the regularization strength for DATA by cross-validation.
 
@@ -67,13 +95,14 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
     table = load_for_fit(data, search, given, quiet=quiet or as_json)
     TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
-    with suppress_warnings():
+    with suppress_warnings(), StatusLine(quiet or as_json) as status:
+        search._fold_callback = _fold_callback(status, given)
         _fit(search, table, scored)
     model = search.best_estimator_
     _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
     facts = fit_summary(model, table.X.shape, model.tol)
     if as_json:
-        click.echo(json.dumps(_search_facts(search) | facts | {"model": str(output)}))
+        click.echo(json.dumps(_search_facts(search, scored) | facts | {"model": str(output)}))
     elif not quiet:
         click.echo(
             f"{given['loss']} on {data.name}, {describe_data_size(model, table)}, {reg_name(model)}, "
@@ -105,10 +134,12 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
         raise ValueError(
             "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
         )
-    # without --scoring: the metric that the loss bounds, else the score of the estimator
-    name = given["scoring"]
-    measure = measure_for_loss(get_loss(given["loss"])) if name is None else measure_by_name(name, task)
+    # without --metric: the metric that the loss bounds, else the score of the estimator
+    measures = [measure_by_name(name, task) for name in given["metrics"]]
+    measure = measures[0] if measures else measure_for_loss(get_loss(given["loss"]))
     scoring = None if measure is None else measure.scorer
+    if len(measures) > 1:
+        scoring = MetricsScorer(measures)
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     # these tasks have no CV estimator: the same search, with folds that keep queries together
     if task in ("ordinal", "ranking"):
@@ -117,27 +148,47 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     searching = LinearRegressorCV if task == "regression" else LinearClassifierCV
     model = searching(**settings, **grid, scoring=scoring)
     resolve_regularizer(model)
-    return model, "score" if measure is None else measure.name
+    default = "R^2" if task == "regression" else "accuracy"
+    return model, default if measure is None else measure.name
 
 
-def _fit(search: Any, table: Dataset, scored: str) -> None:
-    """Run the search; errors that are due to --scoring name that option."""
+def _fit(search: Any, table: PreparedRows, scored: str) -> None:
+    """Run the search; errors that are due to --metric name that option."""
     try:
-        search.fit(table.X, table.y, **query_kwargs(search, table.qid))
+        search.fit(table.X, table.y, **fit_kwargs(search, table))
     # scorers of scikit-learn raise these errors without naming the option
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise
         raise ValueError(
-            f"--scoring {scored} needs probabilities, which {search.loss} does not give: "
+            f"--metric {scored} needs probabilities, which {search.loss} does not give: "
             "choose another, or --loss logistic"
         ) from None
     except ValueError as error:
         if "could not convert string to float" not in str(error):
             raise
         raise ValueError(
-            f"--scoring {scored} takes numbers, but the labels are words: choose another, such as accuracy"
+            f"--metric {scored} takes numbers, but the labels are words: choose another, such as accuracy"
         ) from None
+
+
+def _fold_callback(status: StatusLine, given: dict[str, Any]) -> Any:
+    """Return the callbacks of the folds, which report the fold, lam and the gap."""
+
+    def callback_of(fold: str) -> Any:
+        def report(iterate: Iterate, row: dict[str, float]) -> None:
+            def text() -> str:
+                at = f"{fold}, lam {row['lam']:.3g}, iteration {row['iteration']:.0f}"
+                return f"{at}, gap {relative_gap(row):.1e}"
+
+            if given["verbose"]:
+                click.echo(f"riskmin: {text()}", err=True)
+            else:
+                status(text)
+
+        return report
+
+    return callback_of
 
 
 def _statistics(search: Any) -> list[tuple[float, float, float]]:
@@ -147,31 +198,52 @@ def _statistics(search: Any) -> list[tuple[float, float, float]]:
 
 
 def _cells(search: Any, scored: str) -> list[list[str]]:
+    others = _other_metrics(search)
     rows = [
-        [f"{lam:.4g}", f"{m:.6g}", f"+- {s:.2g}", "best" if lam == search.alpha_ else ""]
+        [
+            f"{lam:.4g}",
+            f"{m:.6g}",
+            f"+- {s:.2g}",
+            *(cell for of_lam in others.values() for cell in _mean_sd(of_lam[lam])),
+            "best" if lam == search.alpha_ else "",
+        ]
         for lam, m, s in _statistics(search)
     ]
-    return [["lam", scored, "sd", ""], *rows]
+    return [["lam", scored, "sd", *(cell for name in others for cell in (name, "sd")), ""], *rows]
 
 
-def _search_facts(search: Any) -> dict[str, Any]:
+def _mean_sd(scores: list[float]) -> tuple[str, str]:
+    return f"{np.mean(scores):.6g}", f"+- {np.std(scores):.2g}"
+
+
+def _other_metrics(search: Any) -> dict[str, dict[float, list[float]]]:
+    """The scores by metrics that do not choose lam: by metric, by lam, one per fold."""
+    return search.scoring.others if isinstance(search.scoring, MetricsScorer) else {}
+
+
+def _search_facts(search: Any, scored: str) -> dict[str, Any]:
     """The scores of all strengths as JSON-compatible data."""
     scores = [
         {"lam": lam, "mean": m, "sd": s, "scores": search.scores_[:, k].tolist()}
         for k, (lam, m, s) in enumerate(_statistics(search))
     ]
-    return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
+    others = _other_metrics(search)
+    for entry in scores:
+        entry["metrics"] = {name: float(np.mean(of_lam[entry["lam"]])) for name, of_lam in others.items()}
+    best = {"best_lam": search.alpha_, "best_score": search.best_score_}
+    return best | {"metric": scored, "cv": scores}
 
 
 @ignore_interrupts()
-def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
+def _save(
+    search: Any, table: PreparedRows, output: Path, report: Path | None, scored: str, title: str
+) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_search
 
     model = search.best_estimator_
     # the estimator was fitted to an array: names come from the file
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_source(model, table)
     save_model(model, output)
     if report is not None:
         about = report_facts(model, table.X.shape) | {"scoring": scored}
@@ -193,6 +265,35 @@ def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> in
     if facts["status"] != "converged" and not as_json:
         click.echo(not_converged_message(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if n_failed or facts["status"] != "converged" else 0
+
+
+class MetricsScorer:
+    """Scorer by the first of several measures, which also records the others.
+
+    Parameters
+    ----------
+    measures : sequence of Measure
+    """
+
+    def __init__(self, measures: Sequence[Any]) -> None:
+        self.first, *rest = measures
+        self.rest = rest
+        # by metric and by lam, one score per fold, in the order in which the folds end
+        self.others: dict[str, dict[float, list[float]]] = {measure.name: {} for measure in rest}
+
+    def __call__(self, model: Any, X: Any, y: Any, sample_weight: Any = None, qid: Any = None) -> float:
+        """Score a fitted model on rows and labels."""
+        from riskmin.estimators._common.cv_search import takes_weights
+
+        def score(scorer: Any) -> float:
+            more = {} if qid is None else {"qid": qid}
+            if sample_weight is not None and takes_weights(scorer):
+                more["sample_weight"] = sample_weight
+            return float(scorer(model, X, y, **more))
+
+        for measure in self.rest:
+            self.others[measure.name].setdefault(float(model.alpha), []).append(score(measure.scorer))
+        return score(self.first.scorer)
 
 
 # ---------------------------------------------------------------- ordinal models and rankings
@@ -220,25 +321,28 @@ class GradedLamSearch:
         self.model, self.task, self.loss, self.tol = model, model.task, model.loss, model.tol
         self.order = getattr(model, "order", None)
         self.alphas, self.n_alphas, self.cv, self.scoring = alphas, n_alphas, cv, scoring
+        self._fold_callback: Any = None
 
-    def fit(self, X: Any, y: NDArray, qid: Any = None) -> None:
+    def fit(self, X: Any, y: NDArray, qid: Any = None, sample_weight: Any = None) -> None:
         """Choose lam by cross-validation and fit all rows with it."""
         from sklearn.base import clone
 
         from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+        from riskmin.estimators._common.fit import normalize_weights
 
         # grades of all rows, since those of a fold may be fewer
         scorer = (
             GradeErrorScorer(ordered_grades(self.model, y).tolist()) if self.scoring is None else self.scoring
         )
         alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
-        result = search_alphas(
-            self.model, LabeledRows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer
-        )
+        rows = LabeledRows(X, y, normalize_weights(sample_weight, len(y)), qid)
+        folds = self._folds(X, y, qid)
+        result = search_alphas(self.model, rows, alphas, folds, scorer, self._fold_callback)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
-        self.best_estimator_.fit(X, y, **({} if qid is None else {"qid": qid}))
+        more = {"qid": qid, "sample_weight": sample_weight}
+        self.best_estimator_.fit(X, y, **{name: v for name, v in more.items() if v is not None})
 
     def _folds(self, X: Any, y: NDArray, qid: Any) -> Iterator[tuple[Any, Any]]:
         from sklearn.model_selection import GroupKFold, StratifiedKFold

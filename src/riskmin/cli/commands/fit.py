@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
 from riskmin.cli.inputs import (
+    DATA_TYPE,
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
     POSITIVE_FLOAT,
@@ -23,7 +23,6 @@ from riskmin.cli.inputs import (
     data_shape,
     describe_data_size,
     fit_summary,
-    load_for_fit,
     not_converged_message,
     note_unused_queries,
     note_zero_weights,
@@ -31,13 +30,19 @@ from riskmin.cli.inputs import (
     report_facts,
     summary_lines,
     suppress_warnings,
+    verbose_option,
 )
+from riskmin.cli.loading import fit_kwargs, load_for_fit, load_like, remember_source
 from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
+from riskmin.cli.problem.dry_run import dry_run
+from riskmin.cli.problem.early_stopping import EarlyStopping
+from riskmin.cli.tables import describe_preparation, load_table, print_notes
 from riskmin.cli.tasks import tagging
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.core import Iterate
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import Progress
 
 _EPILOG = """\b
@@ -58,7 +63,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH_TYPE, nargs=-1, required=True)
+@click.argument("data", type=DATA_TYPE, nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
 @real_option(
     "--lam",
@@ -90,9 +95,22 @@ With --checkpoint, repeating the command resumes an interrupted run.
     show_default=True,
     help="Seconds between checkpoints.",
 )
+@click.option(
+    "--validation",
+    type=PATH_TYPE,
+    help="End the fit when the mean loss on these rows has not improved for --patience iterations; the best "
+    "iterate is saved, with its certificate.",
+)
+@click.option(
+    "--patience", type=POSITIVE_INT, default=10, show_default=True, help="Iterations without improvement."
+)
 @click.option("--report", type=PATH_TYPE, help="Write an HTML page with convergence charts.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
-@click.option("--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the problem, the solver, memory and rough time; fit nothing."
+)
+@verbose_option
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
 def fit(
     data: tuple[Path, ...], output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any
 ) -> int:
@@ -116,26 +134,51 @@ def fit(
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
             table = _load(data, model, given, executor, quiet=quiet or as_json)
-        _fit(model, table, json_lines=as_json, quiet=quiet)
+        if given["dry_run"]:
+            _check_local_rows(model, executor, "--dry-run")
+            dry_run(model, table, given, title, as_json=as_json)
+            return 0
+        stopping = _early_stopping(model, table, given, executor, quiet=quiet or as_json)
+        _fit(model, table, stopping, json_lines=as_json, quiet=quiet, verbose=given["verbose"])
         ranks.on_root(lambda: _save(model, table, output, report, title=title))
     facts = fit_summary(model, data_shape(model, table), model.tol)
+    validation = {} if stopping is None else {"validation": stopping.describe()}
     if as_json:
-        click.echo(json.dumps({**facts, "model": str(output)}))
+        click.echo(json.dumps({**facts, **validation, "model": str(output)}))
     elif not quiet:
         click.echo(
             f"{title}, {describe_data_size(model, table)}, "
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
-        more = [("report", str(report))] if report else []
+        more = [*validation.items(), *([("report", str(report))] if report else [])]
+        if table.preparation is not None:
+            more = [("table", describe_preparation(table.preparation)), *more]
         print_pairs([*summary_lines(facts), ("model", str(output)), *more])
     if not as_json:
         note_zero_weights(model)
-    # exit codes: 0 if converged, else 3
-    if facts["status"] == "converged":
+    # exit codes: 0 if converged, or stopped as asked for; else 3
+    if facts["status"] == "converged" or (stopping is not None and stopping.stopped):
         return 0
     if not as_json:
         click.echo(not_converged_message(model, facts), err=True)
     return 3
+
+
+def _check_local_rows(model: Any, executor: Any, option: str) -> None:
+    """Raise unless the problem is one of rows in this process."""
+    if model.task == "tagging" or not executor.is_local:
+        raise click.UsageError(f"{option} is for models of rows in this process: leave it out")
+
+
+def _early_stopping(
+    model: Any, table: PreparedRows, given: dict[str, Any], executor: Any, *, quiet: bool
+) -> EarlyStopping | None:
+    """Return the callback that evaluates iterates on the rows of --validation, if it is given."""
+    if given["validation"] is None:
+        return None
+    _check_local_rows(model, executor, "--validation")
+    rows = load_like(model, table, given["validation"], given["target"], given["qid"], quiet=quiet)
+    return EarlyStopping(model, table, rows, given["patience"])
 
 
 def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str, Path | None]) -> None:
@@ -149,42 +192,65 @@ def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str,
         )
 
 
-def _load(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
+def _load(
+    data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool
+) -> PreparedRows:
     """Load one file or several partitions, in this process or in those of the executor."""
     require_labels = TASK_BEHAVIORS[model.task].needs_labels
     roles = {name: given[name] for name in ("target", "qid")}
     if executor.is_local and len(data) == 1:
         return load_for_fit(data[0], model, given, quiet=quiet, require_labels=require_labels)
     if model.task == "tagging":
-        return tagging.load_all_sentences(data, **roles)
+        return PreparedRows(*tagging.load_all_sentences(data, **roles))
     for path in data:
         check_data_options(path, **roles, quiet=quiet)
-    table: Dataset = load_partitions(data, executor, **roles, require_labels=require_labels)
+    table = load_table(
+        data,
+        given,
+        lambda: load_partitions(data, executor, **roles, require_labels=require_labels),
+        require_labels=require_labels,
+        local=executor.is_local,
+    )
     note_unused_queries(table, model, describe_paths(data), quiet=quiet)
+    print_notes(table, quiet=quiet)
     return table
 
 
-def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
+def _fit(
+    model: Any,
+    table: PreparedRows,
+    stopping: EarlyStopping | None,
+    *,
+    json_lines: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
     """Check the labels and fit, with progress on stderr."""
     TASK_BEHAVIORS[model.task].check(model, table.y, table.qid)
     with (
-        Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
+        Progress(model.tol, json_lines, sys.stderr, quiet, verbose) as progress,
         suppress_warnings(),
     ):
-        model.set_params(callback=progress)
-        model.fit(table.X, table.y, **query_kwargs(model, table.qid))
+
+        def callback(iterate: Iterate, row: dict[str, float]) -> bool:
+            progress(iterate, row)
+            return stopping is not None and stopping(iterate, row)
+
+        model.set_params(callback=callback)
+        model.fit(table.X, table.y, **fit_kwargs(model, table))
     # the model must not refer to the closed display
     model.set_params(callback=None)
+    if stopping is not None:
+        stopping.restore()
 
 
 @ignore_interrupts()
-def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
+def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, title: str) -> None:
     """Save the model and write the report; signals are deferred until both are written."""
     from riskmin.estimators import save_model
     from riskmin.report import write_report
 
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_source(model, table)
     save_model(model, output)
     if report is not None:
         write_report(

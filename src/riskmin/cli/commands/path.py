@@ -14,24 +14,27 @@ import click
 import numpy as np
 
 from riskmin.cli.inputs import (
+    DATA_TYPE,
     PATH_TYPE,
     STANDARDIZED_NOTE,
     check_distinct_paths,
     check_writable,
     describe_data_size,
-    load_for_fit,
     makes_zeros,
     problem_facts,
     reg_name,
     suppress_warnings,
+    verbose_option,
 )
+from riskmin.cli.loading import load_for_fit, remember_source
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
+from riskmin.cli.problem.objective import build_problem
 from riskmin.cli.tasks import classification
-from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.core import Iterate, Result
 from riskmin.core.signals import ignore_interrupts
-from riskmin.data import Dataset
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import Progress, duration, relative_gap
 
 _EPILOG = """\b
@@ -46,12 +49,13 @@ the bounds that follow from the others.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @click.option("-o", "--output", type=PATH_TYPE, help="Write an HTML page with charts.")
 @lam_options
 @problem_options
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, a JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="Print no progress.")
+@verbose_option
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
     """Fit DATA along a sequence of regularization strengths.
 
@@ -86,13 +90,12 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
         print_table(_cells(rows))
         if output is not None:
             click.echo(f"  page  {output}")
-    if table.feature_names is not None:
-        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    remember_source(model, table)
     return _report_convergence(model, results, as_json)
 
 
 def _fit_path(
-    model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
+    model: Any, table: PreparedRows, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
     """Return the regularization strengths and the result of each fit."""
     from riskmin.driver.path import lam_grid, path
@@ -101,12 +104,12 @@ def _fit_path(
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     # J has alpha as its strength; only its risk and its regularizer are used along the path
-    J = _objective(model, table, executor)
+    J = build_problem(model, table, executor).objective
     risk, reg = J.risk, J.reg.penalized_part
     # the default grid starts at lam_max if Omega makes weights zero
     lams = given["lams"] or lam_grid(risk, reg.without_sizes, given["n_lams"] or 13).tolist()
     with (
-        Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
+        Progress(model.tol, json_lines, sys.stderr, quiet, given["verbose"]) as progress,
         suppress_warnings(),
     ):
         last_lam = math.nan
@@ -136,29 +139,6 @@ def _fit_path(
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
     n_intercepts = risk.n_intercepts
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
-
-
-def _objective(model: Any, table: Dataset, executor: Any) -> Any:
-    """The objective J of the data with the model's parameters."""
-    from riskmin.estimators._common.fit import (
-        build_objective,
-        build_risk,
-        fitted_loss,
-        resolve_regularizer,
-    )
-    from riskmin.estimators._common.input import EncodedLabels
-    from riskmin.estimators._common.standardize import column_scaling
-
-    n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
-    task.check(model, table.y, table.qid)
-    # `fit` would set the classes, which the loss and the labels depend on
-    model.classes_ = task.classes(model, table.y)
-    labels, weight = model._targets(table.y, n, None)
-    rows = EncodedLabels(labels, weight, model.classes_, fitted_loss(model))
-    risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
-    return build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, None)
-    )
 
 
 def _threads(jobs: int) -> int | None:
@@ -203,7 +183,12 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 @ignore_interrupts()
 def _write(
-    model: Any, table: Dataset, output: Path, lams: Sequence[float], results: Sequence[Result], title: str
+    model: Any,
+    table: PreparedRows,
+    output: Path,
+    lams: Sequence[float],
+    results: Sequence[Result],
+    title: str,
 ) -> None:
     from riskmin.report import write_path
 
@@ -218,7 +203,7 @@ def _write(
     )
 
 
-def _weight_names(model: Any, table: Dataset) -> Any:
+def _weight_names(model: Any, table: PreparedRows) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators._common.fit import fitted_loss
 

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from riskmin.cli.inputs import (
+    DATA_TYPE,
+    MODEL_TYPE,
     PATH_TYPE,
     ColumnRef,
     check_distinct_paths,
     check_writable,
     json_option,
-    load_for_model,
     memory_option,
     qid_option,
     suppress_warnings,
     target_option,
     trust_option,
 )
+from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.report.progress import StatusLine
+
+BLOCK_ROWS = 2**16
+"""Rows that are predicted between two reports of progress."""
 
 
 @click.command()
-@click.argument("model", type=PATH_TYPE)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("model", type=MODEL_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @click.option("-o", "--output", type=PATH_TYPE, help="File to write to (default: stdout).")
 @click.option(
     "--scores",
@@ -40,6 +47,7 @@ from riskmin.cli.tasks.base import TASK_BEHAVIORS
 @qid_option
 @memory_option
 @trust_option
+@click.option("-q", "--quiet", is_flag=True, help="Print neither notes nor progress on stderr.")
 def predict(
     model: Path,
     data: Path,
@@ -49,6 +57,7 @@ def predict(
     target: ColumnRef,
     qid: ColumnRef,
     trust: tuple[str, ...],
+    quiet: bool,
 ) -> None:
     """Print one prediction per line for DATA.
 
@@ -62,26 +71,45 @@ def predict(
     if scores and proba:
         raise click.UsageError("--scores and --proba exclude each other")
     # an existing output may be a terminal or a pipe, which `check_writable` rejects
+    output = None if str(output) == "-" else output
     if output is not None and (not output.exists() or output.is_dir()):
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     fitted = load_model(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
-        raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have them")
-    table = load_for_model(fitted, data, target, qid, labels=False)
+        raise ValueError(
+            f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
+            "scikit-learn's CalibratedClassifierCV"
+        )
+    table = load_for_model(fitted, data, target, qid, labels=False, quiet=quiet)
     with suppress_warnings():
         if fitted.task == "tagging":
             text = tagging.format_predictions(fitted, table, scores=scores, proba=proba)
         else:
-            text = _text(fitted, table.X, scores, proba)
+            text = _text(fitted, table.X, scores, proba, quiet=quiet)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_text(output, text)
 
 
-def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
-    """Format the predictions, scores or probabilities, one line per row."""
+def _text(model: Any, X: Any, scores: bool, proba: bool, *, quiet: bool) -> str:
+    """Format the predictions, scores or probabilities, one line per row, with progress on stderr."""
+    n, lines = X.shape[0], []
+    with StatusLine(quiet) as status:
+        for i in range(0, n, BLOCK_ROWS):
+            lines.append(_lines(model, X[i : i + BLOCK_ROWS], scores, proba))
+            done = min(i + BLOCK_ROWS, n)
+            status(partial(_describe_share, status, done, n))
+    return "".join(lines)
+
+
+def _describe_share(status: StatusLine, done: int, n: int) -> str:
+    return f"{done:,} of {n:,} rows predicted{status.left(done / n)}"
+
+
+def _lines(model: Any, X: Any, scores: bool, proba: bool) -> str:
+    """Format the predictions of some rows."""
     task = TASK_BEHAVIORS[model.task]
     if proba:
         return _tab_separated(model.predict_proba(X))
@@ -97,8 +125,8 @@ def _tab_separated(values: Any) -> str:
 
 
 @click.command()
-@click.argument("model", type=PATH_TYPE)
-@click.argument("data", type=PATH_TYPE)
+@click.argument("model", type=MODEL_TYPE)
+@click.argument("data", type=DATA_TYPE)
 @target_option
 @qid_option
 @memory_option

@@ -92,6 +92,7 @@ def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, A
     defined = both_classes and loss.min_rows <= len(z)  # a loss at k needs k rows
     if both_classes:
         result["ROC area"] = metrics.roc_auc_score(y_true, z)
+        result["average precision"] = metrics.average_precision_score(y_true, z)
     if defined and (measure := measure_for_loss(loss)) is not None:
         full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
         result[measure.name if measure.name in result else full_name] = measure.scorer(model, X, y)

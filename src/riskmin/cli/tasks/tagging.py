@@ -102,7 +102,7 @@ def tag_scores(model: Any, X: Any) -> NDArray:
 
 
 # ---------------------------------------------------------------- output
-def format_predictions(model: Any, data: Dataset, *, scores: bool, proba: bool) -> str:
+def format_predictions(model: Any, data: Any, *, scores: bool, proba: bool) -> str:
     """Format the input with the predicted labels as an added column, or the labels' probabilities.
 
     There is one token per line, and a blank line between sentences.

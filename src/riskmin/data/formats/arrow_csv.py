@@ -79,6 +79,17 @@ class ArrowCsvReader:
             except pa.ArrowInvalid as error:
                 raise ValueError(str(error)) from error
 
+    def coded_batches(self, columns: list[int]) -> Iterator[list[NDArray[np.intp]]]:
+        """Yield the codes of these columns, all of which are in `codes`, for each batch of rows."""
+        import pyarrow as pa
+
+        with open_decompressed(self.table.path, self.table.meter) as stream:
+            try:
+                for batch in self._batches(_starting_with_text(stream)):
+                    yield [self._coded(batch, i) for i in columns]
+            except pa.ArrowInvalid as error:
+                raise ValueError(str(error)) from error
+
     def _batches(self, stream: Any) -> Any:
         """Open the stream as batches of rows, with float64 and string columns."""
         import pyarrow as pa

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
+from riskmin.data.base import (
+    DataError,
+    Dataset,
+    PathLike,
+    UnpreparedColumn,
+    cast_finite,
+    check_query_ids,
+    open_decompressed,
+)
 from riskmin.data.formats.npz import in_memory
 from riskmin.data.formats.text_table import ColumnRoles, ColumnSelection, assign_roles
 from riskmin.data.limits import MemoryBudget
@@ -51,8 +60,8 @@ class ParquetRows:
             return file
 
     @cached_property
-    def _schema(self) -> tuple[list[str], int]:
-        """Names of the columns, and number of rows."""
+    def _schema(self) -> tuple[list[str], int, set[str]]:
+        """Names of the columns, number of rows, and names of the columns of pandas' index."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
@@ -61,14 +70,29 @@ class ParquetRows:
             file = self._opened(stream)
             with self._parsed():
                 names, n = list(file.schema_arrow.names), int(file.metadata.num_rows)
+                index = _pandas_index(file.schema_arrow.metadata)
         if n <= 0:
             raise DataError(self.path, None, "it has no rows; check that it is the right file")
-        return names, n
+        return names, n, index
+
+    @cached_property
+    def usable(self) -> list[int]:
+        """Columns that may have a role: all but pandas' index, unless the selection names that."""
+        names, _, index = self._schema
+        return [i for i, name in enumerate(names) if name not in index or name in self.selection[:2]]
 
     @cached_property
     def roles(self) -> ColumnRoles:
         """Roles of the columns: features, target and query ids."""
-        return assign_roles(self.path, self._schema[0], *self.selection)
+        usable = self.usable
+        found = assign_roles(self.path, [self._schema[0][i] for i in usable], *self.selection)
+        target, qid = (None if i is None else usable[i] for i in found[1:])
+        return ColumnRoles([usable[i] for i in found.features], target, qid)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return self._schema[0]
 
     @property
     def n(self) -> int:
@@ -82,6 +106,11 @@ class ParquetRows:
 
     def batches(self) -> Iterator[Dataset]:
         """Yield all rows, in batches."""
+        for batch, start in self.record_batches():
+            yield self._dataset(batch, start)
+
+    def record_batches(self) -> Iterator[tuple[Any, int]]:
+        """Yield Arrow's batches of all columns, and the first row of each."""
         # at most 2^16 rows and 2^22 cells per batch
         batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
         with open_decompressed(self.path) as stream:
@@ -92,7 +121,7 @@ class ParquetRows:
                 # a damaged file may have other columns, or more rows, than its metadata
                 if list(batch.schema.names) != self._schema[0] or start + len(batch) > self.n:
                     raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
-                yield self._dataset(batch, start)
+                yield batch, start
                 start += len(batch)
         if start != self.n:
             raise DataError(self.path, None, f"it is broken: {start} rows of {self.n}; write it anew")
@@ -111,14 +140,24 @@ class ParquetRows:
         X = np.empty((len(batch), len(roles.features)), self.dtype)
         for k, i in enumerate(roles.features):
             with np.errstate(over="ignore"):
-                X[:, k] = _column(self.path, names[i], batch.column(i), start)
+                X[:, k] = read_column(self.path, names[i], batch.column(i), start)
         # labels may be strings; query ids are read exactly
         y = qid = None
         if (t := roles.target) is not None:
-            y = _column(self.path, names[t], batch.column(t), start, words=True)
+            y = read_column(self.path, names[t], batch.column(t), start, words=True)
         if (q := roles.qid) is not None:
-            qid = check_query_ids(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
+            qid = check_query_ids(self.path, names[q], exact_ids(self.path, names[q], batch.column(q), start))
         return Dataset(cast_finite(self.path, X, self.dtype, start), y, qid)
+
+
+def _pandas_index(metadata: dict[bytes, bytes] | None) -> set[str]:
+    """Names of the columns that pandas wrote for its index, by the metadata of the schema."""
+    try:
+        columns = json.loads((metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        # an index of consecutive numbers is described by an object instead, and has no column
+        return {name for name in columns if isinstance(name, str)}
+    except (ValueError, AttributeError, TypeError):  # metadata that pandas did not write
+        return set()
 
 
 def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> Dataset:
@@ -139,23 +178,25 @@ def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any
     return Dataset(X, np.concatenate(y) if y else None, ids, rows.columns)
 
 
-def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
+def exact_ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
     """Return query ids; integers are not converted to float64, which cannot represent the largest ones."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) and not column.null_count:
         integers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return integers
-    return _column(path, name, column, start, words=True)
+    return read_column(path, name, column, start, words=True)
 
 
-def _column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:
+def read_column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:
     """Return a column as float64, or, with `words`, a column of text as strings."""
     import pyarrow as pa
 
+    # features may be prepared: see `riskmin.data.raw_tables`
+    error_type = DataError if words else UnpreparedColumn
     if column.null_count:
         row = start + 1 + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise DataError(
+        raise error_type(
             path, None, f"row {row}, column {name!r}: the cell is empty; fill it in or leave out the row"
         )
     # of a dictionary-encoded column, the type of its values
@@ -163,7 +204,7 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if words:
             return np.array(column.to_pylist(), np.str_)
-        raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
+        raise error_type(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
     try:
         cells = column.to_numpy(zero_copy_only=False)
         # dates and time differences would be converted to their number of nanoseconds
@@ -172,7 +213,12 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
         numbers: NDArray[np.float64] = cells.astype(np.float64)
     except (TypeError, ValueError, ArithmeticError, pa.ArrowException) as error:
         problem = f"the column {name!r} is {column.type}, not a number; encode it, or leave it out"
-        raise DataError(path, None, problem) from error
+        raise error_type(path, None, problem) from error
+    if not words and np.isnan(numbers).any():
+        row = start + 1 + int(np.argmax(np.isnan(numbers)))
+        raise error_type(
+            path, None, f"row {row}, column {name!r}: NaN is not finite; fill it in or leave out the row"
+        )
     if words and not np.isfinite(numbers).all():
         raise DataError(path, None, f"the column {name!r} is not finite; leave out those rows")
     return numbers

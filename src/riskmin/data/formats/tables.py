@@ -12,7 +12,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, check_query_ids, quote
+from riskmin.data.base import (
+    DataError,
+    Dataset,
+    PathLike,
+    UnpreparedColumn,
+    check_query_ids,
+    quote,
+)
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.formats.text_table import (
     ColumnRoles,
@@ -128,6 +135,11 @@ def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDAr
     if any(_cell_problem(word, text_allowed=True) for word in words):
         raise_first_bad_cell(table, roles, "a query id is missing")
     assert roles.qid is not None
+    return parse_query_ids(table.path, table.names[roles.qid], words)
+
+
+def parse_query_ids(path: PathLike, name: str, words: list[str]) -> NDArray[Any]:
+    """Return query ids from text without missing ones: exact int64 if all are numbers, else strings."""
     ids: NDArray[Any] = np.array(words)
     # int first: float64 would round integers beyond 2^53
     if all_numbers(words):
@@ -135,7 +147,7 @@ def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDAr
             ids = np.array([int(word) for word in words], np.int64)
         except (ValueError, OverflowError):
             ids = np.array([float(word) for word in words])
-    return check_query_ids(table.path, table.names[roles.qid], ids)
+    return check_query_ids(path, name, ids)
 
 
 def raise_first_bad_cell(table: TextTable, roles: ColumnRoles, cause: object) -> NoReturn:
@@ -154,11 +166,11 @@ def raise_first_bad_cell(table: TextTable, roles: ColumnRoles, cause: object) ->
                 problem = f"{len(row)} cells where {len(table.names)} are expected; correct the row"
                 raise DataError(table.path, rows.line_num, problem)
             for i, cell in enumerate(row):
-                cell_problem = _cell_problem(cell.strip(), i in (roles.target, roles.qid))
+                has_role = i in (roles.target, roles.qid)
+                cell_problem = _cell_problem(cell.strip(), has_role)
                 if cell_problem is not None:
-                    raise DataError(
-                        table.path, rows.line_num, f"column {quote(table.names[i])}: {cell_problem}"
-                    )
+                    kind = DataError if has_role else UnpreparedColumn
+                    raise kind(table.path, rows.line_num, f"column {quote(table.names[i])}: {cell_problem}")
     raise DataError(table.path, None, f"it cannot be read as a table ({cause}); correct the file")
 
 

@@ -35,12 +35,13 @@ class ColumnRoles(NamedTuple):
     qid: int | None
 
 
-def _abbreviated(names: Sequence[str]) -> str:
+def abbreviated(names: Sequence[str]) -> str:
+    """List names for a message, of many only some."""
     shown = list(names) if len(names) <= 8 else [*names[:6], "...", names[-1]]
     return ", ".join(shown) + (f" ({len(names)} in all)" if len(names) > 8 else "")
 
 
-def _column_index(path: PathLike, names: list[str], column: str | int | None, role: str) -> int | None:
+def column_index(path: PathLike, names: list[str], column: str | int | None, role: str) -> int | None:
     """Return the index of a column given by name or index, or None if it does not exist."""
     if isinstance(column, str) and names.count(column) > 1:
         raise DataError(path, None, f"several columns are called {column!r}; give the index of the {role}")
@@ -53,11 +54,11 @@ def _query_column(
     path: PathLike, names: list[str], target: str | int | None, qid: str | int | None
 ) -> int | None:
     """Return the index of the column of query ids, or None if there is none."""
-    index = _column_index(path, names, "qid" if qid is None else qid, "query ids")
+    index = column_index(path, names, "qid" if qid is None else qid, "query ids")
     if index is None and qid is not None:
-        raise DataError(path, None, f"there is no column {qid!r}; the columns are {_abbreviated(names)}")
+        raise DataError(path, None, f"there is no column {qid!r}; the columns are {abbreviated(names)}")
     # a column called "qid" that is named as the target is not used for query ids
-    if index is None or index != _column_index(path, names, target, "target"):
+    if index is None or index != column_index(path, names, target, "target"):
         return index
     if qid is not None:
         raise DataError(path, None, f"the column {names[index]!r} is both target and qid; name two columns")
@@ -75,7 +76,7 @@ def assign_roles(
     """Assign the roles of the columns by the rules that `load` documents."""
     ids = _query_column(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
-    label_index = _column_index(path, names, target, "target")
+    label_index = column_index(path, names, target, "target")
     # without a given target: the first known name, else the last column
     if target is None:
         label_index = next(
@@ -93,7 +94,7 @@ def assign_roles(
     if not require_labels and n_features == len(others):
         label_index = None
     elif label_index is None and target is not None and require_labels:
-        raise DataError(path, None, f"there is no column {target!r}; the columns are {_abbreviated(names)}")
+        raise DataError(path, None, f"there is no column {target!r}; the columns are {abbreviated(names)}")
     features = [i for i in others if i != label_index]
     if not features:
         raise DataError(
@@ -102,7 +103,7 @@ def assign_roles(
     if n_features is not None and len(features) != n_features:
         too_many = len(features) > n_features
         problem = (
-            f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}"
+            f"{len(features)} features where {n_features} are expected; the columns are {abbreviated(names)}"
             + (
                 ": say which is the target and which the qid"
                 if too_many

@@ -26,7 +26,10 @@ def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
     if get_loss(model.loss).probabilistic:
         return True
-    raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
+    raise AttributeError(
+        f"probabilities need loss='logistic', not {model.loss!r}; or calibrate the scores by "
+        f"sklearn.calibration.CalibratedClassifierCV({type(model).__name__}({model.loss!r}))"
+    )
 
 
 class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
 
 from riskmin.core import NDArray, Result
 from riskmin.driver.path import lam_grid, path
+from riskmin.driver.run import Callback
 from riskmin.estimators._common.fit import (
     build_objective,
     build_risk,
@@ -26,6 +27,9 @@ from riskmin.executors import Serial
 from riskmin.problem.convexity import check
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
+
+FoldCallback: TypeAlias = Callable[[str], Callback]
+"""Returns the callback of the path of a fold, by the name of the fold."""
 
 
 class LabeledRows(NamedTuple):
@@ -69,7 +73,12 @@ class SearchResult(NamedTuple):
 
 
 def search_alphas(
-    template: Any, data: LabeledRows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
+    template: Any,
+    data: LabeledRows,
+    alphas: NDArray | int,
+    splits: Iterable[tuple[Any, Any]],
+    scorer: Any,
+    fold_callback: FoldCallback | None = None,
 ) -> SearchResult:
     """Fit and score all values of alpha in all folds.
 
@@ -85,6 +94,8 @@ def search_alphas(
         Training and test rows of each fold.
     scorer : callable
         ``scorer(model, X, y)``, called with ``sample_weight`` if it takes them, and ``qid`` if given.
+    fold_callback : callable, optional
+        ``fold_callback("fold 1 of 5")`` returns the callback of the path of a fold.
 
     Returns
     -------
@@ -110,7 +121,7 @@ def search_alphas(
     # a list, since messages name the number of folds
     folds = list(splits)
     done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
-        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
+        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}", fold_callback)
         for k, fold in enumerate(folds, 1)
     )
     scores = np.array([fold_scores for fold_scores, _ in done])
@@ -149,23 +160,36 @@ def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
 
 
 def _score_fold(
-    template: Any, data: LabeledRows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
+    template: Any,
+    data: LabeledRows,
+    fold: tuple[Any, Any],
+    alphas: NDArray,
+    scorer: Any,
+    name: str,
+    fold_callback: FoldCallback | None,
 ) -> tuple[list[float], int]:
     """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
+    train, test = data.subset(fold[0]), data.subset(fold[1])
+    callback = None if fold_callback is None else fold_callback(name)
     try:
-        return _score_alphas(template, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
+        return _score_alphas(template, train, test, alphas, scorer, callback)
     except ValueError as error:  # such as a missing class
         raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
 
 
 def _score_alphas(
-    template: Any, train: LabeledRows, test: LabeledRows, alphas: NDArray, scorer: Any
+    template: Any,
+    train: LabeledRows,
+    test: LabeledRows,
+    alphas: NDArray,
+    scorer: Any,
+    callback: Callback | None,
 ) -> tuple[list[float], int]:
     problems = [_fold_problem(template, part) for part in train.by_problem(template)]
-    paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
+    paths = [_fit_path(template, problem.objective, alphas, callback) for problem in problems]
     # keyword arguments of the scorer
     extra = {} if test.qid is None else {"qid": test.qid}
-    if test.weight is not None and _takes_weights(scorer):
+    if test.weight is not None and takes_weights(scorer):
         extra["sample_weight"] = test.weight
     rows = problems[0].rows
     scores = []
@@ -186,7 +210,9 @@ def _score_alphas(
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 
-def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Result]:
+def _fit_path(
+    template: Any, objective: Objective, alphas: NDArray, callback: Callback | None
+) -> list[Result]:
     """Return one certified fit per alpha."""
     results = path(
         objective.risk,
@@ -197,6 +223,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
         atol=template.atol,
         max_iter=int(template.max_iter),
         max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
+        callback=callback,
     )
     # an incomplete path has no scores: let Ctrl-C end the search
     if any(result.status == "interrupted" for result in results):
@@ -204,7 +231,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
     return results
 
 
-def _takes_weights(scorer: Any) -> bool:
+def takes_weights(scorer: Any) -> bool:
     """Whether a scorer takes weights; those of scikit-learn pass keywords on to their score function."""
     # `_score_func` is the metric inside a scorer that `make_scorer` returned
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters

@@ -235,6 +235,21 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.gap_ = value - result.lower
     model.n_samples_fit_ = n_rows
     model.weighted_ = weighted
+    for name in ("preparation_", "command_"):  # of a previous fit
+        vars(model).pop(name, None)
+
+
+def move_to_point(model: Any, objective: Objective, w: NDArray, X: Any, rows: EncodedLabels) -> None:
+    """Make w the fitted point of a model that was fitted to this objective, with J at w in its certificate.
+
+    The lower bound stays: it is one of min J, whatever the point.
+    """
+    result = replace(model.result_, w=w, value=float(objective(w).value), status="interrupted", criterion="")
+    risk: Any = objective.risk
+    b, value = _best_intercept(risk, objective, result)
+    _check_certificate(risk, value, result.lower)
+    store_certificate(model, result, value, n_rows=model.n_samples_fit_, weighted=model.weighted_)
+    model._set_fitted(np.asarray(w), b, X, rows)
 
 
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:

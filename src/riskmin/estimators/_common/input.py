@@ -16,7 +16,7 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.namespace import check_no_masks_or_dates
+from riskmin.arrays.namespace import check_no_masks_or_dates, first_text_column
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
 from riskmin.core import NDArray
@@ -73,7 +73,7 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
     Of remote rows only the column names and the shape are checked; entries are checked where they are read.
     """
     if not _is_remote(X):
-        return validate_data(
+        return _validated(
             model, check_readable(X, "X"), check_readable(y, "y"), reset=reset, **checks, **VALIDATION_OPTIONS
         )
     # remote rows: compute the labels, but do not read entries of X
@@ -90,6 +90,22 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
 
     check_consistent_length(rows, labels)
     return rows, labels
+
+
+def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
+    """Validate local rows; an error about text names its column and the remedy."""
+    try:
+        return validate_data(model, X, y, **options)
+    except ValueError as error:
+        found = first_text_column(X) if "could not convert string" in str(error) else None
+        if found is None:
+            raise
+        column, text = found
+        raise ValueError(
+            f"column {column!r} of X holds text ({text!r}), which is no number: encode it before the model, "
+            "for example by scikit-learn's make_column_transformer((OneHotEncoder(handle_unknown='ignore'), "
+            f"[{column!r}]), remainder='passthrough'), or drop it"
+        ) from error
 
 
 def check_readable(data: Any, name: str) -> Any:
@@ -149,7 +165,7 @@ def validate_local_rows(model: Any, X: Any, y: Any = NO_LABELS, **checks: Any) -
             f"{type(model).__name__} needs all rows in this process: give X.whole() if they fit into memory, "
             "or use a linear estimator such as LinearClassifier, which takes remote rows"
         )
-    return validate_data(model, check_readable(X, "X"), check_readable(y, "y"), **checks)
+    return _validated(model, check_readable(X, "X"), check_readable(y, "y"), **checks)
 
 
 def executor_for(model: Any, X: Any) -> Any:

@@ -13,6 +13,7 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from riskmin import metrics
 from riskmin.core import NDArray
+from riskmin.core.messages import suggest_name
 from riskmin.core.registry import parse_settings
 from riskmin.losses import (
     LOSSES,
@@ -48,8 +49,8 @@ def get_scorer(name: str) -> Any:
     ----------
     name : str
         Name of a loss that corresponds to a measure, optionally with parameters
-        (``"precision_at_k:k=50"``): "roc_area", "prbep", "f1", "f_beta", "precision_at_k", "recall_at_k" for
-        binary classifiers, with ``classes_[1]`` as the positive class; "ndcg", "mrr",
+        (``"precision_at_k:k=50"``): "roc_area", "prbep", "f1", "f_beta", "precision_at_k", "recall_at_k" and
+        "average_precision" for binary classifiers, with ``classes_[1]`` as the positive class; "ndcg", "mrr",
         "expected_rank_utility" for rankings, and "pairwise_hinge", which is scored by NDCG@10. Or any
         scorer name of scikit-learn. See `riskmin.metrics`.
 
@@ -74,11 +75,22 @@ def get_scorer(name: str) -> Any:
     if measure is None:
         if name not in sklearn_metrics.get_scorer_names():
             raise ValueError(
-                f"there is no scorer named {name!r}; the names are {', '.join(_measure_names())}, "
-                "and those of sklearn.metrics.get_scorer_names()"
+                f"there is no scorer named {name!r}; the names are {', '.join(measure_names())}, "
+                f"and those of sklearn.metrics.get_scorer_names(){_suggested(name)}"
             )
         return sklearn_metrics.get_scorer(name)
     return measure.scorer
+
+
+def _suggested(name: str) -> str:
+    synonyms = {
+        **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
+        "ap": "average_precision",
+        "mcc": "matthews_corrcoef",
+        "mse": "neg_mean_squared_error",
+        "mae": "neg_mean_absolute_error",
+    }
+    return suggest_name(name, [*measure_names(), *sklearn_metrics.get_scorer_names()], synonyms)
 
 
 def measure_by_name(name: str, task: str) -> Measure:
@@ -88,7 +100,7 @@ def measure_by_name(name: str, task: str) -> Measure:
     if measure is None and task != "ranking":
         return Measure(name, task, scorer)
     if measure is None or measure.task != task:
-        instead = ", ".join(_measure_names(task)) or "one of scikit-learn's, such as accuracy"
+        instead = ", ".join(measure_names(task)) or "one of scikit-learn's, such as accuracy"
         raise ValueError(f"{name} is no measure for {task}: choose {instead}")
     return measure
 
@@ -137,6 +149,8 @@ _MEASURES: dict[type, Callable[[Any], tuple[str, Any]]] = {
 def _measure_or_none(name: str) -> Measure | None:
     """Return the measure of the loss with this name; None if there is none."""
     kind = name.partition(":")[0].strip()
+    if kind == "average_precision":
+        return Measure("average precision", "classification", AveragePrecisionScorer())
     if kind not in LOSSES or measure_for_loss(LOSSES[kind]) is None:
         return None
     # raises for malformed parameters, with an example for scorers
@@ -144,7 +158,7 @@ def _measure_or_none(name: str) -> Measure | None:
     return measure_for_loss(get_loss(name))
 
 
-def _measure_names(task: str | None = None) -> list[str]:
+def measure_names(task: str | None = None) -> list[str]:
     """Return the names of losses that correspond to measures, of one task or of all."""
     measures = {name: measure_for_loss(loss) for name, loss in LOSSES.items()}
     return [name for name, measure in measures.items() if measure and task in (None, measure.task)]
@@ -168,6 +182,18 @@ class RankingScorer(BaseEstimator):  # type: ignore[misc] # scikit-learn has no 
         """Return the same as a call; scikit-learn reads the metadata requests of a method of this name."""
         settings = self.settings or {}
         return float(self.measure(y, model.predict(X), qid=qid, sample_weight=sample_weight, **settings))
+
+
+@dataclass(frozen=True)
+class AveragePrecisionScorer:
+    """The mean precision at the ranks of the rows of ``classes_[1]``, for any label."""
+
+    def __call__(self, model: Any, X: Any, y: Any, sample_weight: NDArray | None = None) -> float:
+        """Return the average precision of the scores of a fitted model on rows and labels."""
+        if len(model.classes_) != 2:
+            raise ValueError("average precision is for two classes: choose another metric, such as f1_macro")
+        y_true, z = np.asarray(y) == model.classes_[1], model.decision_function(X)
+        return float(sklearn_metrics.average_precision_score(y_true, z, sample_weight=sample_weight))
 
 
 @dataclass(frozen=True)

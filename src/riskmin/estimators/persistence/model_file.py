@@ -17,6 +17,7 @@ import numpy as np
 import riskmin
 from riskmin import estimators
 from riskmin.core import Criterion, Cut, NDArray, Result, Status
+from riskmin.core.messages import printable
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.core.registry import UntrustedCodeError
 from riskmin.estimators._common.base import CertifiedEstimator
@@ -27,17 +28,18 @@ from riskmin.estimators.persistence.records import (
     read_feature_names,
     read_finite,
     read_flag,
+    read_text,
     read_trace_row,
     read_vector,
     to_python_number,
 )
 from riskmin.estimators.scikit_learn import check_is_fitted
 
-MODEL_FORMAT = 4
+MODEL_FORMAT = 5
 """Version of the file layout, raised by incompatible changes.
 
-Format 1 supports only the regularizer L2, format 2 only one score per row, and format 3 neither standardized
-columns nor absolute tolerances.
+Format 1 supports only the regularizer L2, format 2 only one score per row, format 3 neither standardized
+columns nor absolute tolerances, and format 4 no preparation of tables.
 """
 
 CLAIM_KEYS = (
@@ -123,6 +125,10 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     fitted["n_features"] = int(model.n_features_in_)
     if "feature_names_in_" in vars(model):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
+    if model.preparation_ is not None:
+        fitted["preparation"] = model.preparation_.to_dict()
+    if model.command_ is not None:
+        fitted["command"] = model.command_
     meta = {
         "kind": "model",
         "format": MODEL_FORMAT,
@@ -222,7 +228,7 @@ def _read_model(
     kind: type[CertifiedEstimator], arrays: dict[str, NDArray], meta: dict[str, Any], trust: Collection[str]
 ) -> Any:
     fitted, claim = meta["fitted"], meta["claim"]
-    model = kind(**params_from_dict(kind, meta["params"], trust))
+    model: Any = kind(**params_from_dict(kind, meta["params"], trust))
     check_loaded_model(model)
     p, n_rows = read_count(fitted, "n_features"), read_count(claim, "n_rows")
     size = model._n_weights(fitted, n_rows)
@@ -243,6 +249,12 @@ def _read_model(
     model.n_features_in_ = p
     if "feature_names" in fitted:
         model.feature_names_in_ = read_feature_names(fitted["feature_names"], p)
+    if "preparation" in fitted:
+        from riskmin.data.raw_tables.preparation import TablePreparation
+
+        model.preparation_ = TablePreparation.from_dict(fitted["preparation"], p)
+    if "command" in fitted:
+        model.command_ = printable(read_text(fitted, "command"))
     return model
 
 

@@ -78,6 +78,14 @@ def read_flag(record: dict[str, Any], name: str, default: bool | None = None) ->
     return bool(value)
 
 
+def read_text(record: dict[str, Any], name: str) -> str:
+    """Return an entry that must be a string."""
+    value = record[name]
+    if json_kind(value) != "a string":
+        raise ValueError(f"{name} is {value!r}, not a string")
+    return str(value)
+
+
 def read_finite(record: dict[str, Any], name: str) -> float:
     """Return an entry that must be a finite number."""
     value = record[name]

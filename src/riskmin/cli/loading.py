@@ -1,0 +1,135 @@
+"""Loading of data for the commands: for a fit, and for a model that was fitted to the same columns."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.cli.inputs import ColumnRef, check_data_options, note_unused_queries
+from riskmin.cli.tables import load_prepared, load_table, print_notes
+from riskmin.cli.tasks import tagging
+from riskmin.cli.tasks.base import query_kwargs
+from riskmin.data import Dataset, format_of, load
+from riskmin.data.raw_tables.preparation import PreparedRows
+
+
+def fit_kwargs(model: Any, rows: PreparedRows) -> dict[str, Any]:
+    """Keyword arguments of `fit` in addition to rows and labels: query ids for rankings, and weights."""
+    weights = {} if rows.weight is None else {"sample_weight": rows.weight}
+    return query_kwargs(model, rows.qid) | weights
+
+
+def load_for_fit(
+    path: Path, model: Any, given: dict[str, Any], *, quiet: bool, require_labels: bool = True
+) -> PreparedRows:
+    """Load the data for a fit; note on stderr if their query ids are not used."""
+    target, qid = given["target"], given["qid"]
+    if model.task == "tagging":
+        return PreparedRows(*tagging.load_sentences(path, target, qid, labels=True))
+    check_data_options(path, target=target, qid=qid, quiet=quiet)
+    data = load_table(
+        [path],
+        given,
+        lambda: load(path, target=target, qid=qid, require_labels=require_labels),
+        require_labels=require_labels,
+    )
+    note_unused_queries(data, model, path.name, quiet=quiet)
+    print_notes(data, quiet=quiet)
+    return data
+
+
+def load_for_model(
+    model: Any,
+    path: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    *,
+    labels: bool,
+    certifying: bool = False,
+    quiet: bool = False,
+) -> PreparedRows:
+    """Load data for a fitted model; reorder the columns by name where both model and data name them.
+
+    With `certifying` the data must be those of training: weights are read, and no feature is ignored.
+    """
+    if model.task == "tagging":
+        n_columns = tagging.n_input_columns(model)
+        return PreparedRows(*tagging.load_sentences(path, target, qid, labels=labels, n_columns=n_columns))
+    check_data_options(path, target=target, qid=qid, quiet=quiet)
+    if model.preparation_ is not None:
+        rows = load_prepared(
+            model.preparation_, path, target, qid, labels=labels, weights=certifying and model.weighted_
+        )
+        print_notes(rows, quiet=quiet)
+        return rows
+    if format_of(path) == "svmlight" and not certifying:
+        rows = _with_known_features(load(path, require_labels=labels), model.n_features_in_, path)
+        print_notes(rows, quiet=quiet)
+        return rows
+    data = load(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
+    return PreparedRows(*_in_order_of_model(model, data, path))
+
+
+def _with_known_features(data: Dataset, n_features: int, path: Path) -> PreparedRows:
+    """Return sparse rows with the features of training; later ones have no weight, and are counted."""
+    X: Any = data.X
+    n_unseen = int((X.indices >= n_features).sum())
+    if X.shape[1] > n_features:
+        data = data._replace(X=X[:, :n_features])
+    elif X.shape[1] < n_features:
+        data = data._replace(X=sp.csr_matrix((X.data, X.indices, X.indptr), (X.shape[0], n_features)))
+    note = (
+        f"{path}: {n_unseen:,} of {X.nnz:,} entries are of features beyond the {n_features:,} of training, "
+        "and are ignored"
+    )
+    return PreparedRows(*data, notes=(note,) if n_unseen else ())
+
+
+def _in_order_of_model(model: Any, data: Dataset, path: Path) -> Dataset:
+    """Return the data with the columns in the order of the model, if both name them."""
+    known = vars(model).get("feature_names_in_")
+    if known is None or data.feature_names is None or data.feature_names == list(known):
+        return data
+    # the same columns in another order
+    if sorted(data.feature_names) == sorted(known):
+        # positions in the data, in the order of the model
+        position = {name: i for i, name in enumerate(data.feature_names)}
+        return data._replace(X=data.X[:, [position[name] for name in known]])
+    unknown = [name for name in data.feature_names if name not in set(known)]
+    missing = [name for name in known if name not in set(data.feature_names)]
+    raise ValueError(
+        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
+        "check the file, or name the column of the labels by --target"
+    )
+
+
+def load_like(
+    model: Any, rows: PreparedRows, path: Path, target: ColumnRef, qid: ColumnRef, *, quiet: bool
+) -> PreparedRows:
+    """Load labeled rows with the columns of others, to which the model is about to be fitted."""
+    like = copy.copy(model)
+    like.n_features_in_ = rows.X.shape[1]
+    set_columns(like, rows)
+    return load_for_model(like, path, target, qid, labels=True, quiet=quiet)
+
+
+def remember_source(model: Any, rows: PreparedRows) -> None:
+    """Set what model files hold of the data: names of columns, preparation of a table, the command line."""
+    arguments = click.get_current_context().find_root().obj
+    if arguments:
+        model.command_ = shlex.join(["riskmin", *arguments])
+    set_columns(model, rows)
+
+
+def set_columns(model: Any, rows: PreparedRows) -> None:
+    """Set the names of the columns and the preparation of a table."""
+    if rows.feature_names is not None:
+        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+    if rows.preparation is not None:
+        model.preparation_ = rows.preparation

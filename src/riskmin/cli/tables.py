@@ -1,0 +1,158 @@
+"""The options by which columns of a table become features, and the loading of tables with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskmin.cli.completion import complete_columns
+from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
+from riskmin.data import Dataset, format_of
+from riskmin.data.base import UnpreparedColumn
+from riskmin.data.raw_tables.fitting import TableOptions, prepare
+from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
+
+_OPTIONS: list[Callable[..., Any]] = [
+    click.option(
+        "--weight",
+        metavar="COLUMN",
+        callback=parse_column,
+        shell_complete=complete_columns,
+        help="Column of the row weights, >= 0.",
+    ),
+    click.option(
+        "--columns",
+        metavar="A,B,...",
+        multiple=True,
+        shell_complete=complete_columns,
+        help="Columns of a table to use as features (default: all that have no other role).",
+    ),
+    click.option(
+        "--drop",
+        metavar="A,B,...",
+        multiple=True,
+        shell_complete=complete_columns,
+        help="Columns of a table to leave out.",
+    ),
+    click.option(
+        "--categorical",
+        metavar="A,B,...",
+        multiple=True,
+        shell_complete=complete_columns,
+        help="Columns of numbers that are categories, such as codes; text always is.",
+    ),
+    click.option(
+        "--impute",
+        type=click.Choice(["median", "mean"]),
+        help="Replace missing numbers by the median or mean of the column, and make missing categories a "
+        "level of their own (default: missing cells are refused).",
+    ),
+    click.option(
+        "--min-frequency",
+        type=POSITIVE_INT,
+        metavar="ROWS",
+        help="Levels of categories with fewer rows are merged (default: 1 % of the rows, 10 at most).",
+    ),
+]
+
+TABLE_FORMATS = ("csv", "tsv", "parquet")
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that prepare a table."""
+    # decorators apply from the last to the first: reversed, --help lists the options in this order
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_table(
+    paths: Sequence[Path],
+    given: dict[str, Any],
+    load_numbers: Callable[[], Dataset],
+    *,
+    require_labels: bool,
+    local: bool = True,
+) -> PreparedRows:
+    """Load data for a fit: as they are, if all features are numbers and no option asks for more.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+    given : dict
+        The options of the command.
+    load_numbers : callable
+        Loads files all of whose features are numbers; raises `UnpreparedColumn` for others.
+    require_labels : bool
+    local : bool
+        Whether the rows are in this process; those of other processes are not prepared.
+    """
+    options = _table_options(given)
+    is_table = all(format_of(path) in TABLE_FORMATS for path in paths)
+    if options == TableOptions():
+        try:
+            return PreparedRows(*load_numbers())
+        except UnpreparedColumn:
+            if not (is_table and local):
+                raise
+    else:
+        _check_table_options(options, paths, is_table, local)
+    return prepare(paths, options, target=given["target"], qid=given["qid"], require_labels=require_labels)
+
+
+def _table_options(given: dict[str, Any]) -> TableOptions:
+    names = ("columns", "drop", "categorical", "impute", "weight", "min_frequency")
+    return TableOptions(**{name: given[name] for name in names if given.get(name) is not None})
+
+
+def _check_table_options(options: TableOptions, paths: Sequence[Path], is_table: bool, local: bool) -> None:
+    """Raise if options that prepare a table have no effect."""
+    default = TableOptions()
+    names = [name for name in vars(default) if getattr(options, name) != getattr(default, name)]
+    option = f"--{names[0].replace('_', '-')}"
+    if not is_table:
+        path = next(path for path in paths if format_of(path) not in TABLE_FORMATS)
+        raise ValueError(
+            f"{option} is for tables with named columns, but {path} is {format_of(path)}: leave it out, or "
+            "give CSV or Parquet"
+        )
+    if not local:
+        raise ValueError(f"{option} needs all rows in this process: leave out --processes, --dask or --mpi")
+
+
+def load_prepared(
+    preparation: TablePreparation,
+    path: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    *,
+    labels: bool,
+    weights: bool,
+) -> PreparedRows:
+    """Load a raw table for a model that has a preparation."""
+    if format_of(path) not in TABLE_FORMATS:
+        raise ValueError(
+            f"the model was fitted to a table with named columns, but {path} is {format_of(path)}: give CSV "
+            "or Parquet"
+        )
+    return preparation.read([path], target=target, qid=qid, labels=labels, weights=weights)
+
+
+def print_notes(rows: PreparedRows, *, quiet: bool = False) -> None:
+    """Print the notes on columns that were left out and on unseen levels, on stderr."""
+    for note in () if quiet else rows.notes:
+        click.echo(f"riskmin: {note}", err=True)
+
+
+def describe_preparation(preparation: TablePreparation) -> str:
+    """Describe the columns of a table: how many are numbers and categories, and what was missing."""
+    numbers = [e for e in preparation.encoders if e.kind == "number"]
+    categories = [e for e in preparation.encoders if e.kind == "category"]
+    n_levels = len(preparation.feature_names) - len(numbers)
+    parts = [f"{len(numbers):,} of numbers"] if numbers else []
+    if categories:
+        parts.append(f"{len(categories):,} of categories with {n_levels:,} levels")
+    return f"{', '.join(parts)}{f', weights from {preparation.weight}' if preparation.weight else ''}"

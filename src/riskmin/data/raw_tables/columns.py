@@ -1,0 +1,150 @@
+"""Columns of a table before any preparation: numbers, or text by codes, with missing cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from riskmin.data.base import quote
+from riskmin.data.formats.text_table import as_number
+
+MISSING = frozenset(
+    ["", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "-NaN", "NULL", "null", "None", "<NA>", "#N/A", "#NA", "?"]
+)
+"""Texts of a feature that count as missing: those of pandas, and the "?" of the UCI repository."""
+
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?"  # 2024-12-31, 2024-12-31T23:59:59Z
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( \d{1,2}:\d{2}.*)?"  # 31.12.2024, 12/31/24
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"  # 23:59:59
+)
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A column of a table.
+
+    Parameters
+    ----------
+    name : str
+    codes : (n,) array of int
+        For each row the index of its text in `words`; -1 for a missing cell.
+    words : list of str
+        The distinct texts.
+    numbers : (n,) array of float, or None
+        The cells as numbers, NaN where missing; None if some are not numbers.
+    type_name : str
+        The type in a file that declares one and that holds neither numbers nor text.
+    """
+
+    name: str
+    codes: NDArray[np.intp]
+    words: list[str]
+    numbers: NDArray[np.float64] | None = None
+    type_name: str = ""
+
+    @classmethod
+    def of_text(cls, name: str, codes: NDArray[np.intp], words: Sequence[str]) -> RawColumn:
+        """Return the column of texts; it has numbers if all of its texts are, except the missing ones.
+
+        Examples
+        --------
+        >>> RawColumn.of_text("age", np.array([0, 1, 0]), ["31", "NA"]).numbers
+        array([31., nan, 31.])
+        """
+        parsed = [None if word in MISSING else as_number(word) for word in words]
+        is_missing = np.array([word in MISSING for word in words], dtype=bool)
+        column = cls(name, np.where(is_missing[codes], -1, codes), list(words))
+        if any(number is None and word not in MISSING for word, number in zip(words, parsed, strict=True)):
+            return column
+        values = np.array([np.nan if number is None else number for number in parsed])
+        return replace(column, numbers=values[codes])
+
+    @classmethod
+    def of_numbers(cls, name: str, numbers: NDArray[np.float64]) -> RawColumn:
+        """Return the column of numbers, with NaN for missing cells; its texts are those of the numbers.
+
+        Examples
+        --------
+        >>> RawColumn.of_numbers("floor", np.array([2.0, np.nan, 1.5])).words
+        ['1.5', '2']
+        """
+        present = ~np.isnan(numbers)
+        values, inverse = np.unique(numbers[present], return_inverse=True)
+        codes: NDArray[np.intp] = np.full(len(numbers), -1, np.intp)
+        codes[present] = inverse
+        return cls(name, codes, [f"{value:.17g}" for value in values.tolist()], numbers)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which cells are missing."""
+        missing: NDArray[np.bool_] = self.codes < 0
+        return missing
+
+    @property
+    def is_text(self) -> bool:
+        """Whether no text is a number, so that the column holds categories."""
+        return self.numbers is None and not self.type_name and self.first_number is None
+
+    @property
+    def first_number(self) -> str | None:
+        """The first text that is a number, if any."""
+        return next((self.words[k] for k in self._present() if as_number(self.words[k]) is not None), None)
+
+    @property
+    def first_text(self) -> str | None:
+        """The first text that is not a number, if any."""
+        return next((self.words[k] for k in self._present() if as_number(self.words[k]) is None), None)
+
+    @property
+    def date(self) -> str | None:
+        """The first date, if all texts are dates or times."""
+        words = [self.words[k] for k in self._present()]
+        return words[0] if words and all(_DATE.fullmatch(word) for word in words) else None
+
+    def _present(self) -> list[int]:
+        """Codes of the texts that occur and are not missing."""
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.words))
+        return np.flatnonzero(counts).tolist()
+
+    def row_of(self, word: str) -> int:
+        """Return the first row that holds a text."""
+        return int(np.argmax(self.codes == self.words.index(word)))
+
+    def problem_as_number(self) -> tuple[str, int]:
+        """Describe why the column is not numeric, with the row; for an error."""
+        word = self.first_text
+        if word is None:
+            return f"is {self.type_name}", 0
+        return f"holds {quote(word)}, which is no number", self.row_of(word)
+
+
+def joined(parts: Sequence[RawColumn]) -> RawColumn:
+    """Return one column of the rows of several, whose names are equal.
+
+    Examples
+    --------
+    >>> one = RawColumn.of_text("city", np.array([0, 1]), ["Rome", "Oslo"])
+    >>> other = RawColumn.of_text("city", np.array([0, 0]), ["Oslo"])
+    >>> joined([one, other]).codes
+    array([0, 1, 1, 1])
+    """
+    if len(parts) == 1:
+        return parts[0]
+    words: dict[str, int] = {}
+    codes: list[Any] = []
+    for part in parts:
+        shared = np.array([*(words.setdefault(word, len(words)) for word in part.words), -1], np.intp)
+        codes.append(shared[part.codes])  # code -1 is the last entry
+    type_name = next((part.type_name for part in parts if part.type_name), "")
+    all_numbers = [part.numbers for part in parts if part.numbers is not None]
+    numbers = np.concatenate(all_numbers) if len(all_numbers) == len(parts) else None
+    return RawColumn(parts[0].name, np.concatenate(codes), list(words), numbers, type_name)

@@ -1,0 +1,219 @@
+"""How the preparation of a table is found on its training rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from riskmin.data.base import DataError, PathLike, quote
+from riskmin.data.formats.text_table import ColumnRoles, abbreviated, assign_roles
+from riskmin.data.loading import format_of
+from riskmin.data.raw_tables.columns import RawColumn
+from riskmin.data.raw_tables.encoders import CategoryEncoder, ColumnEncoder, NumberEncoder
+from riskmin.data.raw_tables.preparation import ColumnRef, PreparedRows, TablePreparation, find_column
+from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How columns of a table become features.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The features; empty for all columns that have no other role.
+    drop : sequence of str
+        Columns that are not features.
+    categorical : sequence of str
+        Columns that are categories even if they hold numbers.
+    impute : {None, "mean", "median"}
+        What replaces missing numbers; missing categories become a level of their own. None refuses both.
+    weight : str, int or None
+        The column of the row weights.
+    min_frequency : int or None
+        Levels with fewer rows share one indicator; None for 1 % of the rows, and at most 10.
+    """
+
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    impute: str | None = None
+    weight: ColumnRef = None
+    min_frequency: int | None = None
+
+
+def prepare(
+    paths: Sequence[PathLike],
+    options: TableOptions,
+    *,
+    target: ColumnRef = None,
+    qid: ColumnRef = None,
+    require_labels: bool = True,
+) -> PreparedRows:
+    """Read tables with the same columns, find their preparation and apply it.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        CSV, TSV or Parquet.
+    options : TableOptions
+    target, qid, require_labels
+        As for `load`.
+
+    Returns
+    -------
+    PreparedRows
+        With a note for each column that carries no information and is left out.
+    """
+    tables = [open_raw(path, format_of(path)) for path in paths]
+    roles, weight = _roles(tables[0], options, target, qid, require_labels)
+    for table in tables[1:]:
+        if table.names != tables[0].names:
+            raise DataError(table.path, None, f"its columns are not those of {paths[0]}; give one table")
+    parts = [table.read(roles, weight, require_labels=require_labels) for table in tables]
+    source = RawSource(tables, parts)
+    _check_weights(source, options)
+    encoders, notes, kept = [], [], []
+    for column in source.rows.features:
+        encoder = _encoder(column, options, source)
+        if encoder is None:
+            notes.append(
+                f"column {quote(column.name)} is left out: "
+                + ("all of its cells are missing" if column.missing.all() else "all of its levels are rare")
+            )
+        else:
+            encoders.append(encoder)
+            kept.append(column)
+    if not encoders:
+        raise DataError(paths[0], None, "no column is left as a feature; check --columns and --drop")
+    names = {
+        role: None if i is None else tables[0].names[i]
+        for role, i in (("target", roles.target), ("qid", roles.qid), ("weight", weight))
+    }
+    preparation = TablePreparation(tuple(encoders), **names, has_names=tables[0].has_names)
+    source.rows = source.rows._replace(features=kept)
+    made = preparation.transform(source)
+    return made._replace(notes=(*notes, *made.notes))
+
+
+def _roles(
+    table: RawTable, options: TableOptions, target: ColumnRef, qid: ColumnRef, require_labels: bool
+) -> tuple[ColumnRoles, int | None]:
+    """Assign the roles of the columns, and that of the weights."""
+    names = table.names
+    weight = None if options.weight is None else find_column(table, options.weight, "the weights")
+    dropped = {find_column(table, name, "to drop") for name in _names(options.drop, names)}
+    given = [find_column(table, column, "", required=False) for column in (target, qid)]
+    hidden = {*dropped, weight, *table.index_columns} - {i for i in given if i is not None}
+    kept = [i for i in range(len(names)) if i not in hidden]
+    # a column given by its index in the file keeps its name, or else its position among those kept
+    at_target, at_qid = (
+        kept.index(i) if i is not None else column for i, column in zip(given, (target, qid), strict=True)
+    )
+    found = assign_roles(table.path, [names[i] for i in kept], at_target, at_qid, None, require_labels)
+    features = [kept[i] for i in found.features]
+    if options.columns:
+        selected = [find_column(table, name, "a feature") for name in _names(options.columns, names)]
+        for i in selected:
+            if i not in features:
+                assert i is not None
+                problem = f"the column {names[i]!r} cannot be a feature: it has another role, or is dropped"
+                raise DataError(table.path, None, problem)
+        features = [i for i in features if i in selected]
+    for name in _names(options.categorical, names):
+        find_column(table, name, "categorical")
+    target_index, qid_index = (None if i is None else kept[i] for i in (found.target, found.qid))
+    return ColumnRoles(features, target_index, qid_index), weight
+
+
+def _names(texts: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the columns of texts such as "a,b"; a text that is a name itself is not divided."""
+    return [
+        name.strip()
+        for text in texts
+        for name in ([text] if text in names else text.split(","))
+        if name.strip()
+    ]
+
+
+def _check_weights(source: RawSource, options: TableOptions) -> None:
+    """Raise if a weight is negative, or all are zero."""
+    weight = source.rows.weight
+    if weight is None:
+        return
+    if (weight < 0).any():
+        problem = "the weight is negative; weights are >= 0"
+        raise source.error(str(options.weight), problem, int(np.argmax(weight < 0)))
+    if not weight.any():
+        raise source.error(str(options.weight), "all weights are zero; name another column", 0)
+
+
+# ---------------------------------------------------------------- encoders
+def _encoder(column: RawColumn, options: TableOptions, source: RawSource) -> ColumnEncoder | None:
+    """Return the encoder of a column; None if it carries no information."""
+    name = column.name
+    categorical = name in _names(options.categorical, [c.name for c in source.rows.features])
+    if column.type_name or (column.date is not None and not categorical):
+        _refuse_type(column, source)
+    if column.missing.any() and options.impute is None:
+        _refuse_missing(column, source)
+    if column.missing.all():
+        return None
+    if categorical or column.is_text:
+        return _category(column, options)
+    if column.numbers is None:
+        problem, row = column.problem_as_number()
+        remedy = f"correct it, or add --categorical {name} or --drop {name}"
+        raise source.error(name, f"it {problem}, while others are; {remedy}", row)
+    present = column.numbers[~np.isnan(column.numbers)]
+    if np.isinf(present).any():
+        row = int(np.argmax(np.isinf(column.numbers)))
+        raise source.error(name, "the number is not finite; replace it or leave out the row", row)
+    if options.impute is None:
+        return NumberEncoder(name)
+    return NumberEncoder(name, float(np.median(present) if options.impute == "median" else np.mean(present)))
+
+
+def _refuse_missing(column: RawColumn, source: RawSource) -> None:
+    """Raise for missing cells; the message also names the other columns that have some."""
+    count, n = int(column.missing.sum()), len(column)
+    others = [c.name for c in source.rows.features if c.missing.any() and c.name != column.name]
+    more = f", also some of {abbreviated(others)}" if others else ""
+    problem = (
+        f"the cell is empty ({count:,} of {n:,} are{more}); add --impute median, --drop {column.name}, or "
+        "fill it in"
+    )
+    raise source.error(column.name, problem, int(np.argmax(column.missing)))
+
+
+def _refuse_type(column: RawColumn, source: RawSource) -> None:
+    """Raise for dates and for types without a meaning as a number."""
+    name, date = column.name, column.date
+    if date is not None or any(
+        word in column.type_name for word in ("timestamp", "date", "time", "duration")
+    ):
+        example = f"dates or times, such as {quote(date)}" if date is not None else column.type_name
+        problem = (
+            f"it holds {example}; convert it to numbers, such as days since the first, or add --drop {name}"
+        )
+    else:
+        problem = f"it is {column.type_name}, not a number; encode it, or add --drop {name}"
+    raise source.error(name, problem, 0 if date is None else column.row_of(date))
+
+
+def _category(column: RawColumn, options: TableOptions) -> CategoryEncoder | None:
+    """Return the encoder of a category, with rare levels together; None if all of them are rare."""
+    n = len(column)
+    least = options.min_frequency or min(10, math.ceil(n / 100))
+    counts = np.bincount(column.codes[~column.missing], minlength=len(column.words))
+    present = sorted((word, int(count)) for word, count in zip(column.words, counts, strict=True) if count)
+    levels = tuple(word for word, count in present if count >= least)
+    rare = tuple(word for word, count in present if count < least)
+    if not levels:
+        return None
+    accepts_missing = options.impute is not None
+    missing = accepts_missing and bool(column.missing.any())
+    return CategoryEncoder(column.name, levels, rare, missing, accepts_missing)

@@ -1,0 +1,198 @@
+"""Preparation of raw tables: which columns are features, how they are encoded, and the X that results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from riskmin.data.base import DataError, PathLike, quote
+from riskmin.data.formats.text_table import ColumnRoles, abbreviated, column_index
+from riskmin.data.limits import MemoryBudget
+from riskmin.data.loading import format_of
+from riskmin.data.raw_tables.encoders import ColumnEncoder, encoder_from_dict
+from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
+
+ColumnRef: TypeAlias = str | int | None
+"""A column of a table, given by name or by index from 0."""
+
+
+class PreparedRows(NamedTuple):
+    """A data set as the commands use it: the fields of `Dataset`, weights, the preparation, and notes."""
+
+    X: Any
+    y: Any
+    qid: NDArray[Any] | None = None
+    feature_names: list[str] | None = None
+    weight: NDArray[np.float64] | None = None
+    preparation: TablePreparation | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TablePreparation:
+    """The preparation of a table, found on training rows and applied to any.
+
+    Parameters
+    ----------
+    encoders : tuple of encoders
+        One per feature of the table.
+    target, qid, weight : str or None
+        The names of the columns of labels, query ids and weights.
+    has_names : bool
+        Whether the training file named its columns.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from riskmin.data.raw_tables.fitting import TableOptions, prepare
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "flats.csv")
+    >>> _ = path.write_text("city,size,rent\\nRome,50,900\\nOslo,,1200\\nRome,70,1000\\n")
+    >>> rows = prepare([path], TableOptions(impute="median"))
+    >>> rows.feature_names
+    ['city=Oslo', 'city=Rome', 'size']
+    >>> rows.X
+    array([[ 0.,  1., 50.],
+           [ 1.,  0., 60.],
+           [ 0.,  1., 70.]])
+    >>> _ = path.write_text("size,city\\n40,Bonn\\n")
+    >>> new = rows.preparation.read([path])
+    >>> new.X, new.notes
+    (array([[ 0.,  0., 40.]]), ("column 'city': 1 of 1 rows holds a level unseen in training, ...",))
+    >>> folder.cleanup()
+    """
+
+    encoders: tuple[ColumnEncoder, ...]
+    target: str | None = None
+    qid: str | None = None
+    weight: str | None = None
+    has_names: bool = True
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of X."""
+        return [name for encoder in self.encoders for name in encoder.feature_names]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether X is sparse: a category has one nonzero entry per row, whatever its number of levels."""
+        return len(self.feature_names) > 5 * len(self.encoders)  # fewer than 20 % of the entries
+
+    # ------------------------------------------------------------ rows
+    def read(
+        self,
+        paths: Sequence[PathLike],
+        *,
+        target: ColumnRef = None,
+        qid: ColumnRef = None,
+        labels: bool = False,
+        weights: bool = False,
+    ) -> PreparedRows:
+        """Read tables with the columns of training, which are found by their names, in any order.
+
+        Parameters
+        ----------
+        paths : sequence of paths
+        target, qid : str, int or None
+            The columns of labels and query ids; by default those of training.
+        labels, weights : bool
+            Whether labels and weights are required. If not, labels are read if they are there.
+        """
+        target = self.target if target is None else target
+        qid = self.qid if qid is None else qid
+        tables = [open_raw(path, format_of(path)) for path in paths]
+        parts = [
+            table.read(*self._roles(table, (target, qid), labels, weights), require_labels=labels)
+            for table in tables
+        ]
+        return self.transform(RawSource(tables, parts))
+
+    def _roles(
+        self, table: RawTable, roles: tuple[ColumnRef, ColumnRef], labels: bool, weights: bool
+    ) -> tuple[ColumnRoles, int | None]:
+        """Find the columns of training, and those of labels and query ids, in a table."""
+        names, needed = table.names, [encoder.name for encoder in self.encoders]
+        # without names, a table of as many columns as features has only these, in the same order
+        if not table.has_names and not labels and len(names) == len(needed):
+            return ColumnRoles(list(range(len(names))), None, None), None
+        features = [find_column(table, name, "which the model was fitted on") for name in needed]
+        target = find_column(table, roles[0], "the labels", required=labels)
+        qid = find_column(table, roles[1], "the query ids", required=False)
+        weight = find_column(table, self.weight, "the weights") if weights and self.weight else None
+        return ColumnRoles([i for i in features if i is not None], target, qid), weight
+
+    def transform(self, source: RawSource) -> PreparedRows:
+        """Return X of raw rows, whose features are in the order of the encoders."""
+        rows = source.rows
+        n, p = len(rows.features[0]), len(self.feature_names)
+        MemoryBudget(source.path).require(8 * n * (4 * len(self.encoders) if self.is_sparse else p))
+        encoded = [
+            encoder.encode(column, source)
+            for encoder, column in zip(self.encoders, rows.features, strict=True)
+        ]
+        starts = np.cumsum([0, *(len(encoder.feature_names) for encoder in self.encoders)]).tolist()
+        indices = [
+            np.full(n, start) if part.positions is None else start + part.positions
+            for start, part in zip(starts, encoded, strict=False)
+        ]
+        X = self._assembled([part.values for part in encoded], indices, (n, p))
+        notes = [
+            _unseen_note(encoder.name, *part.unseen, n)
+            for encoder, part in zip(self.encoders, encoded, strict=True)
+            if part.unseen is not None
+        ]
+        return PreparedRows(X, rows.y, rows.qid, self.feature_names, rows.weight, self, tuple(notes))
+
+    def _assembled(self, values: list[Any], indices: list[Any], shape: tuple[int, int]) -> Any:
+        """Return X with one entry per row and column of the table: values, and their columns of X."""
+        n = shape[0]
+        if self.is_sparse:
+            entries, columns = np.column_stack(values), np.column_stack(indices)
+            indptr = np.arange(0, entries.size + 1, entries.shape[1])
+            X = sp.csr_matrix((entries.ravel(), columns.ravel(), indptr), shape)
+            X.eliminate_zeros()
+            return X
+        dense = np.zeros(shape)
+        for entries, index in zip(values, indices, strict=True):
+            dense[np.arange(n), index] = entries
+        return dense
+
+    # ------------------------------------------------------------ model files
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        roles = {"target": self.target, "qid": self.qid, "weight": self.weight}
+        return roles | {"has_names": self.has_names, "columns": [e.to_dict() for e in self.encoders]}
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any], n_features: int) -> TablePreparation:
+        """Return what `to_dict` wrote; raise a ValueError if it is not sound or has other features."""
+        encoders = tuple(encoder_from_dict(column) for column in record["columns"])
+        roles = {name: record[name] for name in ("target", "qid", "weight")}
+        if any(value is not None and type(value) is not str for value in roles.values()):
+            raise ValueError("a column of its table has no name")
+        if type(record["has_names"]) is not bool or not encoders:
+            raise ValueError("the preparation of its table is not sound")
+        made = cls(encoders, **roles, has_names=record["has_names"])
+        if len(made.feature_names) != n_features:
+            raise ValueError(f"its table gives {len(made.feature_names)} features, but it has {n_features}")
+        return made
+
+
+def _unseen_note(name: str, count: int, level: str, n: int) -> str:
+    verb = "holds a level" if count == 1 else "hold levels"
+    return f"column {quote(name)}: {count:,} of {n:,} rows {verb} unseen in training, such as {quote(level)}"
+
+
+def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:
+    """Return the index of a column; raise if it is required and missing."""
+    index = column_index(table.path, table.names, column, use)
+    if index is None and required:
+        problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
+        raise DataError(table.path, None, problem)
+    return index

@@ -1,0 +1,135 @@
+"""Commands on raw tables: the model file holds the preparation, so that all of them take the same file."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from helpers import customers
+from riskmin import LinearClassifier
+from riskmin.core.persist import checksum, load_arrays, save_arrays
+from riskmin.estimators import load_model
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "raw.csv"
+    customers().to_csv(path, index=False)
+    return path
+
+
+FIT = ("--loss", "logistic", "--standardize", "--impute", "median", "--drop", "since,times", "--lam", 1e-3)
+
+
+def test_all_commands_take_the_raw_file(raw, tmp_path, run):
+    model = tmp_path / "m"
+    code, out, err = run("fit", raw, *FIT, "--target", "bought", "-o", model)
+    assert code == 0
+    assert "240 rows x 7 columns" in out
+    assert "1 of numbers, 2 of categories with 6 levels" in out
+    assert err == "riskmin: column 'id' is left out: all of its levels are rare\n"
+    # the target is known, and need not be the last column
+    shuffled = tmp_path / "new.parquet"
+    customers(seed=1)[["bought", "plan", "since", "age", "city"]].to_parquet(shuffled)
+    code, out, err = run("evaluate", model, shuffled, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["accuracy"] > 0.75
+    unlabeled = tmp_path / "unlabeled.csv"
+    frame = customers(seed=1).drop(columns=["bought", "times"]).replace("Oslo", "Lima")
+    frame.to_csv(unlabeled, index=False)
+    code, out, err = run("predict", model, unlabeled)
+    n_unseen = int((frame.city == "Lima").sum())
+    assert (
+        err
+        == f"riskmin: column 'city': {n_unseen} of 240 rows hold levels unseen in training, such as 'Lima'\n"
+    )
+    assert (code, set(out.split())) == (0, {"no", "yes"})
+    fitted = load_model(model)
+    X = pd.DataFrame(fitted.preparation_.read([unlabeled]).X, columns=fitted.feature_names_in_)
+    assert out.split() == fitted.predict(X).tolist()
+    code, out, _ = run("certify", model, raw, "--json", "--quiet")
+    assert (code, json.loads(out)["verdict"]) == (0, "certified")
+    # path and cv take the same options
+    options = [*map(str, FIT[:-2]), "--target", "bought", "--lams", "1,0.01"]
+    code, out, _ = run("path", raw, *options, "--json", "--quiet")
+    assert (code, json.loads(out)["columns"]) == (0, 7)
+    code, out, _ = run("cv", raw, *options, "--folds", "3", "--json", "-o", tmp_path / "best")
+    assert code == 0
+    assert run("predict", tmp_path / "best", unlabeled)[0] == 0
+
+
+def test_weights_are_repetitions(raw, tmp_path, run):
+    """The rows of weight k count as k rows, in the objective, the standard deviations and the certificate."""
+    options = ["--loss", "logistic", "--columns", "city", "--lam", "1e-2", "--tol", "1e-9", "--standardize"]
+    assert run("fit", raw, *options, "--weight", "times", "-o", tmp_path / "m", "--quiet")[0] == 0
+    table, model = customers(), load_model(tmp_path / "m")
+    repeated = table.loc[table.index.repeat(table.times)]
+    X = pd.get_dummies(repeated.city, dtype=float)
+    same = LinearClassifier("logistic", alpha=1e-2, tol=1e-9, standardize=True).fit(X, repeated.bought)
+    assert model.objective_ == pytest.approx(same.objective_, rel=1e-8)
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-4)
+    assert run("certify", tmp_path / "m", raw, "--quiet")[0] == 0
+    # other weights are another problem
+    table.assign(times=1).to_csv(raw, index=False)
+    assert run("certify", tmp_path / "m", raw, "--quiet")[0] == 1
+    path_options = [*options[:4], "--weight", "times", "--lams", "1e-2", "--tol", "1e-9", "--standardize"]
+    customers().to_csv(raw, index=False)
+    _, out, _ = run("path", raw, *path_options, "--json", "--quiet")
+    assert json.loads(out)["path"][0]["objective"] == pytest.approx(same.objective_, rel=1e-8)
+
+
+def test_options_without_effect_are_refused(raw, tmp_path, run):
+    svm = tmp_path / "rows.svm"
+    svm.write_text("1 1:2\n-1 1:3\n")
+    for options, words in [
+        ((svm, "--impute", "mean"), ("--impute is for tables", "svmlight")),
+        ((raw, raw, "--processes", 2, "--drop", "since"), ("--drop needs all rows in this process",)),
+        ((raw,), ("line", "the cell is empty", "--impute median")),
+        ((raw, "--impute", "mean"), ("'since'", "dates")),
+    ]:
+        code, out, err = run("fit", *options, "-o", tmp_path / "m")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert all(word in err for word in words), err
+    assert run("fit", raw, *FIT, "-o", tmp_path / "m", "--quiet")[0] == 0
+    code, _, err = run("predict", tmp_path / "m", svm)
+    assert code == 2
+    assert "fitted to a table with named columns" in err
+
+
+def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
+    model = tmp_path / "m"
+    assert run("fit", raw, *FIT, "-o", model, "--quiet")[0] == 0
+    arrays, meta = load_arrays(model, "model")
+    del meta["sha256"]
+    meta["fitted"]["preparation"]["columns"][0]["levels"].append("Lima")
+    save_arrays(model, arrays, meta | {"sha256": checksum(arrays, meta)})
+    code, _, err = run("predict", model, raw)
+    assert (code, "its table gives 8 features, but it has 7" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path):
+    """The block in docs/command.md, by real processes; only the installation is that of this test."""
+    text = (Path(__file__).parents[2] / "docs/command.md").read_text(encoding="utf-8")
+    block = re.search(r"## From a raw table to a certified model\n.*?```sh\n(.*?)```", text, re.S)[1]
+    install, *commands = block.strip().splitlines()
+    assert shlex.split(install)[:2] == ["pip", "install"]
+    assert len(commands) <= 4
+    customers().to_csv(tmp_path / "customers.csv", index=False)
+    customers(seed=1).drop(columns="bought").to_csv(tmp_path / "prospects.csv", index=False)
+    outputs = []
+    for command in commands:
+        name, *arguments = shlex.split(command)
+        assert name == "riskmin"
+        done = subprocess.run(
+            [sys.executable, "-m", "riskmin", *arguments], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)
+    assert Path(tmp_path, "labels.txt").read_text(encoding="utf-8").count("\n") == 240
