@@ -62,6 +62,7 @@ MENUS = {
         "vw",
         "cvxpy",
     ],
+    "papers.md": ["papers/a", "papers/b", "papers/c", "papers/d", "papers/e", "papers/beyond"],
     "howto.md": [
         "estimators",
         "reference",
@@ -149,8 +150,9 @@ def stage(source: Path) -> None:
         write(source / name, text + (menu(entries) if entries else ""))
     for name, text in api_pages.pages().items():
         write(source / "api" / name, text)
-    for folder in ("img", "theme", "templates"):
-        shutil.copytree(ROOT / "docs" / folder, source / folder, dirs_exist_ok=True)
+    for folder in ("img", "theme", "templates", "papers"):
+        pages = shutil.ignore_patterns("*.md")  # they were written above
+        shutil.copytree(ROOT / "docs" / folder, source / folder, ignore=pages, dirs_exist_ok=True)
     write(source / "conf.py", (ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
 
 
