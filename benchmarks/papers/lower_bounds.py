@@ -138,7 +138,7 @@ CASES = {
         lambda eps: hinge_construction(rm.Bmrm(), eps), [0.2, 0.1, 0.05, 0.02, 0.01, 0.005], 1.0,
     ),
     "F1 construction, BMRM (theorem 6)": (
-        lambda eps: f1_construction(rm.Bmrm(), eps), [0.1, 0.05, 0.02, 0.01], 1.0,
+        lambda eps: f1_construction(rm.Bmrm(), eps), [0.02, 0.01, 0.005, 0.003], 1.0,
     ),
     "chain of 1000 rows, accelerated dual (section 5)": (
         chain, [10.0**-k for k in np.arange(0.5, 3.1, 0.5)], 0.5,

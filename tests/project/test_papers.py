@@ -1,0 +1,129 @@
+"""The qualitative claims of the papers' experiments, on small data, and `make papers` itself."""
+
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.papers import dual, lower_bounds
+from benchmarks.papers.line_search import gaps
+from benchmarks.papers.page import Lab, Panel
+from benchmarks.watch import Sms, paper_mu, run
+
+import riskmin as rm
+
+ROOT = Path(__file__).parents[2]
+
+
+def drawn(n=160, p=8, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    return X, np.where(X @ rng.standard_normal(p) + 2 * rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
+def objective(loss, lam):
+    return rm.Objective(rm.linear_risk(*drawn(), loss), rm.L2(), lam)
+
+
+# ---------------------------------------------------------------- C, Table 1
+@pytest.mark.parametrize(
+    ("steps", "accuracies", "exponent", "error"),
+    [
+        (lambda eps: lower_bounds.four_points(rm.LineSearchBmrm(), eps), [1e-2, 1e-3, 1e-4], 1.0, 0.1),
+        (lambda eps: lower_bounds.hinge_construction(rm.Bmrm(), eps), [0.1, 0.05, 0.02], 1.0, 0.1),
+        (
+            lambda eps: lower_bounds.f1_construction(rm.Bmrm(), eps),
+            [0.1, 0.05, 0.025],
+            1.0,
+            0.15,
+        ),  # all n steps only for small eps
+        (lambda eps: lower_bounds.chain(eps, n=300), [0.3, 0.1, 0.03], 0.5, 0.1),
+    ],
+    ids=["line search", "hinge", "f1", "accelerated dual"],
+)
+def test_steps_grow_by_the_exponents_of_paper_c(steps, accuracies, exponent, error):
+    points = [(1 / eps, steps(eps)) for eps in accuracies]
+    assert lower_bounds.slope(points) == pytest.approx(exponent, abs=error)
+
+
+# ---------------------------------------------------------------- A, figure 7, and B, figure 2
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_a_smaller_lam_takes_more_iterations(loss):
+    counts = []
+    for lam in (1e-1, 1e-2, 1e-3):
+        curve = gaps(objective(loss, lam), rm.Bmrm(), 300)
+        counts.append(next(k for k, gap in curve if gap <= 1e-2))
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+# ---------------------------------------------------------------- D, figures 27 to 32
+@pytest.mark.parametrize("loss", ["roc_area", "prbep"])
+def test_a_large_mu_ends_above_the_minimum(loss):
+    obj = objective(loss, 1e-3)
+    best = rm.minimize(obj, rm.Bundle(), tol=1e-6).value
+    mu = paper_mu(loss)
+    above = [
+        run(obj, lambda watch, c=c: Sms(c * mu, watch=watch), 5.0).result.value - best for c in (1, 10, 100)
+    ]
+    assert -1e-9 <= above[0] <= 1e-3  # the accuracy for which the paper chooses mu
+    assert above[0] < above[2]
+
+
+def test_accelerated_gradients_take_more_calls_than_lbfgs():
+    obj, calls = objective("roc_area", 1e-4), []
+    goal = 1.01 * rm.minimize(obj, rm.Bundle(), tol=1e-5).value
+    for inner in (rm.Lbfgs(), rm.AcceleratedGradient()):
+        timed = run(obj, lambda watch, i=inner: Sms(paper_mu("roc_area"), i, watch), 20.0, goal)
+        calls.append(timed.reached(goal).calls)
+    assert 2 * calls[0] < calls[1]
+
+
+# ---------------------------------------------------------------- E, Table 1 and figure 4
+@pytest.mark.slow
+def test_winnow_is_ahead_for_sparse_targets(monkeypatch):
+    monkeypatch.setattr(dual, "PASSES", 15)
+    monkeypatch.setattr(dual, "GRIDS", {"LM-Perc": [0.1, 1.0]})
+    monkeypatch.setattr(dual, "WINNOW_GRID", [1e-2])
+    accuracy = dual.accuracies(500, 0)
+    assert accuracy["LM-UWin"] > accuracy["LM-Perc"] + 3
+    assert accuracy["LM-NWin"] > accuracy["LM-Perc"] + 3
+    assert accuracy["LM-Perc"] > accuracy["Perceptron"]
+
+
+def test_steps_of_ten_times_the_exact_length_do_not_converge():
+    X, y = drawn()
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L2(), 1e-2)
+    gap = {}
+    for t in (0.1, 1.0, 10.0):
+        last = list(islice(rm.DualGaussSeidel(damping=t, shuffle=False).iterates(obj, np.zeros(8)), 60))[-1]
+        gap[t] = last.value - obj.lower(last.cut)
+    assert max(gap[0.1], gap[1.0]) < 0.05 < gap[10.0]
+
+
+# ---------------------------------------------------------------- the pages
+def test_finished_cells_are_not_computed_again(tmp_path):
+    lab, calls = Lab("part", None, tmp_path, tmp_path), []
+    for _ in range(2):
+        assert lab.once("cell", lambda: calls.append(0) or [1.0, None]) == [1.0, None]
+    assert len(calls) == 1
+
+
+def test_figures_show_every_curve(tmp_path):
+    lab = Lab("part", None, tmp_path, tmp_path)
+    panels = [Panel("one", {"a": [(1, 0.5), (2, 0.1)], "b": [(1, 0.4), (2, 0.0)]}, "step", lowest=1e-6)] * 3
+    text = lab.figure("A figure", panels)
+    assert text == "![A figure](part.svg)\n"
+    svg = (tmp_path / "part.svg").read_text()
+    assert svg.count('class="c0"') == svg.count('class="c1"') == 6  # a curve and a mark of the legend
+    assert "nan" not in svg
+
+
+@pytest.mark.exhaustive
+def test_parts_without_data_are_skipped(tmp_path):
+    folder = ["--out", tmp_path / "out", "--cells", tmp_path / "cells"]
+    command = [sys.executable, "-m", "benchmarks.papers", "--only", "a-figure-7", *map(str, folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "a-figure-7: skipped, no --data folder was given\n"
