@@ -98,7 +98,8 @@ class Ndcg(DiscountedLoss):
 
     .. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \sum_i c_i\, (z_{\pi(i)} - z_i),
 
-    for rows that are numbered by decreasing grade. It takes O(m^3) per query, O(n log n) with "discount".
+    for rows that are numbered by decreasing grade. It takes O(m^3) per query, less if it has
+    few grades, and O(n log n) with "discount".
 
     Parameters
     ----------
