@@ -60,6 +60,14 @@ class ConstrainedResult:
         is bounded; else limited by rounding, which makes the sum of multipliers times rows differ from zero.
     n_iter : int
         Number of updates of the multipliers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import basis_pursuit
+    >>> result = basis_pursuit(np.array([[1.0, 2.0]]), np.array([3.0]))
+    >>> result.status, round(result.value, 4), round(result.lower, 4), result.multipliers.round(4).tolist()
+    ('converged', 1.5, 1.5, [-0.5])
     """
 
     w: Array
