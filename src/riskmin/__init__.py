@@ -28,6 +28,11 @@ if _typing.TYPE_CHECKING:
     from riskmin.data import DataError as DataError
     from riskmin.data import load_data as load_data
     from riskmin.driver.checkpoint import Checkpoint as Checkpoint
+    from riskmin.driver.constraints.forms import basis_pursuit as basis_pursuit
+    from riskmin.driver.constraints.forms import hard_margin as hard_margin
+    from riskmin.driver.constraints.forms import maximum_entropy as maximum_entropy
+    from riskmin.driver.constraints.multipliers import ConstrainedResult as ConstrainedResult
+    from riskmin.driver.constraints.multipliers import minimize_constrained as minimize_constrained
     from riskmin.driver.loop import minimize as minimize
     from riskmin.driver.path import lam_grid as lam_grid
     from riskmin.driver.path import lam_max as lam_max
@@ -80,6 +85,8 @@ _NAMES_OF_MODULE = {
     "riskmin.core.persist": "FileError",
     "riskmin.data": "DataError load_data",
     "riskmin.driver.checkpoint": "Checkpoint",
+    "riskmin.driver.constraints.forms": "basis_pursuit hard_margin maximum_entropy",
+    "riskmin.driver.constraints.multipliers": "ConstrainedResult minimize_constrained",
     "riskmin.driver.loop": "minimize",
     "riskmin.driver.path": "lam_grid lam_max path",
     "riskmin.estimators": " ".join(_ESTIMATORS),

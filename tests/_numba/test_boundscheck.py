@@ -73,6 +73,8 @@ def duals():
             solve(linear_risk(A, Y, loss), solver="dual")
     for reg in (L2(), Elastic(), riskmin.Entropy()):
         solve(linear_risk(sp.csr_array(X), Y, "logistic"), reg, riskmin.DualGaussSeidel())
+    for A in (X, sp.csr_array(X), X[:1, :1]):
+        solve(linear_risk(A, Y[: A.shape[0]], "squared"), solver="dual_conjugate_gradient")
 
 
 def columns():

@@ -94,6 +94,10 @@ class Regularizer(ABC):
         """Return the largest t for which w + t d is in the domain; usually infinite."""
         return math.inf
 
+    def domain_support(self, a: Array) -> float:
+        """Return an upper bound of a @ w over the domain of Omega; by default, that of all w."""
+        return math.inf if bool(namespace(a).any(a != 0)) else 0.0
+
     # ------------------------------------------------------------ capabilities
     def grad(self, w: Array) -> Array:
         """Return the gradient, if Omega is differentiable."""

@@ -119,6 +119,16 @@ class Entropy(ArrayDataclass, Regularizer):
         ahead = xp.where(d < 0, w / xp.where(d < 0, -d, 1.0 + 0.0 * d), math.inf + 0.0 * d)
         return max(float(xp.min(ahead)), 0.0)
 
+    def domain_support(self, a: Array) -> float:
+        """Return the largest a @ w: the domain is a simplex, an L1 ball if balanced, or an orthant."""
+        xp = namespace(a)
+        if self.normalized:
+            total = self._total(self._mu(a))
+            return total * float(xp.max(xp.abs(a) if self.balanced else a))
+        if self.balanced:
+            return super().domain_support(a)
+        return math.inf if bool(xp.any(a > 0)) else 0.0
+
     def prox(self, v: Array, step: float) -> Array:
         """Return argmin_w step Omega(w) + |w - v|^2 / 2; with step 0, the projection onto the domain."""
         # scalar root searches run on the CPU

@@ -42,6 +42,13 @@ class SeparableTerms(NamedTuple):
 class Separable(ArrayDataclass, Regularizer):
     """A separable regularizer with its conjugate, defined by its coefficients, `terms`."""
 
+    def domain_support(self, a: Array) -> float:
+        """Return the sum of the largest a_j w_j within the bounds."""
+        xp, t = namespace(a), self.terms(a)
+        zero = xp.zeros_like(a)
+        ends = xp.where(a > 0, t.upper + zero, t.lower + zero)
+        return float(xp.sum(xp.where(a != 0, a * xp.where(a != 0, ends, zero), zero)))
+
     @abstractmethod
     def terms(self, w: Array) -> SeparableTerms:
         """Return the coefficients, in the array library of w."""

@@ -23,6 +23,7 @@ from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
 from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAccelerated
 from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+from riskmin.solvers.reference.conjugate_gradient import DualConjugateGradient as DualConjugateGradient
 from riskmin.solvers.reference.dual_gradient import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.reference.excessive_gap import ExcessiveGap as ExcessiveGap
 from riskmin.solvers.reference.pegasos import Pegasos as Pegasos
@@ -41,6 +42,7 @@ _OWN: dict[str, Any] = {
     "coordinate_descent": CoordinateDescent(),
     "dual": DualCoordinateAscent(),
     "dual_accelerated": DualAccelerated(),
+    "dual_conjugate_gradient": DualConjugateGradient(),
     "dual_gauss_seidel": DualGaussSeidel(),
     "excessive_gap": ExcessiveGap(),
     "lbfgs": Lbfgs(),

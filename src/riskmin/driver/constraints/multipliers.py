@@ -1,0 +1,313 @@
+r"""Minimize a regularizer under constraints on the scores, by the method of multipliers.
+
+.. math:: \min_w\; \Omega(w) \quad\text{with}\quad lower_i \le x_i^\top w + b \le upper_i
+
+Each step minimizes :math:`\Omega(w) + \tfrac\rho2 \sum_i \mathrm{clip}(z_i - t_i + u_i / \rho)^2`, a
+regularized risk, and sets u to its slopes. For all multipliers u with the signs of their constraints,
+
+.. math:: \Omega(w) \ge -\sum_i u_i t_i - \Omega^*\bigl(-\textstyle\sum_i u_i x_i\bigr)
+
+at every feasible w; and if the right-hand side without :math:`\Omega` is positive, that is,
+:math:`-\sum_i u_i t_i > \sup_w -\sum_i u_i x_i^\top w`, there is no feasible w (Farkas).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import Array, Cut, NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.deadline import check_each
+from riskmin.driver.constraints.row_constraints import RowConstraints
+from riskmin.driver.loop import minimize
+from riskmin.problem.linear_risk import linear_risk
+from riskmin.problem.objective import Objective
+from riskmin.regularizers.base import Regularizer, as_regularizer
+
+Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "stalled"]
+"""Why a run ended; see `ConstrainedResult`."""
+
+
+@dataclass(frozen=True)
+class ConstrainedResult:
+    r"""The result of a constrained problem: the best point, and a proof of its value or of infeasibility.
+
+    Attributes
+    ----------
+    w : array
+        The weights.
+    intercept : float
+        The intercept; 0 without one.
+    value : float
+        Omega(w). As w may violate constraints by tol, it may be slightly below `lower`.
+    lower : float
+        A proved lower bound of Omega at every feasible point, by the multipliers; infinite if there is none.
+    violation : float
+        The largest violation of a constraint at w.
+    multipliers : array
+        One per row of X, the slope of the optimal value in its bounds: the gradient of Omega at w is
+        minus the sum of multipliers times rows. If the problem is infeasible, those of Farkas' lemma.
+    status : str
+        ``converged`` (the violation and the gap are within tol), ``infeasible`` (proved), ``max_iter`` or
+        ``stalled`` (rounding prevents further progress).
+    norm_bound : float
+        If infeasible: no w of a Euclidean norm below this one is feasible. Infinite where the domain of Omega
+        is bounded; else limited by rounding, which makes the sum of multipliers times rows differ from zero.
+    n_iter : int
+        Number of updates of the multipliers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import basis_pursuit
+    >>> result = basis_pursuit(np.array([[1.0, 2.0]]), np.array([3.0]))
+    >>> result.status, round(result.value, 4), round(result.lower, 4), result.multipliers.round(4).tolist()
+    ('converged', 1.5, 1.5, [-0.5])
+    """
+
+    w: Array
+    intercept: float
+    value: float
+    lower: float
+    violation: float
+    multipliers: NDArray
+    status: Status
+    norm_bound: float = 0.0
+    n_iter: int = 0
+
+    @property
+    def message(self) -> str:
+        """What is proved, in one sentence."""
+        if self.status == "infeasible":
+            if math.isinf(self.norm_bound):
+                return "the constraints have no solution, as the multipliers prove"
+            return f"the constraints have no solution of norm below {self.norm_bound:.3g}"
+        gap = self.value - self.lower
+        return f"every solution has a value of at least {self.lower:.6g}: {gap:.2g} below that of w"
+
+
+def minimize_constrained(
+    X: Any,
+    lower: Any,
+    upper: Any,
+    reg: Regularizer,
+    *,
+    fit_intercept: bool = False,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+) -> ConstrainedResult:
+    r"""Minimize Omega(w) under bounds on the scores, :math:`lower \le X w + b \le upper`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n, p)
+    lower, upper : (n,) arrays
+        Bounds of the scores; equal ones for an equality, infinite ones for none.
+    reg : Regularizer
+        The function to minimize.
+    fit_intercept : bool
+        Whether there is an intercept b, which is free.
+    tol : float
+        Largest violation, relative to the targets, and largest gap, relative to the value.
+    max_iter : int
+        Largest number of updates of the multipliers.
+
+    Returns
+    -------
+    ConstrainedResult
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, minimize_constrained
+    >>> result = minimize_constrained(np.array([[1.0, 1.0]]), [2.0], [2.0], L2())
+    >>> result.status, np.round(result.w, 6).tolist()
+    ('converged', [1.0, 1.0])
+    >>> contradiction = minimize_constrained(np.array([[1.0], [1.0]]), [1.0, 2.0], [1.0, 2.0], L2())
+    >>> contradiction.status, contradiction.norm_bound > 1e12
+    ('infeasible', True)
+    """
+    n = as_matrix(X).shape[0]
+    bounds = [np.array(np.broadcast_to(np.asarray(b, dtype=float), (n,))) for b in (lower, upper)]
+    constraints = RowConstraints.from_bounds(*bounds)
+    if not len(constraints.rows):
+        raise ValueError("there are no constraints: give finite bounds")
+    run = MethodOfMultipliers.create(X, constraints, as_regularizer(reg), fit_intercept, tol)
+    return run.solve(max_iter, n)
+
+
+@dataclass
+class MethodOfMultipliers:
+    """State of a run: the multipliers u of the constraints, and the penalty rho."""
+
+    PENALTY_INCREASE = 10.0
+    """Factor of rho after a step that decreased the violation by less than `ENOUGH`."""
+    ENOUGH = 0.25
+    INNER_TOL = 1e-12
+    """Relative gap of the last inner problems; that of the first ones is larger."""
+    MAX_RHO_RATIO = 1e20
+    """Largest rho over the first one: beyond it, rounding dominates."""
+    NORM_RATIO = 1e9
+    """The constraints are infeasible if a feasible w would be this much larger than the w of the run."""
+
+    X: Any
+    constraints: RowConstraints
+    reg: Regularizer
+    fit_intercept: bool
+    tol: float
+    u: NDArray
+    rho: float
+    scale: float
+    """The size of targets and scores, to which violations are relative."""
+    w: NDArray
+    row_scale: NDArray
+    """The factor of each row, its target and its violation; rows differ in units."""
+    b: float = 0.0
+    first_rho: float = 0.0
+
+    @classmethod
+    def create(
+        cls, X: Any, constraints: RowConstraints, reg: Regularizer, fit_intercept: bool, tol: float
+    ) -> MethodOfMultipliers:
+        """Start from the minimizer of Omega, and a penalty that moves it."""
+        rows = X[constraints.rows]
+        row_scale = np.ones(rows.shape[0])
+        # an intercept enters all rows alike
+        if not fit_intercept:
+            sizes = np.ravel(
+                abs(rows).max(axis=1).toarray() if rows_are_sparse(rows) else abs(rows).max(axis=1)
+            )
+            row_scale = 1 / np.where(sizes > 0, sizes, 1.0)
+            rows = scaled_rows(rows, row_scale)
+            constraints = replace(constraints, target=row_scale * constraints.target)
+        w = np.asarray(reg.conjugate_grad(np.zeros(rows.shape[1])), dtype=float)
+        scale = float(np.abs(constraints.target).max()) or float(np.abs(rows @ w).max()) or 1.0
+        self = cls(
+            rows, constraints, reg, fit_intercept, tol, np.zeros(rows.shape[0]), 1.0, scale, w, row_scale
+        )
+        self.rho = self.first_rho = self._initial_rho()
+        return self
+
+    def _objective(self) -> Objective:
+        loss = self.constraints.shifted(-self.u / self.rho)
+        risk = linear_risk(self.X, np.arange(len(self.u)), loss, fit_intercept=self.fit_intercept)
+        # the risk is a mean over the constraints
+        return Objective(risk, self.reg, 1 / (self.rho * len(self.u)))
+
+    def _initial_rho(self) -> float:
+        """Return a rho for which Omega and the penalty are about equal: lam Omega*(-g / lam) = R / 3."""
+        risk, g = self._objective().risk(self.w)
+        lam = (float(g @ g) / risk if risk > 0 else 0.0) or 1.0
+        zero = self.reg.conjugate(0 * g)
+        for _ in range(200):
+            with np.errstate(over="ignore"):
+                decrease = lam * (self.reg.conjugate(-g / lam) - zero) + float(g @ self.w)
+            if decrease >= risk / 3 or not risk:
+                break
+            lam *= 0.5
+        return 1 / (lam * len(self.u))
+
+    # ------------------------------------------------------------ steps
+    def solve(self, max_iter: int, n: int) -> ConstrainedResult:
+        """Return the result, with the multipliers of the n rows of X."""
+        last, best = math.inf, -math.inf
+        status: Status = "max_iter"
+        ray, bound, k, violation = self.u, 0.0, 0, self.u
+        for k in check_each(range(1, max_iter + 1)):
+            violation = self.constraints.violation(self._step(k))
+            size = float(np.abs(violation).max())
+            best = max(best, self._lower())
+            if size <= self.tol * self.scale and self._is_optimal(best):
+                status = "converged"
+                break
+            ray, bound = self._farkas(violation)
+            if bound > self.NORM_RATIO * float(np.linalg.norm(self.w)):
+                status, best = "infeasible", math.inf
+                break
+            if size > self.ENOUGH * last:
+                if self.rho >= self.MAX_RHO_RATIO * self.first_rho:
+                    status = "stalled"
+                    break
+                self.rho *= self.PENALTY_INCREASE
+            last = size
+        infeasible = status == "infeasible"
+        multipliers = np.zeros(n)
+        np.add.at(multipliers, self.constraints.rows, self.row_scale * (ray if infeasible else self.u))
+        value, size = float(self.reg.value(self.w)), float(np.abs(violation / self.row_scale).max())
+        norm_bound = bound if infeasible else 0.0
+        return ConstrainedResult(self.w, self.b, value, best, size, multipliers, status, norm_bound, k)
+
+    def _is_optimal(self, lower: float) -> bool:
+        """Whether Omega(w) is within tol of the bound; w, not quite feasible, may be below it by 10 tol."""
+        value = float(self.reg.value(self.w))
+        return -10 * self.tol * abs(value) <= value - lower <= self.tol * abs(value)
+
+    def _step(self, k: int) -> NDArray:
+        """Minimize for the current multipliers, update them, and return the scores."""
+        obj = self._objective()
+        result = minimize(obj, w0=self.w, tol=max(self.INNER_TOL, 10.0 ** (-3 - k)), max_iter=1000)
+        self.w, self.b = result.w, float(obj.risk.best_intercept(result.w))
+        z = np.asarray(self.X @ self.w) + self.b
+        # the slopes of the penalty
+        self.u = self.rho * self.constraints.shifted(-self.u / self.rho).violation(z, np.arange(len(z)))
+        return z
+
+    def _lower(self) -> float:
+        """Return the best bound of Omega by a multiple of the multipliers."""
+        u = self._balanced(self.u)
+        cut = Cut(np.asarray(u @ self.X), -float(u @ self.constraints.target))
+        # multiples up to 2: multipliers may be a little too small as well as too large
+        s = 2 * self.reg.scale(Cut(2 * cut.a, 2 * cut.b), 1.0)
+        return s * cut.b - self.reg.conjugate(-s * cut.a)
+
+    def _balanced(self, u: NDArray) -> NDArray:
+        """Return multipliers with sum zero, if there is an intercept: the larger side is scaled down."""
+        if not self.fit_intercept:
+            return u
+        up, down = float(np.maximum(u, 0).sum()), float(np.maximum(-u, 0).sum())
+        larger = u > 0 if up > down else u < 0
+        return np.where(larger, min(up, down) / max(up, down, 1e-300) * u, u)
+
+    def _farkas(self, violation: NDArray) -> tuple[NDArray, float]:
+        """Return multipliers that prove infeasibility, and the norm below which no w is feasible."""
+        best = violation, 0.0
+        for ray in (violation, self._without_slope(violation)):
+            if not self.constraints.in_cone(ray):
+                continue
+            ray = self._balanced(ray)
+            a, b = np.asarray(ray @ self.X), -float(ray @ self.constraints.target)
+            # rounding errors: of b, and of each entry of a
+            error = len(ray) * 2.0**-52 * np.asarray(np.abs(ray) @ abs(self.X))
+            b -= len(ray) * 2.0**-52 * float(np.abs(ray) @ np.abs(self.constraints.target))
+            support = self.reg.domain_support
+            if b > support(-a) + abs(support(error)) + abs(support(-error)):
+                return ray, math.inf
+            bound = b / (float(np.linalg.norm(np.abs(a) + error)) or 1e-300)
+            best = (ray, bound) if bound > best[1] else best
+        return best
+
+    def _without_slope(self, violation: NDArray) -> NDArray:
+        """Return the violations less their part in the span of the columns of X, on the violated rows."""
+        rows = np.flatnonzero(violation)
+        ray = violation.copy()
+        part = self.X[rows]
+        part = part.toarray() if rows_are_sparse(part) else np.asarray(part)
+        if self.fit_intercept:
+            part = np.column_stack([part, np.ones(len(part))])
+        ray[rows] -= part @ np.linalg.lstsq(part, ray[rows], rcond=None)[0]
+        return ray
+
+
+def rows_are_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix or array of SciPy."""
+    return bool(scipy_module("sparse").issparse(X))
+
+
+def scaled_rows(X: Any, factors: NDArray) -> Any:
+    """Return the rows of X, each times its factor."""
+    return scipy_module("sparse").diags_array(factors) @ X if rows_are_sparse(X) else factors[:, None] * X

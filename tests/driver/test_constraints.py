@@ -1,0 +1,221 @@
+"""Constrained forms: optima by cvxpy, KKT conditions, certificates of infeasibility, units and bad input."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    Box,
+    Elastic,
+    Entropy,
+    Quadratic,
+    basis_pursuit,
+    hard_margin,
+    maximum_entropy,
+    minimize_constrained,
+)
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((40, 5))
+TRUE = np.array([1.0, 2.0, -1.0, 0.5, 0.0])
+WIDE = RNG.standard_normal((15, 60))
+SPARSE = np.zeros(60)
+SPARSE[[3, 17, 40]] = [1.0, -2.0, 0.5]
+FEATURES, P = RNG.standard_normal((80, 6)), RNG.random(80) ** 2
+P = P / P.sum()
+
+
+def check_kkt(result, rows, gradient, lower, upper):
+    """Stationarity, signs of the multipliers, complementarity."""
+    u, z = result.multipliers, rows @ result.w + result.intercept
+    np.testing.assert_allclose(gradient, -(u @ rows), atol=1e-4 * np.abs(gradient).max())
+    inside = (z > lower + 1e-3) & (z < upper - 1e-3)
+    assert np.abs(u[inside]).max(initial=0.0) <= 1e-6 * np.abs(u).max()
+    assert (u[np.isinf(upper)] <= 0).all()
+    assert (u[np.isinf(lower)] >= 0).all()
+
+
+def check_farkas(result, rows, lower, upper, support=None):
+    """For the multipliers u, u'z <= sum(u+ upper - u- lower) at feasible points, but u'X w is larger."""
+    u = result.multipliers
+    highest = sum(v * (hi if v > 0 else lo) for v, lo, hi in zip(u, lower, upper, strict=True) if v)
+    # u' X w over the domain: at least -support(-X'u), or -|X'u| |w|
+    least = -np.linalg.norm(u @ rows) * 0.99 * result.norm_bound if support is None else support(u @ rows)
+    assert least > highest
+
+
+# ---------------------------------------------------------------- hard margin
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    ("unit", "form"), [(1.0, np.asarray), (1.0, sp.csr_array), (1e-6, np.asarray), (1e6, np.asarray)]
+)
+def test_hard_margins_are_those_of_cvxpy(unit, intercept, form):
+    y = np.sign(X @ TRUE + 0.3 * intercept)
+    result = hard_margin(form(unit * X), y, fit_intercept=intercept)
+    w, b = cp.Variable(5), cp.Variable()
+    margins = cp.multiply(y, X @ w + (b if intercept else 0.0))
+    best = cp.Problem(cp.Minimize(cp.sum_squares(w) / 2), [margins >= 1]).solve(solver=cp.CLARABEL)
+    assert result.status == "converged"
+    assert result.lower <= best / unit**2 * (1 + 1e-7)
+    assert result.value == pytest.approx(best / unit**2, rel=1e-5)
+    assert (y * (unit * X @ result.w + result.intercept)).min() >= 1 - 1e-6
+    lower, upper = np.where(y > 0, 1.0, -np.inf), np.where(y > 0, np.inf, -1.0)
+    check_kkt(result, unit * X, result.w, lower, upper)
+    assert not intercept or abs(result.multipliers.sum()) <= 1e-6 * np.abs(result.multipliers).sum()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_inseparable_classes_are_proved_to_be_so(intercept):
+    y = np.where(RNG.random(40) < 0.5, 1.0, -1.0)
+    result = hard_margin(X, y, fit_intercept=intercept)
+    assert result.status == "infeasible"
+    assert result.lower == np.inf
+    assert result.norm_bound > 1e9
+    assert f"{result.norm_bound:.3g}" in result.message
+    lower, upper = np.where(y > 0, 1.0, -np.inf), np.where(y > 0, np.inf, -1.0)
+    check_farkas(result, X, lower, upper)
+    assert not intercept or abs(result.multipliers.sum()) <= 1e-12 * np.abs(result.multipliers).sum()
+    # Farkas by HiGHS: minus the multipliers times y are weights >= 0 of the rows with sum of y x zero
+    assert (
+        scipy.optimize.linprog(
+            np.zeros(5 + intercept),
+            A_ub=-y[:, None] * np.column_stack([X, np.ones((40, int(intercept)))]),
+            b_ub=-np.ones(40),
+            bounds=(None, None),
+        ).status
+        == 2
+    )
+
+
+# ---------------------------------------------------------------- basis pursuit
+@pytest.mark.parametrize("units", [np.ones(15), np.geomspace(1e-6, 1e6, 15)], ids=["one", "many"])
+def test_basis_pursuit_recovers_sparse_weights(units):
+    result = basis_pursuit(units[:, None] * WIDE, units * (WIDE @ SPARSE))
+    assert result.status == "converged"
+    assert result.lower <= 3.5 <= result.value * (1 + 1e-6)
+    np.testing.assert_allclose(result.w, SPARSE, atol=1e-6)
+    slopes = result.multipliers @ (units[:, None] * WIDE)  # -sign(w) where w != 0, else between -1 and 1
+    assert np.abs(slopes).max() <= 1 + 1e-4
+    np.testing.assert_allclose(slopes[[3, 17, 40]], [-1, 1, -1], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "reg", [L2(), Quadratic(np.eye(60) + 0.1), Elastic(0.5), Box(L1(), -1.5, 3.0)], ids=repr
+)
+def test_equalities_with_other_regularizers_have_the_optimum_of_cvxpy(reg):
+    targets = WIDE @ SPARSE
+    result = basis_pursuit(WIDE, targets, reg)
+    w = cp.Variable(60)
+    omega, extra = {
+        "L2": (cp.sum_squares(w) / 2, []),
+        "Quadratic": (cp.quad_form(w, np.eye(60) + 0.1) / 2, []),
+        "Elastic": (0.5 * cp.norm1(w) + cp.sum_squares(w) / 2, []),
+        "Box": (cp.norm1(w), [w >= -1.5, w <= 3.0]),
+    }[type(reg).__name__]
+    best = cp.Problem(cp.Minimize(omega), [WIDE @ w == targets, *extra]).solve(solver=cp.CLARABEL)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(best, rel=1e-5)
+    assert result.lower <= best * (1 + 1e-6)
+
+
+def test_contradictory_targets_are_proved_to_be_so():
+    y = RNG.standard_normal(60)
+    result = basis_pursuit(WIDE.T, y)
+    assert (result.status, result.lower) == ("infeasible", np.inf)
+    check_farkas(result, WIDE.T, y, y)
+    targets = np.concatenate([WIDE @ SPARSE] * 2)
+    targets[4] += 1e-3  # two equal rows with targets that differ
+    close = basis_pursuit(np.vstack([WIDE, WIDE]), targets)
+    assert close.status == "infeasible"
+    check_farkas(close, np.vstack([WIDE, WIDE]), targets, targets)
+
+
+# ---------------------------------------------------------------- maximum entropy
+@pytest.mark.parametrize("width", [0.0, 0.05, np.array([0.0, 0.1, np.inf, 0.02, 0.0, 0.3])], ids=str)
+@pytest.mark.parametrize("prior", [None, np.arange(1.0, 81.0)], ids=["uniform", "given"])
+def test_distributions_are_those_of_cvxpy(prior, width):
+    targets = P @ FEATURES + 0.1
+    result = maximum_entropy(FEATURES, targets, width=width, prior=prior)
+    mu = np.ones(80) if prior is None else prior
+    mu = mu / mu.sum()
+    w, half = cp.Variable(80), np.broadcast_to(width, 6)
+    used = np.isfinite(half)
+    box = cp.abs(FEATURES[:, used].T @ w - targets[used]) <= half[used]
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.rel_entr(w, mu))), [cp.sum(w) == 1, box])
+    best = problem.solve(solver=cp.CLARABEL)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(best, rel=2e-5, abs=1e-7)
+    assert result.lower <= best * (1 + 1e-5) + 1e-8
+    np.testing.assert_allclose(result.w, w.value, atol=2e-5)
+    assert np.all(np.abs(result.w @ FEATURES - targets) <= half + 1e-5)
+    # a Gibbs distribution with the multipliers as its parameters
+    gibbs = mu * np.exp(-FEATURES @ result.multipliers)
+    np.testing.assert_allclose(result.w, gibbs / gibbs.sum(), rtol=1e-3)
+
+
+def test_moments_in_other_units_give_the_same_distribution():
+    units, offset = np.geomspace(1e-6, 1e6, 6), 1e3 * np.geomspace(1e-6, 1e6, 6)
+    same, other = (maximum_entropy(F, P @ F) for F in (FEATURES, FEATURES * units + offset))
+    assert other.status == "converged"
+    np.testing.assert_allclose(other.w, same.w, atol=1e-5)
+
+
+def test_moments_outside_the_convex_hull_are_proved_to_be_so():
+    """The multipliers separate the target from all outcomes: an exact proof, as the simplex is bounded."""
+    targets = P @ FEATURES + 3
+    for width in (0.0, 0.5):
+        result = maximum_entropy(FEATURES, targets, width=width)
+        assert (result.status, result.norm_bound) == ("infeasible", np.inf)
+        check_farkas(result, FEATURES.T, targets - width, targets + width, support=np.min)
+    die = np.arange(1.0, 7.0)[:, None]
+    assert maximum_entropy(die, [6.0001]).status == "infeasible"
+    edge = maximum_entropy(die, [6.0])  # only one distribution
+    assert edge.status == "converged"
+    assert edge.w[5] == pytest.approx(1, abs=1e-5)
+
+
+# ---------------------------------------------------------------- input
+def test_mixed_bounds_are_equalities_boxes_and_none():
+    rows = WIDE[:6]
+    lower = np.array([1.0, -np.inf, 0.5, 0.0, -np.inf, -3.0])
+    upper = np.array([1.0, -1.0, np.inf, 0.1, np.inf, -2.0])
+    result = minimize_constrained(rows, lower, upper, L2())
+    w = cp.Variable(60)
+    low, high = np.isfinite(lower), np.isfinite(upper)
+    limits = [rows[low] @ w >= lower[low], rows[high] @ w <= upper[high]]
+    best = cp.Problem(cp.Minimize(cp.sum_squares(w) / 2), limits).solve(solver=cp.CLARABEL)
+    assert result.value == pytest.approx(best, rel=1e-5)
+    check_kkt(result, rows, result.w, lower, upper)
+    assert "at least" in result.message
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: minimize_constrained(X, 1.0, 0.0, L2()), "lower bound is above the upper"),
+        (lambda: minimize_constrained(X, np.inf, np.inf, L2()), "target is infinite"),
+        (lambda: minimize_constrained(X, -np.inf, np.inf, L2()), "no constraints"),
+        (lambda: hard_margin(X, np.arange(40.0)), "-1"),
+        (lambda: maximum_entropy(FEATURES, np.zeros(6), prior=np.zeros(80)), "80 numbers above 0"),
+        (lambda: maximum_entropy(FEATURES, np.zeros(6), width=-1.0), "width must be >= 0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_support_of_a_domain_is_the_largest_product():
+    a = RNG.standard_normal(4)
+    lower, upper = np.array([-1.0, 0.0, -2.0, 1.0]), np.array([0.5, 3.0, 2.0, 1.0])
+    for reg in (Entropy(0.25), Entropy([1.0, 2.0, 3.0, 4.0], balanced=True), Box(L2(), lower, upper)):
+        drawn = [a @ reg.prox(100 * RNG.standard_normal(4), 0.0) for _ in range(300)]
+        assert max(drawn) <= reg.domain_support(a) + 1e-9
+        assert max(drawn) >= 0.9 * reg.domain_support(a)
+    assert (L2().domain_support(a), L1().domain_support(0 * a)) == (np.inf, 0.0)
+    assert Entropy(1.0, normalized=False).domain_support(-np.abs(a)) == 0.0

@@ -1,0 +1,123 @@
+"""Conjugate gradients on the dual of ridge regression: the textbook's iterates, the rate, the optimum."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    DualConjugateGradient,
+    DualGaussSeidel,
+    Hinge,
+    Objective,
+    Quadratic,
+    Squared,
+    linear_risk,
+    minimize,
+)
+from riskmin.core import UnsupportedProblem
+from riskmin.testing import check_solver
+
+RNG = np.random.default_rng(4)
+N, D, LAM = 60, 7, 1e-3
+X = RNG.standard_normal((N, D)) * np.geomspace(0.1, 5, D) + 1
+Y = X @ RNG.standard_normal(D) + RNG.standard_normal(N)
+C = RNG.uniform(0, 2, N) * (RNG.random(N) > 0.1)
+METRIC = np.diag(np.arange(1.0, D + 1)) + 0.3
+
+
+def system(K):
+    """A, b and the square roots of the weights c, written out."""
+    root = np.sqrt(C / C.sum())
+    A = np.eye(N) + root[:, None] * (X @ np.linalg.solve(K, X.T)) * root / LAM
+    return A, -root * Y, root
+
+
+def objective(reg, form=np.asarray):
+    return Objective(linear_risk(form(X), Y, Squared(), sample_weight=C), reg, LAM)
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array])
+@pytest.mark.parametrize(
+    ("reg", "K"),
+    [
+        (L2(), np.eye(D)),
+        (L2(np.arange(1.0, D + 1)), np.diag(np.arange(1.0, D + 1))),
+        (Quadratic(METRIC), METRIC),
+    ],
+    ids=["L2", "weighted L2", "K"],
+)
+def test_iterates_are_those_of_the_textbook_with_a_symmetric_gauss_seidel_preconditioner(reg, K, form):
+    A, b, root = system(K)
+    low = np.tril(A)  # D + L
+    M = low @ np.diag(1 / np.diag(A)) @ low.T
+    beta = -root * Y  # the slopes of the loss at w = 0
+    r = b - A @ beta
+    z = np.linalg.solve(M, r)
+    p = z.copy()
+    for it in islice(DualConjugateGradient().iterates(objective(reg, form), np.zeros(D)), 6):
+        w = -np.linalg.solve(K, X.T @ (root * beta)) / LAM
+        np.testing.assert_allclose(it.w, w, rtol=1e-6, atol=1e-8)
+        step = (r @ z) / (p @ A @ p)
+        beta, r, old = beta + step * p, r - step * (A @ p), r @ z
+        z = np.linalg.solve(M, r)
+        p = z + (r @ z) / old * p
+
+
+@pytest.mark.parametrize("preconditioned", [True, False])
+def test_the_error_falls_as_the_theorem_says(preconditioned):
+    """In the norm of A, |e_k| <= 2 ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^k |e_0|; the gap is |e|^2 / 2."""
+    A = system(np.eye(D))[0]
+    low = np.tril(A)
+    M = low @ np.diag(1 / np.diag(A)) @ low.T if preconditioned else np.eye(N)
+    values = scipy.linalg.eigh(A, M, eigvals_only=True)
+    rate = (np.sqrt(values[-1] / values[0]) - 1) / (np.sqrt(values[-1] / values[0]) + 1)
+    obj = objective(L2())
+    best = minimize(obj, tol=1e-12).value
+    steps = list(islice(DualConjugateGradient(preconditioned).iterates(obj, np.zeros(D)), 12))
+    dual = np.array([it.cut.b - it.cut.a @ it.cut.a / (2 * LAM) for it in steps])
+    error = np.sqrt(2 * np.maximum(best - dual, 0.0))
+    assert (error <= 2 * rate ** np.arange(len(error)) * error[0] + 1e-6 * np.sqrt(best)).all()
+
+
+def test_the_optimum_is_that_of_the_normal_equations():
+    obj, c = objective(L2()), C / C.sum()
+    w = np.linalg.solve(X.T @ (c[:, None] * X) + LAM * np.eye(D), X.T @ (c * Y))
+    for solver in (DualConjugateGradient(), DualConjugateGradient(preconditioned=False)):
+        result = minimize(obj, solver, tol=1e-9)
+        assert result.status == "converged"
+        np.testing.assert_allclose(result.w, w, rtol=1e-3, atol=1e-5)
+    assert result.n_iter <= D + 3  # A is the identity plus a matrix of rank D
+
+
+def test_the_preconditioner_saves_steps_on_wide_data():
+    wide = RNG.standard_normal((60, 200)) * np.geomspace(0.1, 10, 60)[:, None]
+    obj = Objective(linear_risk(wide, RNG.standard_normal(60), Squared()), L2(), LAM)
+    steps = [
+        minimize(obj, solver, tol=1e-6).n_iter
+        for solver in (
+            DualConjugateGradient(),
+            DualConjugateGradient(preconditioned=False),
+            DualGaussSeidel(),
+        )
+    ]
+    assert 4 * steps[0] < steps[1]
+    assert steps[0] < steps[2]
+
+
+def test_contract():
+    check_solver(DualConjugateGradient())
+
+
+def test_what_is_not_supported_names_a_solver():
+    for obj in (
+        Objective(linear_risk(X, np.sign(Y), Hinge()), L2(), LAM),
+        Objective(linear_risk(X, Y, Squared()), L1(), LAM),
+        Objective(linear_risk(X, Y, Squared(), fit_intercept=True), L2(), LAM),
+    ):
+        with pytest.raises(UnsupportedProblem, match=r"use .*Newton"):
+            minimize(obj, DualConjugateGradient())
