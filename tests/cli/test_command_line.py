@@ -86,14 +86,17 @@ def test_show(raw, tmp_path, run):
 
 
 def test_show_of_other_models(rows, tmp_path, run):
-    from riskmin import KernelClassifier, OrdinalClassifier, save_model
+    from riskmin import ChainTagger, KernelClassifier, OrdinalClassifier, save_model
 
     X, y = rows
     three = np.digitize(X[:, 0], [-0.5, 0.5])
+    sentences = [[{"word": "cat"}, {"word": "bird"}], [{"word": "bird"}]] * 3
+    tags = [["U", "V"], ["V"]] * 3
     for fitted, words in {
         LinearClassifier("logistic", alpha=1e-2).fit(X, three): ("class", "LinearClassifier(", "in Python"),
         OrdinalClassifier(alpha=1e-2).fit(X, three): ("threshold",),
         KernelClassifier(alpha=1e-1).fit(X, y): ("KernelClassifier",),
+        ChainTagger(alpha=1e-2).fit(sentences, tags): ("word:bird", "U, V"),
     }.items():
         save_model(fitted, tmp_path / "m")
         code, out, err = run("show", tmp_path / "m")
