@@ -120,6 +120,18 @@ def test_standard_input(raw, svm, tmp_path, run, stdin):
     assert (code, "standard input can be read once" in err) == (2, True)
 
 
+@pytest.mark.slow
+def test_a_pipe_of_commands(raw, tmp_path, run):
+    """The model goes from one process to the next, and no file is written."""
+    fit = subprocess.run([*RISKMIN, "fit", "-", *RAW, "-o", "-"], input=raw.read_bytes(), capture_output=True)
+    assert fit.returncode == 0
+    show = subprocess.run([*RISKMIN, "predict", "-", raw], input=fit.stdout, capture_output=True)
+    assert run("fit", raw, *RAW, "-o", tmp_path / "m", "-q")[0] == 0
+    assert show.stdout.decode() == run("predict", tmp_path / "m", raw)[1]
+    code, _, err = run("fit", raw, *RAW, "-o", "-", "--json")
+    assert (code, "stdout" in err) == (2, True)
+
+
 def test_formats_by_their_first_bytes(tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(2))
     for head, suffix in {
