@@ -159,6 +159,10 @@ class Case:
             (0.05, "--order", ["iris,rose", "rose,iris", "0,1,2", "a", ",", "1,nan"]),
             (0.1, "--max-memory", ["1", "0.001", "nan", "100"]), (0.05, "--jobs", ["1", "2", "0", "-1", "x"]),
             (0.05, "--class-weight", ["balanced", "x"]),
+            (0.1, "--impute", ["mean", "median", "x"]), (0.05, "--drop", COLUMNS),
+            (0.05, "--columns", COLUMNS),
+            (0.05, "--categorical", COLUMNS), (0.05, "--weight", COLUMNS),
+            (0.05, "--min-frequency", ["1", "9", "x"]),
         ):  # fmt: skip
             if rng.random() < share:
                 words += [option, rng.choice(values)]
@@ -182,7 +186,9 @@ class Case:
     def args(self) -> list[str]:
         """The arguments of the command."""
         rng, out = self.rng, str(self.folder / "out")
-        kind = rng.choice(["fit", "fit", "predict", "evaluate", "certify", "convert", "path", "cv", "check"])
+        kind = rng.choice(
+            ["fit", "fit", "predict", "evaluate", "certify", "convert", "path", "cv", "check", "show"]
+        )
         if kind == "fit":
             words = ["fit", str(self.data()), *self.problem(), "--quiet"]
             words += (
@@ -203,6 +209,8 @@ class Case:
             more = [o for o in ("--no-labels", "--sparse", "--dense", "--force") if rng.random() < 0.25]
             more += ["--n-features", rng.choice(["3", "1", "10000000", "0"])] if rng.random() < 0.1 else []
             return ["convert", str(self.data()), f"{out}.rsk", *more, *self.columns()]
+        if kind == "show":
+            return ["show", str(self.model()), *(["--json"] if rng.random() < 0.5 else [])]
         if kind == "check":
             return ["convert", "--check", str(self.store())]
         words = [kind, str(self.model()), str(self.data(suitable=rng.random() < 0.5)), *self.columns()]

@@ -21,6 +21,7 @@ SVMLIGHT = b"1 1:0.5 3:2 # c\n-1 2:2.5e-1\n1 1:1 2:-3.5 3:1e3\n-1 3:1\n1 1:2\n-1
 QUERIES = b"2 qid:1 1:0.5 3:2\n1 qid:1 2:2.5e-1\n0 qid:1 1:1\n1 qid:7 3:1\n0 qid:7 1:2\n2 qid:7 2:1\n"
 CSV = b'a,"b c",d,e,class\n1,2,0,1,a\n3,4.5,1,0,"b"\n-1e3,0,1,1,a\n2,2,2,2,b\n0,1,0,-1,b\n'
 PLAIN = b"1,2,0,0.5,1\n4,5,1,0,-1\n7,8.5,2,1,1\n1,1,-3,0,-1\n2,0,0,1,1\n"
+RAW = b'city,age,"a, b",y\nRome,31,u,1\nOslo,45,v,0\nRome,52,u,1\n\nBonn,7e1,u,0\n'
 TSV = b"w\tx\ty\tz\tqid\ttarget\n1\t0\t1\t2\tu\t0\n2\t2\t2\t1\tu\t1\n3\t0\t1\t0\tv\t0\n1\t1\t0\t2\tv\t2\n"
 CONLL = b"He P B-x\nsits V I-x\n\n# note\nRain N O\nfell V B-x\n\nIt P O\n"
 

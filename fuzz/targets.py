@@ -69,6 +69,30 @@ def _loads(name: str, **settings: Any) -> Callable[[bytes], str | None]:
     return target
 
 
+def _prepares(name: str) -> Callable[[bytes], str | None]:
+    """A raw table: prepared, and read once more by its own preparation."""
+
+    def target(blob: bytes) -> str | None:
+        from riskmin.data.limits import memory_limited
+        from riskmin.data.raw_tables.fitting import TableOptions, prepare
+
+        path = _file(name, blob)
+        # half of the inputs may have missing cells, a third need labels
+        options = TableOptions(impute="mean" if len(blob) % 2 else None, min_frequency=1 + len(blob) % 5)
+
+        def twice() -> None:
+            with memory_limited(16), np.errstate(over="ignore"):
+                rows = prepare([path], options, require_labels=len(blob) % 3 == 0)
+                assert rows.preparation is not None
+                again = rows.preparation.read([path])
+            assert not again.notes
+            assert (again.X != rows.X).sum() == 0
+
+        return outcome(twice)
+
+    return target
+
+
 def conll(blob: bytes) -> str | None:
     """A file of sentences in CoNLL format."""
     from riskmin.data import load_conll
@@ -171,6 +195,8 @@ TARGETS: dict[str, Callable[[bytes], str | None]] = {
     "npz": _loads("d.npz"),
     "npz_arrays": npz_arrays,
     "parquet": _loads("d.parquet"),
+    "raw_csv": _prepares("d.csv"),
+    "raw_parquet": _prepares("d.parquet"),
     "conll": conll,
     "meta": meta,
     "arrays": arrays,
@@ -191,11 +217,12 @@ def examples(name: str) -> list[bytes]:
         "csv": [seeds.CSV, seeds.PLAIN],
         "tsv": [seeds.TSV],
         "gz": [gzip.compress(seeds.CSV)],
+        "raw_csv": [seeds.CSV, seeds.RAW],
         "conll": [seeds.CONLL],
     }
     if name in text:
         return text[name]
-    if name == "parquet":
+    if name in ("parquet", "raw_parquet"):
         return [seeds.parquet()]
     if name in ("npz", "npz_arrays"):
         encode = (

@@ -86,14 +86,17 @@ def test_show(raw, tmp_path, run):
 
 
 def test_show_of_other_models(rows, tmp_path, run):
-    from riskmin import KernelClassifier, OrdinalClassifier, save_model
+    from riskmin import ChainTagger, KernelClassifier, OrdinalClassifier, save_model
 
     X, y = rows
     three = np.digitize(X[:, 0], [-0.5, 0.5])
+    sentences = [[{"word": "cat"}, {"word": "bird"}], [{"word": "bird"}]] * 3
+    tags = [["U", "V"], ["V"]] * 3
     for fitted, words in {
         LinearClassifier("logistic", alpha=1e-2).fit(X, three): ("class", "LinearClassifier(", "in Python"),
         OrdinalClassifier(alpha=1e-2).fit(X, three): ("threshold",),
         KernelClassifier(alpha=1e-1).fit(X, y): ("KernelClassifier",),
+        ChainTagger(alpha=1e-2).fit(sentences, tags): ("word:bird", "U, V"),
     }.items():
         save_model(fitted, tmp_path / "m")
         code, out, err = run("show", tmp_path / "m")
@@ -115,6 +118,18 @@ def test_standard_input(raw, svm, tmp_path, run, stdin):
         assert run("predict", "-", path) == (0, expected, "")
     code, _, err = run("predict", "-", "-")
     assert (code, "standard input can be read once" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_pipe_of_commands(raw, tmp_path, run):
+    """The model goes from one process to the next, and no file is written."""
+    fit = subprocess.run([*RISKMIN, "fit", "-", *RAW, "-o", "-"], input=raw.read_bytes(), capture_output=True)
+    assert fit.returncode == 0
+    show = subprocess.run([*RISKMIN, "predict", "-", raw], input=fit.stdout, capture_output=True)
+    assert run("fit", raw, *RAW, "-o", tmp_path / "m", "-q")[0] == 0
+    assert show.stdout.decode() == run("predict", tmp_path / "m", raw)[1]
+    code, _, err = run("fit", raw, *RAW, "-o", "-", "--json")
+    assert (code, "stdout" in err) == (2, True)
 
 
 def test_formats_by_their_first_bytes(tmp_path):

@@ -154,6 +154,7 @@ REFUSED = {
     "negative": ("a,c,y\n1,1,0\n2,-1,1\n", {"weight": "c"}, "line 3: column 'c': the weight is negative"),
     "zero": ("a,c,y\n1,0,0\n2,0,1\n", {"weight": "c"}, "all weights are zero"),
     "words": ("a,c,y\n1,1,0\n2,two,1\n", {"weight": "c"}, "line 3: column 'c': 'two' is not a finite number"),
+    "same names": ("a,a,y\n1,u,0\n2,v,1\n", {}, "several columns are called 'a'; rename"),
     "ragged": ("a,b,y\n1,u,0\n2,1\n", {}, "line 3: 2 cells where 3 are expected"),
 }  # fmt: skip
 
@@ -179,6 +180,11 @@ def test_types_of_parquet_are_named(tmp_path):
     table = pd.DataFrame({"flag": [True, None, False], "n": pd.array([1, None, 3], "Int64"), "y": [0, 1, 0]})
     rows = prepare([write(table, tmp_path / "t.parquet")], TableOptions(impute="mean"))
     assert rows.X.tolist() == [[1, 1], [0.5, 2], [0, 3]]
+    rows = prepare([write(table.assign(n=None), tmp_path / "t.parquet")], TableOptions(impute="mean"))
+    assert (rows.feature_names, rows.notes) == (
+        ["flag"],
+        ("column 'n' is left out: all of its cells are missing",),
+    )
 
 
 def test_new_rows_that_do_not_fit_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,9 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=DATA_TYPE, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
+@click.option(
+    "-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to; - for stdout."
+)
 @real_option(
     "--lam",
     "--alpha",
@@ -120,13 +123,18 @@ def fit(
     the process that computes with it, and only the labels are collected. A file that is not .rsk is one
     partition, so give several.
     """
+    to_stdout = str(output) == "-"
+    if to_stdout and as_json:
+        raise click.UsageError("-o - writes the model to stdout, where --json writes the summary")
+    quiet = quiet or to_stdout
     model = make_estimator(given)
     if given["checkpoint"]:
         from riskmin import Checkpoint
 
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
     # paths are checked before any data are read
-    outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
+    saved_to = None if to_stdout else output
+    outputs = {"--output": saved_to, "--report": report, "--checkpoint": given["checkpoint"]}
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
         # MPI ranks load and fit together; the root alone checks and writes files
@@ -146,14 +154,8 @@ def fit(
     if as_json:
         click.echo(json.dumps({**facts, **validation, "model": str(output)}))
     elif not quiet:
-        click.echo(
-            f"{title}, {describe_data_size(model, table)}, "
-            f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
-        )
-        more = [*validation.items(), *([("report", str(report))] if report else [])]
-        if table.preparation is not None:
-            more = [("table", describe_preparation(table.preparation)), *more]
-        print_pairs([*summary_lines(facts), ("model", str(output)), *more])
+        more = [("model", str(output)), *validation.items()]
+        _print_summary(model, table, facts, title, [*more, *([("report", str(report))] if report else [])])
     if not as_json:
         note_zero_weights(model)
     # exit codes: 0 if converged, or stopped as asked for; else 3
@@ -162,6 +164,17 @@ def fit(
     if not as_json:
         click.echo(not_converged_message(model, facts), err=True)
     return 3
+
+
+def _print_summary(
+    model: Any, table: PreparedRows, facts: dict[str, Any], title: str, more: list[tuple[str, str]]
+) -> None:
+    """Print the problem, the certificate and the files written."""
+    reg = "" if facts["reg"] == "l2" else f" {facts['reg']}"
+    click.echo(f"{title}, {describe_data_size(model, table)}, lam {model.alpha:g}{reg}")
+    if table.preparation is not None:
+        more = [("table", describe_preparation(table.preparation)), *more]
+    print_pairs([*summary_lines(facts), *more])
 
 
 def _check_local_rows(model: Any, executor: Any, option: str) -> None:
@@ -184,7 +197,8 @@ def _early_stopping(
 def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str, Path | None]) -> None:
     """Raise if an output cannot be written, or would replace a data file or a TLS file."""
     check_writable(*outputs.values())
-    keys = {f"--{name}": given[name.replace("-", "_")] for name in ("tls-ca", "tls-cert", "tls-key")}
+    names = ("tls-ca", "tls-cert", "tls-key", "validation")
+    keys = {f"--{name}": given[name.replace("-", "_")] for name in names}
     # no output may replace any of the inputs
     for path in data:
         check_distinct_paths(
@@ -251,7 +265,13 @@ def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, ti
     from riskmin.report import write_report
 
     remember_source(model, table)
-    save_model(model, output)
+    if str(output) == "-":
+        with tempfile.TemporaryDirectory() as folder:
+            save_model(model, Path(folder, "model"))
+            sys.stdout.buffer.write(Path(folder, "model").read_bytes())
+            sys.stdout.buffer.flush()
+    else:
+        save_model(model, output)
     if report is not None:
         write_report(
             report, [(title, model.result_, report_facts(model, data_shape(model, table)))], title=title

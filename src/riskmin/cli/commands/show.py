@@ -109,7 +109,9 @@ def _largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
     scale = model.scale_ if model.can_standardize else None
     size = np.abs(W if scale is None else W * scale)
     order = np.argsort(-size, axis=None, kind="stable")[:top]
-    names = vars(model).get("feature_names_in_", vars(model).get("features_"))
+    names = vars(model).get("feature_names_in_")
+    if model.task == "tagging" and model.features_ is not None:  # indices by name
+        names = sorted(model.features_, key=model.features_.__getitem__)
     classes = np.ravel(vars(model).get("classes_", []))
     entries = []
     for k, j in zip(*np.unravel_index(order, W.shape), strict=True):

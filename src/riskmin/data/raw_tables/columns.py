@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,9 @@ class RawColumn:
     Parameters
     ----------
     name : str
-    codes : (n,) array of int
-        For each row the index of its text in `words`; -1 for a missing cell.
-    words : list of str
-        The distinct texts.
+    texts : (codes, words), or None
+        For each row the index of its text among the distinct ones, -1 for a missing cell; None for a column
+        of numbers, whose texts are made where they are needed.
     numbers : (n,) array of float, or None
         The cells as numbers, NaN where missing; None if some are not numbers.
     type_name : str
@@ -43,8 +43,7 @@ class RawColumn:
     """
 
     name: str
-    codes: NDArray[np.intp]
-    words: list[str]
+    texts: tuple[NDArray[np.intp], list[str]] | None
     numbers: NDArray[np.float64] | None = None
     type_name: str = ""
 
@@ -57,13 +56,16 @@ class RawColumn:
         >>> RawColumn.of_text("age", np.array([0, 1, 0]), ["31", "NA"]).numbers
         array([31., nan, 31.])
         """
-        parsed = [None if word in MISSING else as_number(word) for word in words]
         is_missing = np.array([word in MISSING for word in words], dtype=bool)
-        column = cls(name, np.where(is_missing[codes], -1, codes), list(words))
-        if any(number is None and word not in MISSING for word, number in zip(words, parsed, strict=True)):
+        column = cls(name, (np.where(is_missing[codes], -1, codes), list(words)))
+        pairs = zip(words, is_missing.tolist(), strict=True)
+        try:
+            values = [np.nan if missing else float(word) for word, missing in pairs]
+        except ValueError:
             return column
-        values = np.array([np.nan if number is None else number for number in parsed])
-        return replace(column, numbers=values[codes])
+        if any("_" in word for word in words):  # float accepts 1_000, `as_number` does not
+            return column
+        return replace(column, numbers=np.array(values, np.float64)[codes])
 
     @classmethod
     def of_numbers(cls, name: str, numbers: NDArray[np.float64]) -> RawColumn:
@@ -74,19 +76,36 @@ class RawColumn:
         >>> RawColumn.of_numbers("floor", np.array([2.0, np.nan, 1.5])).words
         ['1.5', '2']
         """
-        present = ~np.isnan(numbers)
-        values, inverse = np.unique(numbers[present], return_inverse=True)
-        codes: NDArray[np.intp] = np.full(len(numbers), -1, np.intp)
-        codes[present] = inverse
-        return cls(name, codes, [f"{value:.17g}" for value in values.tolist()], numbers)
+        return cls(name, None, numbers)
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.codes if self.numbers is None else self.numbers)
 
     @property
+    def codes(self) -> NDArray[np.intp]:
+        """The code of the text of each row; -1 for a missing cell."""
+        return self._coded[0]
+
+    @property
+    def words(self) -> list[str]:
+        """The texts of the codes."""
+        return self._coded[1]
+
+    @cached_property
+    def _coded(self) -> tuple[NDArray[np.intp], list[str]]:
+        if self.texts is not None:
+            return self.texts
+        assert self.numbers is not None
+        present = ~np.isnan(self.numbers)
+        values, inverse = np.unique(self.numbers[present], return_inverse=True)
+        codes: NDArray[np.intp] = np.full(len(present), -1, np.intp)
+        codes[present] = inverse
+        return codes, [f"{value:.17g}" for value in values.tolist()]
+
+    @cached_property
     def missing(self) -> NDArray[np.bool_]:
         """Which cells are missing."""
-        missing: NDArray[np.bool_] = self.codes < 0
+        missing: NDArray[np.bool_] = self.codes < 0 if self.numbers is None else np.isnan(self.numbers)
         return missing
 
     @property
@@ -107,6 +126,8 @@ class RawColumn:
     @property
     def date(self) -> str | None:
         """The first date, if all texts are dates or times."""
+        if self.numbers is not None:
+            return None
         words = [self.words[k] for k in self._present()]
         return words[0] if words and all(_DATE.fullmatch(word) for word in words) else None
 
@@ -139,12 +160,14 @@ def joined(parts: Sequence[RawColumn]) -> RawColumn:
     """
     if len(parts) == 1:
         return parts[0]
+    type_name = next((part.type_name for part in parts if part.type_name), "")
+    all_numbers = [part.numbers for part in parts if part.numbers is not None]
+    numbers = np.concatenate(all_numbers) if len(all_numbers) == len(parts) else None
+    if numbers is not None and all(part.texts is None for part in parts):
+        return RawColumn(parts[0].name, None, numbers)
     words: dict[str, int] = {}
     codes: list[Any] = []
     for part in parts:
         shared = np.array([*(words.setdefault(word, len(words)) for word in part.words), -1], np.intp)
         codes.append(shared[part.codes])  # code -1 is the last entry
-    type_name = next((part.type_name for part in parts if part.type_name), "")
-    all_numbers = [part.numbers for part in parts if part.numbers is not None]
-    numbers = np.concatenate(all_numbers) if len(all_numbers) == len(parts) else None
-    return RawColumn(parts[0].name, np.concatenate(codes), list(words), numbers, type_name)
+    return RawColumn(parts[0].name, (np.concatenate(codes), list(words)), numbers, type_name)

@@ -125,6 +125,9 @@ def _roles(
         features = [i for i in features if i in selected]
     for name in _names(options.categorical, names):
         find_column(table, name, "categorical")
+    for i in features:
+        if names.count(names[i]) > 1:  # features are found by their names when rows are predicted
+            raise DataError(table.path, None, f"several columns are called {names[i]!r}; rename all but one")
     target_index, qid_index = (None if i is None else kept[i] for i in (found.target, found.qid))
     return ColumnRoles(features, target_index, qid_index), weight
 

@@ -267,12 +267,14 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
         words = [*(word or "" for word in encoded.dictionary.to_pylist()), ""]
         return RawColumn.of_text(name, codes.astype(np.intp), [word.strip() for word in words])
+    if pa.types.is_null(kind):  # no cell has a value
+        return RawColumn.of_numbers(name, np.full(len(column), np.nan))
     is_number = any(
         test(kind)
         for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     )
     if not is_number:
-        return RawColumn(name, np.zeros(len(column), np.intp), [""], None, str(column.type))
+        return RawColumn(name, (np.zeros(len(column), np.intp), [""]), None, str(column.type))
     dense = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     cells = dense.to_numpy(zero_copy_only=False)  # null cells are NaN, or None among objects
     return RawColumn.of_numbers(
