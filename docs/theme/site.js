@@ -1,5 +1,5 @@
 // What the theme leaves without a name, or out of the reach of a keyboard.
-document.addEventListener("DOMContentLoaded", () => {
+window.addEventListener("load", () => {
   for (const summary of document.querySelectorAll("summary:not([aria-label])")) {
     if (!summary.textContent.trim()) summary.setAttribute("aria-label", "Pages of this section");
   }
