@@ -1,0 +1,330 @@
+r"""The owner's side of one fit: sums over its rows for a claimed problem, each behind the protections.
+
+.. math:: J_k(w) = \lambda\,\Omega(w) + \sum_{i \in k} c_i\, l(z_i, y_i) / \sum_{i \in k} c_i
+
+is the claimed objective on the owner's rows, which must fall over the points at which gradients are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.core import NDArray, Shard
+from riskmin.linear_maps.linear import Standardized
+from riskmin.losses.base import Loss, OffsetSmoothed
+from riskmin.losses.nondecomposable.by_query import QueryLoss, QueryRows, QuerySeparable
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.owners.protection.guard import (
+    DescentCheck,
+    References,
+    ReferenceTangent,
+    Rounding,
+    round_up,
+    sanitized_moments,
+)
+from riskmin.owners.protection.policy import Policy, Refused
+from riskmin.owners.wire.codec import MessageError
+from riskmin.owners.wire.operations import OPERATIONS
+from riskmin.problem import shard_ops
+
+
+class Answer(NamedTuple):
+    """The result of an operation, and what the log records of it."""
+
+    result: tuple[Any, ...]
+    gradient_error: float = 0.0
+    """The largest rounding error of an entry of the gradient."""
+    value: float | None = None
+    """The claimed objective on the owner's rows."""
+    norm: float | None = None
+
+
+class EvaluatedTangent(NamedTuple):
+    """The tangent at some scores, and the one by which it is answered."""
+
+    value: float
+    z: NDArray
+    answered: ReferenceTangent
+    is_own: bool
+    error: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The problem that a coordinator claims to solve: J(w) = lam Omega(sizes * w) + R(w)."""
+
+    loss: Loss
+    reg: Any
+    lam: float
+    sizes: NDArray | None
+
+    def penalty(self, w: NDArray) -> float:
+        """Return lam Omega of weights in the units of X."""
+        return self.lam * float(self.reg.value(w if self.sizes is None else self.sizes * w))
+
+    def allows(self, loss: Loss) -> bool:
+        """Whether a loss is the claimed one, or a smoothed form of it."""
+        return loss == self.loss or (isinstance(loss, OffsetSmoothed) and loss.loss == self.loss)
+
+
+class OwnerProblem:
+    """The state of one fit at an owner.
+
+    Parameters
+    ----------
+    shard : Shard
+        The owner's rows, with labels as the loss takes them, and weights relative to those of all owners.
+    policy : Policy
+    """
+
+    MAX_POINTS = 64
+    """Points whose scores are kept at the same time."""
+    MAX_MAPS = 16
+    ONCE_PER_STAGE = 64
+    """How often sums that a run needs at its start and end only are answered: moments, sizes of terms."""
+
+    def __init__(self, shard: Shard, policy: Policy) -> None:
+        self.shard, self.policy = shard, policy
+        self.share = float(shard.c.sum())
+        self.maps: OrderedDict[str, Any] = OrderedDict()
+        self.points: dict[int, tuple[NDArray, NDArray | None]] = {}
+        self.claim: Claim | None = None
+        self.counts: dict[str, int] = {}
+        self.references: References | None = None
+        self.rounding = Rounding(0, 0.0)
+
+    def add_map(self, digest: str, linear_map: Any) -> None:
+        """Keep a linear map, and drop the one that was used longest ago if there are too many."""
+        self.maps[digest] = linear_map
+        if len(self.maps) > self.MAX_MAPS:
+            self.maps.popitem(last=False)
+
+    def query_total(self, loss: Any) -> float:
+        """Return the sum of the mean weights of the owner's queries, for a ranking loss."""
+        y, c = self.shard.y, self.shard.c
+        return float(QueryRows.from_labels(loss, y, c, relevant=loss.relevant, total=1.0).mean.sum())
+
+    def set_claim(self, claim: Claim, outputs: int) -> tuple[float, float]:
+        """Set the claimed problem; return the risk of the owner's rows at w = 0, rounded up, and the error."""
+        n = self.shard.X.shape[0]
+        shape = (n, outputs) if outputs else (n,)
+        if self.claim is not None and claim != self.claim:
+            raise Refused("another problem was claimed before: open another run")
+        value = float(claim.loss.value_grad(np.zeros(shape), self.shard.y, self.shard.c)[0])
+        if self.claim is None:
+            self.claim, self.references = claim, References(self.policy.min_rows, shape)
+            self.rounding = Rounding(self.policy.digits, value)
+            self.descent = DescentCheck(self.policy, value / self.share)
+        return self.rounding.value(value)
+
+    # ------------------------------------------------------------ operations
+    def answer(self, name: str, args: dict[str, Any]) -> Answer:
+        """Return the answer to an operation with checked arguments; raise `Refused` if it is not given."""
+        if "map" in args and "w" in args and name != "score_moments":
+            if len(args["w"]) != args["map"].dim(self.shard.X.shape[1]):
+                raise MessageError(f"w has {len(args['w'])} entries, which is not the length of its map")
+        if "loss" in args:
+            if self.claim is None:
+                raise Refused("no problem was claimed: state loss, regularizer and lam first")
+            if not self.claim.allows(args["loss"]):
+                raise Refused("the loss is not that of the claimed problem")
+        method = getattr(self, f"_{name}")
+        answer: Answer = method(**args)
+        return answer
+
+    def _limited(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if self.counts[name] > self.ONCE_PER_STAGE:
+            raise Refused(f"{name} was answered {self.ONCE_PER_STAGE} times in this run: open another run")
+
+    def _cache_scores(self, key: int, live: set[int], map: Any, w: NDArray) -> Answer:
+        self.points = {k: point for k, point in self.points.items() if k in live} | {key: (w, None)}
+        if len(self.points) > self.MAX_POINTS:
+            raise Refused(f"the scores of more than {self.MAX_POINTS} points are kept: let some go")
+        largest = shard_ops.cache_scores(self.shard, key, live | {key}, map, w)
+        # the largest score is that of one row: only its magnitude is returned
+        return Answer((round_up(largest),), norm=float(np.linalg.norm(w)))
+
+    def _set_direction(self, key: int, map: Any, w: NDArray) -> Answer:
+        shard_ops.set_direction(self.shard, key, map, w)
+        self.points[key] = self.points[key][0], w
+        return Answer(())
+
+    def _advance(self, key: int, map: Any, t: float) -> Answer:
+        point = self._point(key, t)
+        largest = shard_ops.advance(self.shard, key, map, t)
+        self.points[key] = point, self.points[key][1]
+        return Answer((round_up(largest),), norm=float(np.linalg.norm(point)))
+
+    def _shift_scores(self, key: int, shift: NDArray) -> Answer:
+        point, d = self._point(key, 0.0), self.points[key][1]
+        if len(shift) > len(point):
+            raise MessageError("the shift has more entries than w")
+        shard_ops.shift_scores(self.shard, key, shift)
+        self.points[key] = np.concatenate([point[: -len(shift)], point[-len(shift) :] + shift]), d
+        return Answer(())
+
+    def _value_slopes(self, key: int, loss: Loss, map: Any, t: float, b: float) -> Answer:
+        found = self._tangent(key, loss, map, t, b)
+        if found.is_own:
+            value, slope, shift_slope = shard_ops.value_slopes(self.shard, key, loss, map, t, b)
+        else:
+            u, dz = found.answered.slopes, shard_ops.cursor_state(self.shard, key).get("dz")
+            value = found.answered.height(found.z) + found.error
+            slope, shift_slope = (0.0 if dz is None else float(u.ravel() @ dz.ravel())), float(u.sum())
+        return Answer((self.rounding.value(value)[0], self.rounding.slope(slope), shift_slope), value=value)
+
+    def _value_grad_of_shift(self, key: int, loss: Loss, map: Any, shift: NDArray) -> Answer:
+        found = self._tangent(key, loss, map, 0.0, shift)
+        if found.is_own:
+            value, slopes = shard_ops.value_grad_of_shift(self.shard, key, loss, map, shift)
+        else:
+            value, slopes = found.answered.height(found.z) + found.error, found.answered.slopes.sum(0)
+        return Answer((self.rounding.value(value)[0], slopes), value=value)
+
+    def _pull_back(
+        self, key: int, loss: Loss, map: Any, w: NDArray, t: float, mix: list[tuple[float, float]]
+    ) -> Answer:
+        assert self.claim is not None
+        found = [(m, self._tangent(key, loss, map, t, b)) for b, m in mix]
+        point = self._in_units_of_rows(self._point(key, t), map)
+        value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
+        value += self.claim.penalty(point)
+        self.descent.take(point, value)
+        if all(each.is_own for _, each in found):
+            parts = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
+        else:
+            parts = self._mixed_references(found, map, w)
+        risk, grad, rounding, offset = parts
+        risk, error = self.rounding.value(risk)
+        grad, gradient_error = self.rounding.gradient(grad, map.n_intercepts)
+        result = risk, grad, rounding + error, offset
+        return Answer(result, gradient_error, value, float(np.linalg.norm(point)))
+
+    def _hessian_product(self, key: int, loss: Loss, map: Any, w: NDArray, b: float) -> Answer:
+        assert self.references is not None
+        state = shard_ops.cursor_state(self.shard, key)
+        hessian = None if map.columns > 1 else loss.hessian(state["z"] + b, self.shard.y, self.shard.c)
+        if hessian is None or hessian.low_rank or hessian.pair_blocks:
+            raise Refused("the loss has no second derivatives that are one number per row")
+        # X' h X d is a sum over rows with the coefficients h_i x_i'd, protected like slopes
+        slopes = hessian.diagonal * shard_ops.scores(self.shard, map, w)
+        tangent = ReferenceTangent(slopes, 0.0)
+        if self.references.answer(tangent) is not tangent:
+            raise Refused(f"a product with the Hessian depends on fewer than {self.policy.min_rows} rows")
+        (product,) = shard_ops.hessian_product_at(self.shard, key, loss, map, w, b)
+        return Answer((self.rounding.gradient(product, 0)[0],))
+
+    # ------------------------------------------------------------ sums at the start and end of a run
+    def _column_moments(self, flag: bool) -> Answer:
+        self._limited("column_moments")
+        moments = OPERATIONS["column_moments"].function(self.shard, flag)
+        return Answer(() if moments is None else tuple(sanitized_moments(moments)))
+
+    def _sampled_moments(self, t: float) -> Answer:
+        self._limited("sampled_moments")
+        # all rows, whatever share was asked for: the moments of a sample of one row are that row
+        moments = OPERATIONS["sampled_moments"].function(self.shard, 1.0)
+        return Answer(() if moments is None else tuple(sanitized_moments(moments)))
+
+    def _class_sums(self, map: Any) -> Answer:
+        self._limited("class_sums")
+        counts = np.bincount(self.shard.y.astype(np.intp), minlength=map.columns)
+        if rare := [j for j, n in enumerate(counts) if 0 < n < self.policy.min_rows]:
+            raise Refused(
+                f"class number {rare[0]} has fewer than {self.policy.min_rows} rows here, and its sum was asked for"
+            )
+        return Answer(OPERATIONS["class_sums"].function(self.shard, map))
+
+    def _score_moments(self, map: Any, w: NDArray) -> Answer:
+        self._limited("score_moments")
+        if len(w) != map.dim(self.shard.X.shape[1]):
+            raise MessageError(f"w has {len(w)} entries, which is not the length of its map")
+        return Answer(OPERATIONS["score_moments"].function(self.shard, map, w))
+
+    def _term_sizes(self, loss: Loss, map: Any, w: NDArray, b: float, t: float) -> Answer:
+        self._limited("term_sizes")
+        columns, others = OPERATIONS["term_sizes"].function(self.shard, loss, map, w, b, t)
+        # an estimate of rounding errors: powers of two suffice
+        exponents = np.ceil(np.log2(columns, out=np.full_like(columns, -np.inf), where=columns > 0))
+        return Answer((np.exp2(exponents), round_up(float(others))))
+
+    # ------------------------------------------------------------ tangents
+    def _tangent(self, key: int, loss: Loss, map: Any, t: float, b: Any) -> EvaluatedTangent:
+        """Return the tangent at the scores z + t dz + b, and the one by which it is answered."""
+        assert self.references is not None
+        state = shard_ops.cursor_state(self.shard, key)
+        z = state["z"] if "z" in state else shard_ops.scores(self.shard, map, state["w"])
+        if t:
+            if "dz" not in state and "d" not in state:
+                raise MessageError("a step was asked for, but no direction was set")
+            z = z + t * (state["dz"] if "dz" in state else shard_ops.scores(self.shard, map, state["d"]))
+        if np.size(b) > 1 and np.shape(b) != z.shape[1:]:
+            raise MessageError("the shift has another number of entries than there are outputs")
+        z = z + b if np.any(b) else z
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, slopes, offset = loss.offset_tangent(z, self.shard.y, self.shard.c)
+        own = ReferenceTangent(slopes, float(value) - shard_ops.inner(slopes, z), float(offset))
+        answered = self.references.answer(own)
+        error = 0.0 if answered is own else round_up(max(float(value) - answered.height(z), 0.0))
+        return EvaluatedTangent(float(value), z, answered, answered is own, error)
+
+    def _mixed_references(
+        self, found: list[tuple[float, EvaluatedTangent]], map: Any, w: NDArray
+    ) -> tuple[float, NDArray, float, float]:
+        """Return what `shard_ops.pull_back` returns, with tangents of earlier answers."""
+        slopes = sum(m * each.answered.slopes for m, each in found)
+        value = sum(m * (each.answered.height(each.z) + each.error) for m, each in found)
+        rounding = sum(m * each.error for m, each in found)
+        # terms of the heights cancel, but their rounding errors remain
+        rounding += CUT_ROUNDING * sum(
+            m * (abs(each.answered.offset) + shard_ops.inner(abs(each.answered.slopes), abs(each.z)))
+            for m, each in found
+        )
+        offset = sum(m * each.answered.minorant_offset for m, each in found)
+        (grad,) = shard_ops.scatter(self.shard, map, w, slopes)
+        return float(value), grad, float(rounding), float(offset)
+
+    def _claimed_value(self, loss: Loss, found: EvaluatedTangent) -> float:
+        assert self.claim is not None
+        if loss == self.claim.loss:
+            return found.value
+        return float(self.claim.loss.value_grad(found.z, self.shard.y, self.shard.c)[0])
+
+    def _point(self, key: int, t: float) -> NDArray:
+        """Return w + t d of a point whose scores are kept."""
+        if key not in self.points:
+            shard_ops.cursor_state(self.shard, key)  # raises that the scores are lost
+        w, d = self.points[key]
+        if t and d is None:
+            raise MessageError("a step was asked for, but no direction was set")
+        return w if d is None or not t else w + t * d
+
+    def _in_units_of_rows(self, w: NDArray, map: Any) -> NDArray:
+        """Return the penalized weights in the units of X, without intercepts."""
+        head = w[: len(w) - map.n_intercepts]
+        inner = map.without_intercepts
+        return inner.scaled(head) if isinstance(inner, Standardized) else head
+
+
+def separable_form(loss: Loss, total: float) -> Loss:
+    """Return a loss as a sum over rows or queries; raise a ValueError that gives the reason if it is none."""
+    if loss.separable and loss.task != "tagging":
+        return loss
+    if isinstance(loss, QueryLoss):
+        return QuerySeparable(loss, total)
+    what = "whole sequences" if loss.task == "tagging" else "the scores of all rows in one place"
+    raise ValueError(
+        f"{type(loss).__name__} needs {what}, which owners do not send: choose a loss that is a sum over rows "
+        "or queries, such as hinge, logistic or ndcg"
+    )
+
+
+def finite_or_none(x: float | None) -> float | None:
+    """Return a number for the log, which JSON can hold."""
+    return x if x is not None and math.isfinite(x) else None

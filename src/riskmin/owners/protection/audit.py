@@ -1,0 +1,105 @@
+"""The owner's log of all requests: one JSON object per line, each with the hash of the line before.
+
+.. math:: h_n = \\mathrm{SHA256}(h_{n-1} \\,\\|\\, \\text{line}_n).
+
+A changed, inserted or removed line breaks the chain from there on. Lines cut off at the end are not noticed
+by the chain alone: note the last hash elsewhere, as `riskmin audit log` prints it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+START = "0" * 64
+"""The hash before the first line."""
+
+
+class AuditError(ValueError):
+    """Raised if the chain of a log is broken; the message names the line."""
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a log, and raise `AuditError` at the first line that breaks the chain."""
+    last = START
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            entry = _parse(line)
+            if entry is None or entry.get("hash") != _line_hash(last, entry):
+                raise AuditError(f"{path}, line {number}: the line was changed, or one before it was removed")
+            last = entry["hash"]
+            yield entry
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if type(entry) is dict and line.endswith(b"\n") else None
+
+
+def _line_hash(last: str, entry: dict[str, Any]) -> str:
+    body = json.dumps({k: v for k, v in entry.items() if k != "hash"}, sort_keys=True)
+    return hashlib.sha256((last + body).encode()).hexdigest()
+
+
+class AuditLog:
+    """An append-only log in a file; without a file, in memory.
+
+    Parameters
+    ----------
+    path : path, optional
+        Created if it does not exist; a chain that is broken is refused.
+
+    Examples
+    --------
+    >>> log = AuditLog()
+    >>> log.append(who="coordinator", what="pull_back", decision="answered", value=0.5)
+    >>> log.entries[0]["who"], len(log.entries[0]["hash"])
+    ('coordinator', 64)
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path, self.entries, self.last = path, [], START
+        self._file: Any = None
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torn = self._remove_torn_line(path) if path.exists() else 0
+        # the budgets of a day are counted from the log, so that a restart does not reset them
+        self.entries = list(read_log(path)) if path.exists() else []
+        self.last = self.entries[-1]["hash"] if self.entries else START
+        # one write call per line: a process that is killed leaves at most one incomplete line
+        self._file = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0)
+        if torn:
+            self.append(who="", what="start", decision="repaired", reason=f"{torn} bytes of a torn line removed")
+
+    @staticmethod
+    def _remove_torn_line(path: Path) -> int:
+        """Remove what follows the last line end: a line that was being written when the process was killed."""
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(path, whole)
+        return len(data) - whole
+
+    def append(self, **entry: Any) -> None:
+        """Add an entry with the time and the hash of the chain."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        full = {"n": len(self.entries) + 1, "time": now, **entry}
+        full["hash"] = _line_hash(self.last, full)
+        if self._file is not None:
+            self._file.write(json.dumps(full, sort_keys=True).encode() + b"\n")
+        self.entries.append(full)
+        self.last = full["hash"]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
