@@ -141,6 +141,7 @@ def _(executor: Executor) -> bytes:
 
 
 def shard_rows(shard: Shard) -> int:
+    """Return the number of rows of a shard."""
     return len(shard.c)
 
 

@@ -219,7 +219,7 @@ def _drive(
                 took += saved_at
     except OutOfTime:
         status = state.finalize_out_of_time(w0)
-    # raised by a signal handler of the user, or by an executor whose rows are not reachable: save the run first
+    # raised by a signal handler of the user, or by an executor without its rows: save the run first
     except (SystemExit, RunPaused):
         if checkpoint is not None and it is not None:
             state.save(checkpoint, solver, it)

@@ -9,7 +9,7 @@ from typing import Any
 
 from riskmin.core import RunPaused
 from riskmin.owners.server import CHUNK, SERVICE, TlsFiles, chunks, import_grpc
-from riskmin.owners.wire.codec import Message, decode, encode
+from riskmin.owners.wire.codec import OwnerMessage, decode, encode
 
 
 class OwnerRefused(ValueError):
@@ -81,18 +81,18 @@ class OwnerConnection:
         if self._channel is not None:
             self._channel.close()
 
-    def start(self, message: Message, reply_is_long: bool = False) -> Callable[[], Message]:
+    def start(self, message: OwnerMessage, reply_is_long: bool = False) -> Callable[[], OwnerMessage]:
         """Send a request; the function that is returned waits for the reply."""
         data = encode(message)
         # a reply with a gradient is as long as w
         pending = self._send(data, reply_is_long)
 
-        def wait() -> Message:
+        def wait() -> OwnerMessage:
             return self._wait(pending, data, reply_is_long)
 
         return wait
 
-    def ask(self, message: Message) -> Message:
+    def ask(self, message: OwnerMessage) -> OwnerMessage:
         """Send a request and return the reply."""
         return self.start(message)()
 
@@ -104,7 +104,7 @@ class OwnerConnection:
         pieces = self._stream(chunks(data), timeout=self.timeout)
         return lambda: b"".join(pieces)
 
-    def _wait(self, pending: Callable[[], bytes], data: bytes, reply_is_long: bool) -> Message:
+    def _wait(self, pending: Callable[[], bytes], data: bytes, reply_is_long: bool) -> OwnerMessage:
         grpc = import_grpc()
         deadline, delay = time.monotonic() + self.patience, 0.05
         while True:
@@ -132,7 +132,7 @@ class OwnerConnection:
             # the same bytes again: an owner that has answered them sends the same reply
             pending = self._send(data, reply_is_long)
 
-    def _checked(self, reply: Message) -> Message:
+    def _checked(self, reply: OwnerMessage) -> OwnerMessage:
         if reply.kind in ("refused", "invalid"):
             raise OwnerRefused(f"{self.at.name} refuses: {reply.fields.get('reason')}")
         return reply

@@ -26,14 +26,13 @@ from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import QueryLoss
-from riskmin.owners.client import OwnerAddress, OwnerConnection, OwnerRefused
+from riskmin.owners.client import OwnerAddress, OwnerConnection
 from riskmin.owners.owner import answer_result
 from riskmin.owners.problem import separable_form
 from riskmin.owners.server import TlsFiles
-from riskmin.owners.wire.codec import Message
+from riskmin.owners.wire.codec import OwnerMessage
 from riskmin.owners.wire.operations import (
     NAME_OF,
-    OPERATIONS,
     loss_to_json,
     map_digest,
     map_message,
@@ -57,7 +56,7 @@ class PooledRisk(Risk):
     """A risk over the rows of owners, whose answers carry the errors of their rounding."""
 
     @property
-    def _single_pass(self) -> bool:  # type: ignore[override]
+    def _single_pass(self) -> bool:
         """Always by a cursor: its answers have bounds on their errors."""
         return False
 
@@ -88,7 +87,7 @@ class OwnersExecutor:
 
     @classmethod
     def from_file(cls, path: str | Path, patience: float | None = None) -> Self:
-        """Connect to the owners of a TOML file: ca, cert, key, patience, and [[owners]] with name and address."""
+        """Connect to the owners of a TOML file: ca, cert, key, and [[owners]] with name and address."""
         path = Path(path)
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -111,13 +110,13 @@ class OwnersExecutor:
             connection.close()
 
     def _describe(self) -> list[dict[str, Any]]:
-        waiting = [c.start(Message("describe")) for c in self.connections]
+        waiting = [c.start(OwnerMessage("describe")) for c in self.connections]
         found = [dict(wait().fields) for wait in waiting]
         first = found[0]
         for other in found[1:]:
             if other["columns"] != first["columns"] or other["feature_names"] != first["feature_names"]:
                 raise ValueError(
-                    f"{other['name']} has other columns than {first['name']}: owners need the same columns, in order"
+                    f"{other['name']} has other columns than {first['name']}: give the same columns, in order"
                 )
         return found
 
@@ -155,7 +154,9 @@ class OwnersExecutor:
             if resolved.task == "classification" and len(listed) != 2:
                 raise ValueError(f"{type(resolved).__name__} takes two classes, not {len(listed)}")
         if resolved.multi_output_targets:
-            raise ValueError(f"{type(resolved).__name__} has several targets per row, which owners do not have")
+            raise ValueError(
+                f"{type(resolved).__name__} has several targets per row, which owners do not have"
+            )
         outputs = len(listed) if resolved.multi_output and listed is not None else 0
         linear_map: Any = MultiOutput(outputs) if outputs else SingleOutput()
         run = OwnersRun(self, resolved, listed, outputs)
@@ -174,6 +175,8 @@ class OwnersExecutor:
 class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
+    can_gather = False
+
     def __init__(self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int) -> None:
         self.owners, self.outputs = owners, outputs
         total = math.fsum(d["weight"] for d in owners.descriptions)
@@ -188,12 +191,12 @@ class OwnersRun(Executor):
         query_total = math.fsum(reply["query_total"] for reply in opened)
         self.loss = separable_form(loss, query_total) if isinstance(loss, QueryLoss) else loss
         self.sequence = 0
-        self.maps: dict[str, Message] = {}
-        self.claimed: Message | None = None
+        self.maps: dict[str, OwnerMessage] = {}
+        self.claimed: OwnerMessage | None = None
         self.value_at_zero = math.inf
         self.objective: Objective | None = None
         self._widening: dict[str, float] = {}
-        self._digests: dict[int, tuple[Any, str]] = {}
+        self._digests: list[tuple[Any, str]] = []
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -206,47 +209,52 @@ class OwnersRun(Executor):
 
     # ------------------------------------------------------------ runs
     def _open(self, k: int) -> dict[str, Any]:
-        reply = self.owners.connections[k].ask(Message("open", self._open_message))
+        reply = self.owners.connections[k].ask(OwnerMessage("open", self._open_message))
         self.tokens[k] = reply.fields["problem"]
         return dict(reply.fields)
 
     def _reopen(self, k: int) -> None:
         """Open the run again at an owner that was restarted, unless its rows have changed."""
         connection, before = self.owners.connections[k], self.owners.descriptions[k]
-        now = connection.ask(Message("describe")).fields
+        now = connection.ask(OwnerMessage("describe")).fields
         if now["fingerprint"] != before["fingerprint"]:
-            raise ValueError(f"the rows of {connection.at.name} have changed since the run began: start it again")
+            raise ValueError(
+                f"the rows of {connection.at.name} have changed since the run began: start it again"
+            )
         self._open(k)
         if self.claimed is not None:
             self._ask([k], self.claimed)
 
     def claim(self, objective: Objective) -> None:
         """State the objective to all owners."""
-        reg = objective.reg.penalized_part
+        reg: Any = objective.reg.penalized_part
         arrays = {"sizes": reg.sizes} if reg.is_rescaled else {}
         fields = {
             "loss": loss_to_json(self.loss),
             "reg": regularizer_to_json(reg.reg if reg.is_rescaled else reg),
             "lam": float(objective.lam),
         }
-        self.claimed, self.objective = Message("claim", fields, arrays), objective
+        self.claimed, self.objective = OwnerMessage("claim", fields, arrays), objective
         replies = self._ask(range(len(self.tokens)), self.claimed)
         self.value_at_zero = math.fsum(reply.fields["value"] for reply in replies)
 
     # ------------------------------------------------------------ rounds
-    def _ask(self, where: Sequence[int], message: Message) -> list[Message]:
+    def _ask(self, where: Sequence[int], message: OwnerMessage) -> list[OwnerMessage]:
         """Send a request to some owners at the same time, and return their replies in order."""
         self.sequence += 1
         sent = {"sequence": self.sequence}
         long = self.owners.shape[1] * max(self.outputs, 1) * 8 > 2**20
         waiting = [
             self.owners.connections[k].start(
-                Message(message.kind, {**message.fields, **sent, "problem": self.tokens[k]}, message.arrays), long
+                OwnerMessage(
+                    message.kind, {**message.fields, **sent, "problem": self.tokens[k]}, message.arrays
+                ),
+                long,
             )
             for k in where
         ]
         # all replies are awaited before an error is raised: no owner is left in the middle of a request
-        replies: list[Message] = []
+        replies: list[OwnerMessage] = []
         errors: list[Exception] = []
         for wait in waiting:
             try:
@@ -257,11 +265,11 @@ class OwnersRun(Executor):
             raise errors[0]
         return replies
 
-    def _request(self, name: str, args: tuple[Any, ...]) -> list[Message]:
+    def _request(self, name: str, args: tuple[Any, ...]) -> list[OwnerMessage]:
         """Return the answers of all owners; what an owner has lost is sent to it again."""
-        fields, arrays = write_arguments(name, tuple(self._with_known_map(arg) for arg in args))
-        message = Message(name, fields, arrays)
-        replies: dict[int, Message] = {}
+        fields, arrays = write_arguments(name, args, self._digest)
+        message = OwnerMessage(name, fields, arrays)
+        replies: dict[int, OwnerMessage] = {}
         scores_lost = False
         todo = list(range(len(self.tokens)))
         for _ in range(4):  # a run, its map, and its answer: what is still lost then, is lost again and again
@@ -282,14 +290,16 @@ class OwnersRun(Executor):
             raise ShardStateLost("the scores of a point, since an owner was restarted")
         return [replies[k] for k in range(len(self.tokens))]
 
-    def _with_known_map(self, arg: Any) -> Any:
-        """Return the argument; the message of a linear map is kept for owners that do not know it."""
-        if not isinstance(arg, SingleOutput | MultiOutput) and not hasattr(arg, "columns"):
-            return arg
-        digest = map_digest(arg)
-        if digest not in self.maps:
-            self.maps[digest] = map_message(arg)
-        return arg
+    def _digest(self, linear_map: Any) -> str:
+        """Return the identifier of a linear map, whose message is kept for owners that do not know it."""
+        for known, digest in self._digests:
+            if known is linear_map:
+                return digest
+        digest = map_digest(linear_map)
+        self.maps.setdefault(digest, map_message(linear_map))
+        # hashing the arrays of a map takes longer than a request: the last maps are recognized as objects
+        self._digests = [(linear_map, digest), *self._digests[:7]]
+        return digest
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return the answers of all owners to a function of their rows; raise if it is none of the table."""
@@ -311,14 +321,14 @@ class OwnersRun(Executor):
             )
         return [self._result(name, reply) for reply in self._request(name, args)]
 
-    def _result(self, name: str, reply: Message) -> tuple[Any, float]:
+    def _result(self, name: str, reply: OwnerMessage) -> tuple[Any, float]:
         result, error = answer_result(reply)
         if name in RECORDS:
             return (RECORDS[name](*result) if result else None), error
         return (result[0] if name in SINGLE else result), error
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """Return the sum of the owners' answers, in their order; cuts are lowered by the errors of rounding."""
+        """Return the sum of the owners' answers, in order; cuts are lowered by errors of rounding."""
         answers = self._answers(f, args, each)
         total = sum_tuples([result for result, _ in answers])
         error = math.fsum(error for _, error in answers)
@@ -329,8 +339,8 @@ class OwnersRun(Executor):
 
     # ------------------------------------------------------------ errors of rounding
     def _error_factor(self, linear_map: Any) -> float:
-        """Return by how much errors of size one in the gradient may raise a cut where the minimizer can be."""
-        digest = map_digest(linear_map)
+        """Return by how much errors of one in the gradient may raise a cut where the minimizer can be."""
+        digest = self._digest(linear_map)
         if digest not in self._widening:
             self._widening[digest] = self._largest_sum(linear_map)
         return self._widening[digest]
@@ -341,13 +351,13 @@ class OwnersRun(Executor):
         inner = linear_map.without_intercepts
         dim = inner.dim(self.owners.shape[1])
         # v = w / s: an error in the slope of v is one of 1 / s in that of w
-        e = 1.0 / np.repeat(inner.scale, dim // len(inner.scale)) if isinstance(inner, Standardized) else np.ones(dim)
+        e = (
+            1.0 / np.repeat(inner.scale, dim // len(inner.scale))
+            if isinstance(inner, Standardized)
+            else np.ones(dim)
+        )
         reg, radius = self.objective.reg.penalized_part, self.value_at_zero / self.objective.lam
         with np.errstate(over="ignore"):
             # within a factor of two of the best tau
             taus = (math.ldexp(float(e.max()), k) for k in range(-80, 81))
             return min(tau * (radius + float(reg.conjugate(e / tau))) for tau in taus)
-
-
-__all__ = ["OwnerAddress", "OwnerRefused", "OwnersExecutor", "OwnersRun", "PooledRisk"]
-assert OPERATIONS  # the table that `map` serves

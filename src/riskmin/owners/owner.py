@@ -27,8 +27,8 @@ from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, query_ends
 from riskmin.owners.problem import Answer, Claim, OwnerProblem, finite_or_none, separable_form
 from riskmin.owners.protection.audit import AuditLog
-from riskmin.owners.protection.policy import Policy, Refused
-from riskmin.owners.wire.codec import Message, MessageError, decode, encode
+from riskmin.owners.protection.policy import AnswerRefused, Policy
+from riskmin.owners.wire.codec import MessageError, OwnerMessage, decode, encode
 from riskmin.owners.wire.operations import (
     OPERATIONS,
     UnknownMap,
@@ -77,7 +77,7 @@ class Owner:
     --------
     >>> import numpy as np
     >>> owner = Owner(np.eye(8), np.ones(8), name="hospital-a")
-    >>> reply = decode(owner.handle("coordinator", encode(Message("describe"))))
+    >>> reply = decode(owner.handle("coordinator", encode(OwnerMessage("describe"))))
     >>> reply.fields["rows"], reply.fields["columns"], reply.fields["classes"]
     (8, 8, [1.0])
     """
@@ -104,7 +104,9 @@ class Owner:
         check_finite(self.matrix)
         n = self.matrix.shape[0]
         if n < max(self.policy.min_rows, 1):
-            raise ValueError(f"{name} has {n} rows, but its policy allows answers about {self.policy.min_rows} or more")
+            raise ValueError(
+                f"{name} has {n} rows, but its policy allows answers about {self.policy.min_rows} or more"
+            )
         self.y = None if y is None else np.asarray(y)
         self.qid = None if qid is None else encode_queries(qid, n)
         if self.qid is not None and query_ends(np.column_stack([self.qid, self.qid])) is None:
@@ -155,25 +157,29 @@ class Owner:
         self._count(self.log.entries[-1])
 
     def _record(self, who: str, what: str, decision: str, **more: Any) -> None:
-        self.log.append(who=who, what=what, decision=decision, **{k: v for k, v in more.items() if v is not None})
+        self.log.append(
+            who=who, what=what, decision=decision, **{k: v for k, v in more.items() if v is not None}
+        )
         self._count(self.log.entries[-1])
 
     def _check_budget(self, peer: str, kind: str, loss: str = "") -> None:
         day = peer, time.strftime("%Y-%m-%d", time.gmtime())
         policy = self.policy
         if policy.coordinators and peer not in policy.coordinators:
-            raise Refused(f"{peer} is not among the coordinators of the policy")
+            raise AnswerRefused(f"{peer} is not among the coordinators of the policy")
         if peer in self.ended:
-            raise Refused(f"{self.name} answers {peer} no more, since a protection ended its service", final=True)
+            raise AnswerRefused(
+                f"{self.name} answers {peer} no more, since a protection ended its service", final=True
+            )
         if self.requests[day] >= policy.requests_per_day:
-            raise Refused(f"the budget of {policy.requests_per_day:,} requests a day is used up")
+            raise AnswerRefused(f"the budget of {policy.requests_per_day:,} requests a day is used up")
         if kind != "open":
             return
         if self.runs[day] >= policy.runs_per_day:
-            raise Refused(f"the budget of {policy.runs_per_day} runs a day is used up")
+            raise AnswerRefused(f"the budget of {policy.runs_per_day} runs a day is used up")
         known = self.losses.get(day, set())
         if loss not in known and len(known) >= policy.losses_per_day:
-            raise Refused(f"the budget of {policy.losses_per_day} different losses a day is used up")
+            raise AnswerRefused(f"the budget of {policy.losses_per_day} different losses a day is used up")
 
     def over_rate(self, peer: str) -> bool:
         """Whether requests of a peer come faster than the policy allows: a token bucket of one second."""
@@ -181,10 +187,10 @@ class Owner:
         with self._lock:
             tokens, last = self._bucket.get(peer, (rate, now))
             tokens = min(rate, tokens + (now - last) * rate)
-            if over := tokens < 1:
-                # one line per second, since a flood must not fill the disk
-                if not self.log.entries or self.log.entries[-1]["what"] != "flood":
-                    self._record(peer, "flood", "refused")
+            over = tokens < 1
+            # one line for a flood, which must not fill the disk
+            if over and (not self.log.entries or self.log.entries[-1]["what"] != "flood"):
+                self._record(peer, "flood", "refused")
             self._bucket[peer] = (tokens if over else tokens - 1), now
         return over
 
@@ -192,7 +198,7 @@ class Owner:
     def handle(self, peer: str, data: bytes) -> bytes:
         """Return the reply to a request of a peer, whose name its certificate proves."""
         if self.over_rate(peer):
-            return encode(Message("busy", {"reason": "requests come too fast"}))
+            return encode(OwnerMessage("busy", {"reason": "requests come too fast"}))
         with self._lock:
             kind = "?"
             try:
@@ -200,24 +206,29 @@ class Owner:
                 kind = message.kind if message.kind in _HANDLERS or message.kind in OPERATIONS else "?"
                 limit = TimeLimit(time.perf_counter() + self.policy.max_seconds)
                 return limit.call(self._reply, peer, message, data)
-            except Refused as refusal:
+            except AnswerRefused as refusal:
                 self._record(peer, kind, "ended" if refusal.final else "refused", reason=str(refusal))
-                return encode(Message("refused", {"reason": str(refusal), "final": refusal.final}))
+                return encode(OwnerMessage("refused", {"reason": str(refusal), "final": refusal.final}))
             except UnknownMap:
-                return encode(Message("lost", {"what": "map"}))
+                return encode(OwnerMessage("lost", {"what": "map"}))
             except UnknownRun:
-                return encode(Message("lost", {"what": "run"}))
+                return encode(OwnerMessage("lost", {"what": "run"}))
             except ShardStateLost:
-                return encode(Message("lost", {"what": "scores"}))
+                return encode(OwnerMessage("lost", {"what": "scores"}))
             except OutOfTime:
                 self._record(peer, kind, "refused", reason="out of time")
-                return encode(Message("refused", {"reason": f"no answer within {self.policy.max_seconds:g} s", "final": False}))
+                return encode(
+                    OwnerMessage(
+                        "refused",
+                        {"reason": f"no answer within {self.policy.max_seconds:g} s", "final": False},
+                    )
+                )
             except (MessageError, ValueError, TypeError, FloatingPointError) as error:
                 reason = one_line(error)[:300]
                 self._record(peer, kind, "invalid", reason=reason)
-                return encode(Message("invalid", {"reason": reason}))
+                return encode(OwnerMessage("invalid", {"reason": reason}))
 
-    def _reply(self, peer: str, message: Message, data: bytes) -> bytes:
+    def _reply(self, peer: str, message: OwnerMessage, data: bytes) -> bytes:
         kind = message.kind
         if kind in _HANDLERS and kind in ("describe", "open"):
             self._check_budget(peer, kind if kind == "describe" else "")
@@ -230,11 +241,13 @@ class Owner:
         if sequence == run.sequence and digest == run.digest:
             return run.reply  # the same request again, whose reply was lost on the way
         if sequence <= run.sequence:
-            raise Refused(f"request {sequence} was answered before: requests are not repeated")
+            raise AnswerRefused(f"request {sequence} was answered before: requests are not repeated")
         self._check_budget(peer, kind)
         run.n_requests += 1
         if run.n_requests > self.policy.requests_per_run:
-            raise Refused(f"the budget of {self.policy.requests_per_run:,} requests of a run is used up")
+            raise AnswerRefused(
+                f"the budget of {self.policy.requests_per_run:,} requests of a run is used up"
+            )
         if kind in _HANDLERS:
             reply = encode(_HANDLERS[kind](self, run, message))
         elif kind in OPERATIONS:
@@ -244,7 +257,7 @@ class Owner:
         run.sequence, run.digest, run.reply = sequence, digest, reply
         return reply
 
-    def _run_of(self, peer: str, message: Message) -> _Run:
+    def _run_of(self, peer: str, message: OwnerMessage) -> _Run:
         token = message.fields.get("problem")
         run = self._runs.get(token) if type(token) is str else None
         # a token of another coordinator is unknown, too
@@ -252,10 +265,12 @@ class Owner:
             raise UnknownRun
         return run
 
-    def _operation(self, run: _Run, message: Message) -> Message:
+    def _operation(self, run: _Run, message: OwnerMessage) -> OwnerMessage:
         args = read_arguments(message.kind, message, run.problem.maps)
         if "w" in args and len(args["w"]) > self.policy.max_weights:
-            raise Refused(f"w has {len(args['w']):,} weights, more than the {self.policy.max_weights:,} allowed")
+            raise AnswerRefused(
+                f"w has {len(args['w']):,} weights, more than the {self.policy.max_weights:,} allowed"
+            )
         answer = run.problem.answer(message.kind, args)
         self._record(
             run.peer,
@@ -268,14 +283,14 @@ class Owner:
         return answer_message(answer)
 
     # ------------------------------------------------------------ runs
-    def _describe(self, peer: str, message: Message) -> Message:
+    def _describe(self, peer: str, message: OwnerMessage) -> OwnerMessage:
         n, p = self.matrix.shape
         classes: list[Any] | None = None
         if self.policy.share_classes and self.y is not None:
             distinct = np.unique(self.y)
             classes = distinct.tolist() if len(distinct) <= self.MAX_CLASSES else None
         self._record(peer, "describe", "answered")
-        return Message(
+        return OwnerMessage(
             "answer",
             {
                 "name": self.name,
@@ -292,10 +307,11 @@ class Owner:
             },
         )
 
-    def _open(self, peer: str, message: Message) -> Message:
+    def _open(self, peer: str, message: OwnerMessage) -> OwnerMessage:
         fields = message.fields
         loss = loss_from_json(fields.get("loss"))
-        outputs, total = fields.get("outputs"), fields.get("total_weight")
+        outputs: Any = fields.get("outputs")
+        total: Any = fields.get("total_weight")
         own = float(self.weight.sum())
         if type(outputs) is not int or not 0 <= outputs <= 2**16:
             raise MessageError("outputs is not the number of scores per row, or 0 for one")
@@ -304,7 +320,7 @@ class Owner:
         name = type(loss).__name__
         self._check_budget(peer, "open", name)
         if self.policy.losses and name not in self.policy.losses:
-            raise Refused(f"{name} is not among the losses of the policy")
+            raise AnswerRefused(f"{name} is not among the losses of the policy")
         separable_form(loss, 1.0)
         problem = OwnerProblem(self._shard(loss, fields.get("classes"), float(total)), self.policy)
         token = secrets.token_hex(16)
@@ -313,7 +329,7 @@ class Owner:
             del self._runs[next(iter(self._runs))]
         self._record(peer, "open", "answered", run=token[:8], loss=name)
         total_of_queries = problem.query_total(loss) if isinstance(loss, QueryLoss) else 0.0
-        return Message("answer", {"problem": token, "query_total": total_of_queries})
+        return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries})
 
     def _shard(self, loss: Loss, classes: Any, total: float) -> Shard:
         """Return the rows with labels as the loss takes them, and weights c_i = s_i / total."""
@@ -340,7 +356,9 @@ class Owner:
             try:
                 numbers = np.array([codes[label] for label in self.y.tolist()], dtype=np.float64)
             except KeyError:
-                raise ValueError(f"{self.name} has rows of a class that is not in the list of classes") from None
+                raise ValueError(
+                    f"{self.name} has rows of a class that is not in the list of classes"
+                ) from None
             return 2 * numbers - 1 if loss.task == "classification" else numbers
         if self.y.dtype.kind not in "biuf":
             raise ValueError(f"the labels of {self.name} are no numbers, which {type(loss).__name__} needs")
@@ -352,9 +370,9 @@ class Owner:
             raise ValueError(f"{self.name} has no query ids, which {type(loss).__name__} needs")
         return np.column_stack([y, self.qid.astype(np.float64)])
 
-    def _claim(self, run: _Run, message: Message) -> Message:
+    def _claim(self, run: _Run, message: OwnerMessage) -> OwnerMessage:
         fields, sizes = message.fields, None
-        lam = fields.get("lam")
+        lam: Any = fields.get("lam")
         if type(lam) not in (int, float) or not 0 < lam < float("inf"):
             raise MessageError("lam is not a finite number > 0")
         if "sizes" in message.arrays:
@@ -362,19 +380,27 @@ class Owner:
             p = self.matrix.shape[1]
             if sizes.shape != (p * max(run.outputs, 1),) or not (sizes > 0).all():
                 raise MessageError("sizes is not one positive number per weight")
-        claim = Claim(loss_from_json(fields.get("loss")), regularizer_from_json(fields.get("reg")), float(lam), sizes)
+        claim = Claim(
+            loss_from_json(fields.get("loss")), regularizer_from_json(fields.get("reg")), float(lam), sizes
+        )
         value, error = run.problem.set_claim(claim, run.outputs)
         self._record(
-            run.peer, "claim", "answered", run=fields["problem"][:8], lam=lam, loss=repr(claim.loss), reg=repr(claim.reg)
+            run.peer,
+            "claim",
+            "answered",
+            run=fields["problem"][:8],
+            lam=lam,
+            loss=repr(claim.loss),
+            reg=repr(claim.reg),
         )
-        return Message("answer", {"value": value, "error": error})
+        return OwnerMessage("answer", {"value": value, "error": error})
 
-    def _map(self, run: _Run, message: Message) -> Message:
+    def _map(self, run: _Run, message: OwnerMessage) -> OwnerMessage:
         linear_map = map_from_message(message, self.matrix.shape[1])
         if linear_map.columns != max(run.outputs, 1):
             raise MessageError("the linear map has another number of outputs than the run")
         run.problem.add_map(map_digest(linear_map), linear_map)
-        return Message("answer")
+        return OwnerMessage("answer")
 
 
 _HANDLERS: dict[str, Any] = {
@@ -386,19 +412,19 @@ _HANDLERS: dict[str, Any] = {
 """Requests that are not sums over rows."""
 
 
-def answer_message(answer: Answer) -> Message:
+def answer_message(answer: Answer) -> OwnerMessage:
     """Return the message of an answer: numbers in one array, and each array by its position."""
     layout = "".join("a" if isinstance(x, np.ndarray) else "s" for x in answer.result)
     scalars = [float(x) for x in answer.result if not isinstance(x, np.ndarray)]
     arrays = {str(k): x for k, x in enumerate(answer.result) if isinstance(x, np.ndarray)}
-    return Message(
+    return OwnerMessage(
         "answer",
         {"layout": layout, "gradient_error": answer.gradient_error},
         {"scalars": np.array(scalars, dtype=np.float64), **arrays},
     )
 
 
-def answer_result(message: Message) -> tuple[tuple[Any, ...], float]:
+def answer_result(message: OwnerMessage) -> tuple[tuple[Any, ...], float]:
     """Return the result of an answer's message, and the error of its gradient."""
     scalars = iter(message.arrays["scalars"].tolist())
     layout = message.fields["layout"]

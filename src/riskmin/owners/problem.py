@@ -2,7 +2,7 @@ r"""The owner's side of one fit: sums over its rows for a claimed problem, each 
 
 .. math:: J_k(w) = \lambda\,\Omega(w) + \sum_{i \in k} c_i\, l(z_i, y_i) / \sum_{i \in k} c_i
 
-is the claimed objective on the owner's rows, which must fall over the points at which gradients are asked for.
+is the claimed objective on the owner's rows, which must fall over the points of the gradients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from riskmin.owners.protection.guard import (
     round_up,
     sanitized_moments,
 )
-from riskmin.owners.protection.policy import Policy, Refused
+from riskmin.owners.protection.policy import AnswerRefused, Policy
 from riskmin.owners.wire.codec import MessageError
 from riskmin.owners.wire.operations import OPERATIONS
 from riskmin.problem import shard_ops
@@ -110,11 +110,11 @@ class OwnerProblem:
         return float(QueryRows.from_labels(loss, y, c, relevant=loss.relevant, total=1.0).mean.sum())
 
     def set_claim(self, claim: Claim, outputs: int) -> tuple[float, float]:
-        """Set the claimed problem; return the risk of the owner's rows at w = 0, rounded up, and the error."""
+        """Set the claimed problem; return the owner's risk at w = 0, rounded up, and the error."""
         n = self.shard.X.shape[0]
         shape = (n, outputs) if outputs else (n,)
         if self.claim is not None and claim != self.claim:
-            raise Refused("another problem was claimed before: open another run")
+            raise AnswerRefused("another problem was claimed before: open another run")
         value = float(claim.loss.value_grad(np.zeros(shape), self.shard.y, self.shard.c)[0])
         if self.claim is None:
             self.claim, self.references = claim, References(self.policy.min_rows, shape)
@@ -124,15 +124,14 @@ class OwnerProblem:
 
     # ------------------------------------------------------------ operations
     def answer(self, name: str, args: dict[str, Any]) -> Answer:
-        """Return the answer to an operation with checked arguments; raise `Refused` if it is not given."""
-        if "map" in args and "w" in args and name != "score_moments":
-            if len(args["w"]) != args["map"].dim(self.shard.X.shape[1]):
-                raise MessageError(f"w has {len(args['w'])} entries, which is not the length of its map")
+        """Return the answer to an operation with checked arguments; raise `AnswerRefused` if there is none."""
+        if {"map", "w"} <= args.keys() and len(args["w"]) != args["map"].dim(self.shard.X.shape[1]):
+            raise MessageError(f"w has {len(args['w'])} entries, which is not the length of its map")
         if "loss" in args:
             if self.claim is None:
-                raise Refused("no problem was claimed: state loss, regularizer and lam first")
+                raise AnswerRefused("no problem was claimed: state loss, regularizer and lam first")
             if not self.claim.allows(args["loss"]):
-                raise Refused("the loss is not that of the claimed problem")
+                raise AnswerRefused("the loss is not that of the claimed problem")
         method = getattr(self, f"_{name}")
         answer: Answer = method(**args)
         return answer
@@ -140,13 +139,16 @@ class OwnerProblem:
     def _limited(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
         if self.counts[name] > self.ONCE_PER_STAGE:
-            raise Refused(f"{name} was answered {self.ONCE_PER_STAGE} times in this run: open another run")
+            raise AnswerRefused(
+                f"{name} was answered {self.ONCE_PER_STAGE} times in this run: open another run"
+            )
 
     def _cache_scores(self, key: int, live: set[int], map: Any, w: NDArray) -> Answer:
         self.points = {k: point for k, point in self.points.items() if k in live} | {key: (w, None)}
-        if len(self.points) > self.MAX_POINTS:
-            raise Refused(f"the scores of more than {self.MAX_POINTS} points are kept: let some go")
-        largest = shard_ops.cache_scores(self.shard, key, live | {key}, map, w)
+        # the oldest points are dropped: a coordinator that still needs one sends it again
+        while len(self.points) > self.MAX_POINTS:
+            del self.points[next(iter(self.points))]
+        largest = shard_ops.cache_scores(self.shard, key, set(self.points), map, w)
         # the largest score is that of one row: only its magnitude is returned
         return Answer((round_up(largest),), norm=float(np.linalg.norm(w)))
 
@@ -211,12 +213,14 @@ class OwnerProblem:
         state = shard_ops.cursor_state(self.shard, key)
         hessian = None if map.columns > 1 else loss.hessian(state["z"] + b, self.shard.y, self.shard.c)
         if hessian is None or hessian.low_rank or hessian.pair_blocks:
-            raise Refused("the loss has no second derivatives that are one number per row")
+            raise AnswerRefused("the loss has no second derivatives that are one number per row")
         # X' h X d is a sum over rows with the coefficients h_i x_i'd, protected like slopes
         slopes = hessian.diagonal * shard_ops.scores(self.shard, map, w)
         tangent = ReferenceTangent(slopes, 0.0)
         if self.references.answer(tangent) is not tangent:
-            raise Refused(f"a product with the Hessian depends on fewer than {self.policy.min_rows} rows")
+            raise AnswerRefused(
+                f"a product with the Hessian depends on fewer than {self.policy.min_rows} rows"
+            )
         (product,) = shard_ops.hessian_product_at(self.shard, key, loss, map, w, b)
         return Answer((self.rounding.gradient(product, 0)[0],))
 
@@ -236,15 +240,11 @@ class OwnerProblem:
         self._limited("class_sums")
         counts = np.bincount(self.shard.y.astype(np.intp), minlength=map.columns)
         if rare := [j for j, n in enumerate(counts) if 0 < n < self.policy.min_rows]:
-            raise Refused(
-                f"class number {rare[0]} has fewer than {self.policy.min_rows} rows here, and its sum was asked for"
-            )
+            raise AnswerRefused(f"class number {rare[0]} has fewer than {self.policy.min_rows} rows here")
         return Answer(OPERATIONS["class_sums"].function(self.shard, map))
 
     def _score_moments(self, map: Any, w: NDArray) -> Answer:
         self._limited("score_moments")
-        if len(w) != map.dim(self.shard.X.shape[1]):
-            raise MessageError(f"w has {len(w)} entries, which is not the length of its map")
         return Answer(OPERATIONS["score_moments"].function(self.shard, map, w))
 
     def _term_sizes(self, loss: Loss, map: Any, w: NDArray, b: float, t: float) -> Answer:
@@ -313,15 +313,15 @@ class OwnerProblem:
 
 
 def separable_form(loss: Loss, total: float) -> Loss:
-    """Return a loss as a sum over rows or queries; raise a ValueError that gives the reason if it is none."""
+    """Return a loss as a sum over rows or queries; raise a ValueError with the reason if it is none."""
     if loss.separable and loss.task != "tagging":
         return loss
     if isinstance(loss, QueryLoss):
         return QuerySeparable(loss, total)
     what = "whole sequences" if loss.task == "tagging" else "the scores of all rows in one place"
     raise ValueError(
-        f"{type(loss).__name__} needs {what}, which owners do not send: choose a loss that is a sum over rows "
-        "or queries, such as hinge, logistic or ndcg"
+        f"{type(loss).__name__} needs {what}, which owners do not send: choose a loss that is a sum over "
+        "rows or queries, such as hinge, logistic or ndcg"
     )
 
 

@@ -1,4 +1,4 @@
-"""An owner's service over gRPC with mutual TLS: bytes in, bytes out, in one piece or in a stream of pieces."""
+"""An owner's service over gRPC with mutual TLS: bytes in, bytes out, in one piece or several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from riskmin.owners.owner import Owner
-from riskmin.owners.wire.codec import Message, encode
+from riskmin.owners.wire.codec import OwnerMessage, encode
 
 SERVICE = "riskmin.Owner"
 CHUNK = 2**21
@@ -92,7 +92,9 @@ class OwnerServer:
             length += len(piece)
             # stop reading before more is held in memory than the policy allows
             if length > self.owner.policy.max_bytes:
-                yield encode(Message("invalid", {"reason": "the message is longer than the policy allows"}))
+                yield encode(
+                    OwnerMessage("invalid", {"reason": "the message is longer than the policy allows"})
+                )
                 return
         yield from chunks(self.owner.handle(peer_name(context), b"".join(pieces)))
 

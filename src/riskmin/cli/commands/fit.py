@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -36,6 +36,7 @@ from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.core import RunPaused
 from riskmin.core.signals import ignore_interrupts
 from riskmin.data import Dataset
 from riskmin.report.progress import Progress
@@ -51,6 +52,7 @@ Examples:
   riskmin fit big.svm.xz --loss logistic --checkpoint run.ckpt --report run.html -o big.riskmin
   riskmin fit --dask tcp://scheduler:8786 /data/part-*.parquet -o clicks.riskmin
   mpiexec -n 8 riskmin fit --mpi data.rsk -o large.riskmin
+  riskmin fit --owners owners.toml --loss logistic --checkpoint run.ckpt -o pooled.riskmin
 
 'riskmin losses' and 'riskmin regularizers' list the choices with formulas and parameters.
 With --checkpoint, repeating the command resumes an interrupted run.
@@ -58,7 +60,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH_TYPE, nargs=-1, required=True)
+@click.argument("data", type=PATH_TYPE, nargs=-1)
 @click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
 @real_option("--lam", type=POSITIVE_FLOAT, default=1e-4, show_default=True, help="Regularization strength.")
 @problem_options
@@ -74,6 +76,9 @@ With --checkpoint, repeating the command resumes an interrupted run.
 )
 @click.option("--min-count", type=POSITIVE_INT, help="Drop features of fewer tokens (tagging).")
 @backend_options
+@click.option(
+    "--owners", type=PATH_TYPE, help="Fit to the rows of data owners, named in a file, instead of DATA."
+)
 @click.option("--checkpoint", type=PATH_TYPE, help="Save the run here periodically; resume if it exists.")
 @real_option(
     "--checkpoint-every",
@@ -101,6 +106,10 @@ def fit(
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
     # paths are checked before any data are read
     outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
+    if given["owners"] is not None:
+        return _fit_owners(model, data, given, outputs, as_json=as_json, quiet=quiet)
+    if not data:
+        raise click.MissingParameter(param_hint="'DATA...'", param_type="argument")
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
         # MPI ranks load and fit together; the root alone checks and writes files
@@ -110,6 +119,13 @@ def fit(
             table = _load(data, model, given, executor, quiet=quiet or as_json)
         _fit(model, table, json_lines=as_json, quiet=quiet)
         ranks.on_root(lambda: _save(model, table, output, report, title=title))
+    return _finish(model, table, title, output, report, as_json=as_json, quiet=quiet)
+
+
+def _finish(
+    model: Any, table: Dataset, title: str, output: Path, report: Path | None, *, as_json: bool, quiet: bool
+) -> int:
+    """Print the summary of a fit, and return the exit code."""
     facts = fit_summary(model, data_shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
@@ -128,6 +144,55 @@ def fit(
     if not as_json:
         click.echo(not_converged_message(model, facts), err=True)
     return 3
+
+
+def _fit_owners(
+    model: Any,
+    data: Sequence[Path],
+    given: dict[str, Any],
+    outputs: dict[str, Any],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Fit to the rows of data owners."""
+    from riskmin.owners.executor import OwnersExecutor
+    from riskmin.owners.fit import fit_owners
+
+    if data or any(given[name] for name in ("processes", "dask", "mpi", "target", "qid")):
+        raise click.UsageError(
+            "--owners takes all rows from owners: leave out DATA and options of other backends"
+        )
+    check_writable(*outputs.values())
+    check_distinct_paths({"--owners": given["owners"]}, outputs)
+    owners = OwnersExecutor.from_file(given["owners"])
+    try:
+        with (
+            Progress(tol=model.tol, json=as_json, file=sys.stderr, quiet=quiet) as progress,
+            suppress_warnings(),
+        ):
+            model.set_params(callback=progress)
+            fit_owners(model, owners)
+        model.set_params(callback=None)
+    except RunPaused as pause:
+        # the checkpoint is written: the same command goes on from it
+        click.echo(f"riskmin: paused: {pause}", err=True)
+        return 3
+    finally:
+        owners.close()
+    table = Dataset(OwnedRows(owners.shape), None, None, owners.descriptions[0]["feature_names"])  # type: ignore[arg-type]
+    names = ", ".join(d["name"] for d in owners.descriptions)
+    title = f"{given['loss']} on the rows of {names}"
+    _save(model, table, outputs["--output"], outputs["--report"], title=title)
+    return _finish(
+        model, table, title, outputs["--output"], outputs["--report"], as_json=as_json, quiet=quiet
+    )
+
+
+class OwnedRows(NamedTuple):
+    """The shape of rows that are at their owners."""
+
+    shape: tuple[int, int]
 
 
 def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str, Path | None]) -> None:

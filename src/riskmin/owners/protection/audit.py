@@ -8,7 +8,7 @@ by the chain alone: note the last hash elsewhere, as `riskmin audit log` prints 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -76,13 +76,16 @@ class AuditLog:
         self.entries = list(read_log(path)) if path.exists() else []
         self.last = self.entries[-1]["hash"] if self.entries else START
         # one write call per line: a process that is killed leaves at most one incomplete line
-        self._file = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
         if torn:
-            self.append(who="", what="start", decision="repaired", reason=f"{torn} bytes of a torn line removed")
+            self.append(
+                who="", what="start", decision="repaired", reason=f"{torn} bytes of a torn line removed"
+            )
 
     @staticmethod
     def _remove_torn_line(path: Path) -> int:
-        """Remove what follows the last line end: a line that was being written when the process was killed."""
+        """Remove what follows the last line end: a line that was written when the process was killed."""
         data = path.read_bytes()
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
@@ -91,7 +94,7 @@ class AuditLog:
 
     def append(self, **entry: Any) -> None:
         """Add an entry with the time and the hash of the chain."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         full = {"n": len(self.entries) + 1, "time": now, **entry}
         full["hash"] = _line_hash(self.last, full)
         if self._file is not None:

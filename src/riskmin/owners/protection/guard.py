@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.owners.protection.policy import Policy, Refused
+from riskmin.owners.protection.policy import AnswerRefused, Policy
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ class DescentCheck:
         self.last: NDArray | None = None
 
     def take(self, w: NDArray, value: float) -> None:
-        """Record a point at which a gradient is asked for; raise `Refused` if there is no descent."""
+        """Record a point at which a gradient is asked for; raise `AnswerRefused` if there is no descent."""
         self._check_support(w)
         # NaN and infinity count as a rise
         self.rises = 0 if value <= self.best + self.slack else self.rises + 1
         self.best = min(self.best, value)
         if self.policy.max_rises and self.rises >= self.policy.max_rises:
-            raise Refused(
-                f"the claimed objective was above its lowest value on these rows at {self.rises} points in a row "
+            raise AnswerRefused(
+                f"the claimed objective was above its lowest value here at {self.rises} points in a row "
                 f"({value:.4g}, lowest {self.best:.4g}): this is no descent of the claimed problem",
                 final=True,
             )
@@ -128,7 +128,9 @@ class DescentCheck:
             self.probes = self.probes if not changed else self.probes + 1 if changed == 1 else 0
         self.last = w.copy()
         if self.policy.max_coordinate_probes and self.probes >= self.policy.max_coordinate_probes:
-            raise Refused(f"{self.probes} points in a row differ in a single weight: this probes columns", final=True)
+            raise AnswerRefused(
+                f"{self.probes} points in a row differ in a single weight: this probes columns", final=True
+            )
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,9 @@ class Policy:
             raise ValueError(f"{path} is no TOML file ({error}): write lines such as min_rows = 5") from None
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(data) - known):
-            raise ValueError(f"{path}: there is no entry {unknown[0]!r}; the entries are {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{path}: there is no entry {unknown[0]!r}; the entries are {', '.join(sorted(known))}"
+            )
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
         return cls(**(data | lists))
 
@@ -116,10 +118,10 @@ OPEN = {
     "max_coordinate_probes": 0,
     "digits": 0,
 }
-"""Settings that turn the checks of single answers off: for tests, and for owners who trust the coordinator."""
+"""Settings that turn the checks of single answers off: for owners who trust the coordinator."""
 
 
-class Refused(Exception):
+class AnswerRefused(Exception):
     """Raised where an owner refuses an answer; `final` if it will refuse this coordinator from now on."""
 
     def __init__(self, reason: str, *, final: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def _certificate(name: str, key: Any, issuer: tuple[Any, Any] | None, hosts: Seq
     from cryptography.x509.oid import NameOID
 
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     ca, ca_key = issuer or (None, key)
     signer = ca_key.public_key()
     builder = (
@@ -57,9 +57,11 @@ def _certificate(name: str, key: Any, issuer: tuple[Any, Any] | None, hosts: Seq
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         # clocks of other machines may be slow by minutes
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=ca is None, path_length=0 if ca is None else None), critical=True)
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(
+            x509.BasicConstraints(ca=ca is None, path_length=0 if ca is None else None), critical=True
+        )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
     )

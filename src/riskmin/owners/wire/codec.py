@@ -27,7 +27,7 @@ class MessageError(ValueError):
 
 
 @dataclass(frozen=True)
-class Message:
+class OwnerMessage:
     """A request or a reply.
 
     Parameters
@@ -42,7 +42,7 @@ class Message:
     Examples
     --------
     >>> import numpy as np
-    >>> same = decode(encode(Message("point", {"key": 3}, {"w": np.array([1.0, 2.0])})))
+    >>> same = decode(encode(OwnerMessage("point", {"key": 3}, {"w": np.array([1.0, 2.0])})))
     >>> same.kind, same.fields, same.arrays["w"]
     ('point', {'key': 3}, array([1., 2.]))
     """
@@ -52,7 +52,7 @@ class Message:
     arrays: Mapping[str, NDArray] = field(default_factory=dict)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: OwnerMessage) -> bytes:
     """Return the bytes of a message."""
     arrays = {name: _wire_array(name, a) for name, a in message.arrays.items()}
     declared = [[name, a.dtype.str, list(a.shape)] for name, a in arrays.items()]
@@ -74,7 +74,7 @@ MAX_HEADER = 2**20
 MAX_ARRAYS = 16
 
 
-def decode(data: bytes, max_bytes: float = math.inf) -> Message:
+def decode(data: bytes, max_bytes: float = math.inf) -> OwnerMessage:
     """Return the message of some bytes; raise `MessageError` unless they are exactly one.
 
     Parameters
@@ -101,7 +101,7 @@ def decode(data: bytes, max_bytes: float = math.inf) -> Message:
         start += n * 8
     if start != len(data):
         raise MessageError(f"{len(data) - start:,} bytes follow the arrays that the header declares")
-    return Message(kind, fields, arrays)
+    return OwnerMessage(kind, fields, arrays)
 
 
 def _parse_header(data: bytes) -> tuple[str, dict[str, Any], list[Any]]:

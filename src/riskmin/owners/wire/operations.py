@@ -20,7 +20,7 @@ from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, 
 from riskmin.losses import LOSSES
 from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.losses.nondecomposable.by_query import QuerySeparable
-from riskmin.owners.wire.codec import Message, MessageError, encode
+from riskmin.owners.wire.codec import MessageError, OwnerMessage, encode
 from riskmin.problem import column_moments, preconditioning, rounding, shard_ops
 from riskmin.problem.intercept import explicit
 from riskmin.regularizers import L1, L2, Box, Elastic
@@ -64,9 +64,14 @@ def _object_from_json(data: Any, classes: Mapping[str, Any], category: str) -> A
 
 def _plain(data: Any, depth: int) -> dict[str, Any]:
     """Return {name, params} with params of plain numbers, texts, lists of numbers, and nested objects."""
-    if type(data) is not dict or set(data) != {"name", "params"} or type(data["params"]) is not dict or not depth:
+    if (
+        type(data) is not dict
+        or set(data) != {"name", "params"}
+        or type(data["params"]) is not dict
+        or not depth
+    ):
         raise MessageError("a loss or regularizer is not written as a name and parameters")
-    params = {}
+    params: dict[str, Any] = {}
     for name, value in data["params"].items():
         if type(value) is dict:
             params[name] = _plain(value, depth - 1)
@@ -84,7 +89,8 @@ def regularizer_to_json(reg: Any) -> dict[str, Any]:
     data = to_dict(reg, REGULARIZER_CLASSES)
     if data["name"] not in REGULARIZER_CLASSES:
         raise ValueError(
-            f"{reg!r} is not known to owners, who check that the claimed objective falls: choose l1, l2 or elastic"
+            f"{reg!r} is not known to owners, who check that the claimed objective falls: "
+            "choose l1, l2 or elastic"
         )
     return data
 
@@ -95,7 +101,7 @@ def regularizer_from_json(data: Any) -> Any:
 
 
 # ---------------------------------------------------------------- linear maps
-def map_message(linear_map: Any) -> Message:
+def map_message(linear_map: Any) -> OwnerMessage:
     """Return the message that defines a linear map; its arrays are the shift and scale of columns."""
     with_intercept = isinstance(linear_map, WithIntercept)
     inner = linear_map.inner if with_intercept else linear_map
@@ -105,10 +111,10 @@ def map_message(linear_map: Any) -> Message:
     if not isinstance(inner, SingleOutput | MultiOutput):
         raise ValueError(f"{type(inner).__name__} is not known to owners: choose another loss")
     outputs = inner.k if isinstance(inner, MultiOutput) else 0
-    return Message("map", {"outputs": outputs, "intercepts": with_intercept}, arrays)
+    return OwnerMessage("map", {"outputs": outputs, "intercepts": with_intercept}, arrays)
 
 
-def map_from_message(message: Message, p: int) -> Any:
+def map_from_message(message: OwnerMessage, p: int) -> Any:
     """Return the linear map that a message defines, for rows of p columns."""
     outputs, intercepts = message.fields.get("outputs"), message.fields.get("intercepts")
     if type(outputs) is not int or not 0 <= outputs <= 2**16 or type(intercepts) is not bool:
@@ -180,15 +186,17 @@ OPERATIONS: dict[str, Operation] = {
 NAME_OF = {operation.function: name for name, operation in OPERATIONS.items()}
 
 
-def write_arguments(name: str, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Return the fields and arrays of a request."""
+def write_arguments(
+    name: str, args: tuple[Any, ...], digest: Callable[[Any], str] = map_digest
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Return the fields and arrays of a request; `digest` identifies a linear map."""
     fields: dict[str, Any] = {}
     arrays: dict[str, NDArray] = {}
     for kind, value in zip(OPERATIONS[name].arguments, args, strict=True):
         if kind in ("w", "shift"):
             arrays[kind] = np.asarray(value, dtype=np.float64)
         elif kind == "map":
-            fields["map"] = map_digest(value)
+            fields["map"] = digest(value)
         elif kind == "loss":
             fields["loss"] = loss_to_json(value)
         elif kind == "live":
@@ -200,7 +208,7 @@ def write_arguments(name: str, args: tuple[Any, ...]) -> tuple[dict[str, Any], d
     return fields, arrays
 
 
-def read_arguments(name: str, message: Message, maps: Mapping[str, Any]) -> dict[str, Any]:
+def read_arguments(name: str, message: OwnerMessage, maps: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked arguments of a request by kind; raise `MessageError` if one is not as declared."""
     operation = OPERATIONS[name]
     if set(message.fields) - {"problem", "sequence"} | set(message.arrays) != set(operation.arguments):
@@ -208,7 +216,7 @@ def read_arguments(name: str, message: Message, maps: Mapping[str, Any]) -> dict
     return {kind: _read(kind, message, maps) for kind in operation.arguments}
 
 
-def _read(kind: str, message: Message, maps: Mapping[str, Any]) -> Any:
+def _read(kind: str, message: OwnerMessage, maps: Mapping[str, Any]) -> Any:
     if kind in ("w", "shift"):
         return finite_array(message.arrays, kind)
     value = message.fields[kind]
