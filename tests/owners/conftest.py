@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from riskmin.owners.client import OwnerAddress
 from riskmin.owners.executor import OwnersExecutor
 from riskmin.owners.owner import Owner
 from riskmin.owners.server import OwnerServer, TlsFiles
@@ -51,7 +50,11 @@ class Group:
         command += ["--listen", f"127.0.0.1:{self.ports[name]}", "--policy", str(self.folder / "policy.toml")]
         command += ["--log", str(self.log(name))]
         self.processes[name] = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         if wait:
             self.wait(name)
@@ -128,12 +131,20 @@ def serve(certificates):
         policies = policy if isinstance(policy, dict) else dict.fromkeys(tables, policy)
         servers = {
             name: OwnerServer(
-                Owner(**arrays, name=name, policy=policies[name], **settings), tls_files(certificates, name)
+                Owner(
+                    **arrays,
+                    name=name,
+                    policy=policies[name],
+                    identity=tls_files(certificates, name),
+                    **settings,
+                ),
+                tls_files(certificates, name),
             )
             for name, arrays in tables.items()
         }
-        addresses = [OwnerAddress(name, f"127.0.0.1:{server.port}") for name, server in servers.items()]
-        executor = OwnersExecutor(addresses, tls_files(certificates, "coordinator"), patience)
+        addresses = [(name, f"127.0.0.1:{server.port}") for name, server in servers.items()]
+        executor = OwnersExecutor(addresses, **tls_paths(certificates, "coordinator"), patience=patience)
+        executor.addresses = addresses
         executor.servers = servers
         opened.append(executor)
         return executor
@@ -145,8 +156,12 @@ def serve(certificates):
             server.stop()
 
 
+def tls_paths(folder, name):
+    return {"ca": folder / "ca.pem", "cert": folder / f"{name}.pem", "key": folder / f"{name}.key"}
+
+
 def tls_files(folder, name):
-    return TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    return TlsFiles(**tls_paths(folder, name))
 
 
 def table(n=6000, p=8, seed=0):

@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
+from tests.owners.conftest import RISKMIN, split, table
 
 from riskmin import LinearClassifier, load_model
 from riskmin.owners.protection.audit import read_log
-from tests.owners.conftest import RISKMIN, split, table
 
 
 def riskmin(*arguments, check=True):
@@ -20,7 +20,7 @@ def riskmin(*arguments, check=True):
 
 
 def kill_during_a_fit(group, tmp_path, delay, victim, number):
-    """Fit with a checkpoint while an owner, or the coordinator, is killed; return the facts of the last fit."""
+    """Fit with a checkpoint while an owner or the coordinator is killed; return the facts of the fit."""
     arguments = ["fit", "--owners", group.file, "--loss", "logistic", "--lam", "1e-4", "--tol", "1e-4"]
     arguments += ["--checkpoint", tmp_path / f"{number}.ckpt", "--checkpoint-every", "0", "--json"]
     arguments += ["-o", tmp_path / f"{number}.riskmin"]
@@ -68,13 +68,18 @@ def test_commands_fit_certify_and_audit(owners, tmp_path):
     group = owners(split(X, y))
     facts = kill_during_a_fit(group, tmp_path, 1.0, "south", 0)
     same = LinearClassifier("logistic", alpha=1e-4, tol=1e-8).fit(X, y)
-    assert facts["status"] == "converged" and facts["rows"] == len(y)
+    assert facts["status"] == "converged"
+    assert facts["rows"] == len(y)
     assert facts["lower_bound"] <= same.objective_ <= facts["objective"] * (1 + 1e-9)
     model = tmp_path / "0.riskmin"
     assert np.mean(load_model(model).predict(X) == same.predict(X)) > 0.99
-    assert json.loads(riskmin("certify", model, "--owners", group.file, "--json").stdout)["verdict"] == "certified"
+    assert (
+        json.loads(riskmin("certify", model, "--owners", group.file, "--json").stdout)["verdict"]
+        == "certified"
+    )
     shown = riskmin("audit", "log", group.log("north"), "-o", tmp_path / "log.html").stdout
-    assert "all in the chain of hashes" in shown and "█" in shown
+    assert "all in the chain of hashes" in shown
+    assert "█" in shown
     assert "<svg" in (tmp_path / "log.html").read_text(encoding="utf-8")
 
 

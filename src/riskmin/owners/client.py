@@ -20,28 +20,16 @@ class OwnerUnavailable(RunPaused):
     """Raised if an owner does not answer for the patience of the coordinator: the run pauses."""
 
 
-@dataclass(frozen=True)
-class OwnerAddress:
-    """Where an owner listens, and the name of its certificate.
-
-    Parameters
-    ----------
-    name : str
-    address : str
-        HOST:PORT.
-    """
-
-    name: str
-    address: str
-
-
 @dataclass
 class OwnerConnection:
     """A connection to an owner.
 
     Parameters
     ----------
-    at : OwnerAddress
+    name : str
+        That of the owner's certificate.
+    address : str
+        HOST:PORT.
     tls : TlsFiles
     patience : float
         Seconds for which an owner that does not answer is asked again.
@@ -49,7 +37,8 @@ class OwnerConnection:
         Seconds after which one attempt is given up.
     """
 
-    at: OwnerAddress
+    name: str
+    address: str
     tls: TlsFiles = field(repr=False)
     patience: float = 60.0
     timeout: float = 120.0
@@ -66,13 +55,13 @@ class OwnerConnection:
         limit = CHUNK + 2**16
         options = [
             # the certificate must be that of this owner, wherever it listens
-            ("grpc.ssl_target_name_override", self.at.name),
+            ("grpc.ssl_target_name_override", self.name),
             ("grpc.max_receive_message_length", limit),
             ("grpc.max_send_message_length", limit),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
         ]
-        self._channel = grpc.secure_channel(self.at.address, credentials, options)
+        self._channel = grpc.secure_channel(self.address, credentials, options)
         self._call = self._channel.unary_unary(f"/{SERVICE}/Call")
         self._stream = self._channel.stream_stream(f"/{SERVICE}/Stream")
 
@@ -121,10 +110,10 @@ class OwnerConnection:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     grpc.StatusCode.CANCELLED,
                 ):
-                    raise OwnerRefused(f"{self.at.name} at {self.at.address}: {problem}") from None
+                    raise OwnerRefused(f"{self.name} at {self.address}: {problem}") from None
             if time.monotonic() + delay > deadline:
                 raise OwnerUnavailable(
-                    f"{self.at.name} at {self.at.address} has not answered for {self.patience:g} seconds "
+                    f"{self.name} at {self.address} has not answered for {self.patience:g} seconds "
                     f"({problem}): start it again, and repeat the command to go on from the checkpoint"
                 )
             time.sleep(delay)
@@ -134,5 +123,5 @@ class OwnerConnection:
 
     def _checked(self, reply: OwnerMessage) -> OwnerMessage:
         if reply.kind in ("refused", "invalid"):
-            raise OwnerRefused(f"{self.at.name} refuses: {reply.fields.get('reason')}")
+            raise OwnerRefused(f"{self.name} refuses: {reply.fields.get('reason')}")
         return reply

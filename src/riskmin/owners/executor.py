@@ -10,6 +10,7 @@ Owners round their answers. If each entry of a gradient may be wrong by e, a cut
 from __future__ import annotations
 
 import math
+import secrets
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import QueryLoss
-from riskmin.owners.client import OwnerAddress, OwnerConnection
-from riskmin.owners.owner import answer_result
+from riskmin.owners.client import OwnerConnection
 from riskmin.owners.problem import separable_form
 from riskmin.owners.server import TlsFiles
+from riskmin.owners.wire.answers import answer_result, unmasked_result
 from riskmin.owners.wire.codec import OwnerMessage
 from riskmin.owners.wire.operations import (
     NAME_OF,
@@ -62,27 +63,59 @@ class PooledRisk(Risk):
 
 
 class OwnersExecutor:
-    """Connections to data owners, from which a pooled risk is made.
+    """Connections to data owners, over whose rows models are fitted; no row leaves its owner.
 
     Parameters
     ----------
-    owners : sequence of OwnerAddress
-        In the order in which sums are taken.
-    tls : TlsFiles
-        The authority, and the coordinator's certificate and key.
+    owners : sequence of (str, str)
+        Name and HOST:PORT of each owner, in the order in which sums are taken.
+    ca, cert, key : path
+        Files of the authority's certificate, and of the coordinator's certificate and key.
     patience : float
         Seconds for which an owner that does not answer is asked again, before the run pauses.
 
     Examples
     --------
-    >>> OwnersExecutor.from_file("owners.toml")  # doctest: +SKIP
-    OwnersExecutor(hospital-a, hospital-b, hospital-c)
+    An owner in this process, and a coordinator that knows its address and certificates:
+
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from riskmin import LinearClassifier, OwnersExecutor
+    >>> from riskmin.owners.owner import Owner
+    >>> from riskmin.owners.server import OwnerServer, TlsFiles
+    >>> from riskmin.owners.wire.certificates import make_authority
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> make_authority(folder, ["north", "coordinator"], hosts=["127.0.0.1"])
+    >>> files = {name: folder / f"{name}.pem" for name in ("ca", "north", "coordinator")}
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> owner = Owner(X, np.where(X[:, 0] > 0, "yes", "no"), name="north")
+    >>> server = OwnerServer(owner, TlsFiles(files["ca"], files["north"], folder / "north.key"))
+    >>> owners = OwnersExecutor(
+    ...     [("north", f"127.0.0.1:{server.port}")],
+    ...     ca=files["ca"],
+    ...     cert=files["coordinator"],
+    ...     key=folder / "coordinator.key",
+    ... )
+    >>> model = owners.fit(LinearClassifier("logistic", alpha=1e-2))
+    >>> model.gap_ <= model.tol * model.objective_, owners.certify(model).status
+    (True, 'certified')
+    >>> owners.close()
+    >>> server.stop()
     """
 
-    def __init__(self, owners: Sequence[OwnerAddress], tls: TlsFiles, patience: float = 60.0) -> None:
-        if not owners or len({owner.name for owner in owners}) < len(owners):
+    def __init__(
+        self,
+        owners: Sequence[tuple[str, str]],
+        *,
+        ca: str | Path,
+        cert: str | Path,
+        key: str | Path,
+        patience: float = 60.0,
+    ) -> None:
+        if not owners or len({name for name, _ in owners}) < len(owners):
             raise ValueError("give at least one owner, and each of them once")
-        self.connections = [OwnerConnection(owner, tls, patience) for owner in owners]
+        tls = TlsFiles(ca, cert, key)
+        self.connections = [OwnerConnection(name, address, tls, patience) for name, address in owners]
         self.descriptions = self._describe()
 
     @classmethod
@@ -91,18 +124,32 @@ class OwnersExecutor:
         path = Path(path)
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
-            owners = [OwnerAddress(str(each["name"]), str(each["address"])) for each in data["owners"]]
+            owners = [(str(each["name"]), str(each["address"])) for each in data["owners"]]
             # paths are relative to the file
-            tls = TlsFiles(*(path.parent / str(data[name]) for name in ("ca", "cert", "key")))
+            files = {name: path.parent / str(data[name]) for name in ("ca", "cert", "key")}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path} does not name ca, cert, key, and [[owners]] with name and address ({error!r}): "
                 "'riskmin owners init' writes such a file"
             ) from None
-        return cls(owners, tls, float(data.get("patience", 60.0)) if patience is None else patience)
+        return cls(
+            owners, **files, patience=float(data.get("patience", 60.0)) if patience is None else patience
+        )
+
+    def fit(self, model: Any) -> Any:
+        """Fit an estimator to the rows of all owners, and return it; see `riskmin.owners.fit.fit_owners`."""
+        from riskmin.owners.fit import fit_owners
+
+        return fit_owners(model, self)
+
+    def certify(self, model: Any, **limits: Any) -> Any:
+        """Verify the certificate of a model; see `riskmin.owners.fit.certify_owners`."""
+        from riskmin.owners.fit import certify_owners
+
+        return certify_owners(model, self, **limits)
 
     def __repr__(self) -> str:
-        return f"OwnersExecutor({', '.join(c.at.name for c in self.connections)})"
+        return f"OwnersExecutor({', '.join(c.name for c in self.connections)})"
 
     def close(self) -> None:
         """Close all connections."""
@@ -159,7 +206,7 @@ class OwnersExecutor:
             )
         outputs = len(listed) if resolved.multi_output and listed is not None else 0
         linear_map: Any = MultiOutput(outputs) if outputs else SingleOutput()
-        run = OwnersRun(self, resolved, listed, outputs)
+        run = OwnersRun(self, resolved, listed, outputs, fit_intercept)
         risk = PooledRisk(run.loss, linear_map, run, linear_map.dim(self.shape[1]))
         pooled: Any = with_intercept(risk) if fit_intercept else risk
         return pooled  # type: ignore[no-any-return]
@@ -177,25 +224,34 @@ class OwnersRun(Executor):
 
     can_gather = False
 
-    def __init__(self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int) -> None:
+    def __init__(
+        self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int, intercept: bool
+    ) -> None:
         self.owners, self.outputs = owners, outputs
         total = math.fsum(d["weight"] for d in owners.descriptions)
-        self._open_message = {
+        self._open_message: dict[str, Any] = {
             "loss": loss_to_json(loss),
             "classes": classes,
             "outputs": outputs,
+            "intercept": intercept,
             "total_weight": total,
         }
         self.tokens = [""] * len(owners.connections)
-        opened = [self._open(k) for k in range(len(self.tokens))]
+        self.masked = any(d["min_owners"] for d in owners.descriptions)
+        if self.masked and not all(d["min_owners"] for d in owners.descriptions):
+            raise ValueError(
+                "some owners mask their answers and others do not: set min_owners in all policies"
+            )
+        self.sequence = 0
+        opened = self._open_all()
         query_total = math.fsum(reply["query_total"] for reply in opened)
         self.loss = separable_form(loss, query_total) if isinstance(loss, QueryLoss) else loss
-        self.sequence = 0
         self.maps: dict[str, OwnerMessage] = {}
         self.claimed: OwnerMessage | None = None
         self.value_at_zero = math.inf
         self.objective: Objective | None = None
         self._widening: dict[str, float] = {}
+        self.largest_widening = 0.0
         self._digests: list[tuple[Any, str]] = []
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
@@ -208,6 +264,15 @@ class OwnersRun(Executor):
         return self.owners.connections[0].n_rounds
 
     # ------------------------------------------------------------ runs
+    def _open_all(self) -> list[dict[str, Any]]:
+        """Open the run at all owners; if they mask their answers, let them exchange keys."""
+        self._open_message["number"] = secrets.token_hex(16)
+        opened = [self._open(k) for k in range(len(self.tokens))]
+        if self.masked:
+            cards = [reply["card"] for reply in opened]
+            self._ask(range(len(self.tokens)), OwnerMessage("peers", {"cards": cards}))
+        return opened
+
     def _open(self, k: int) -> dict[str, Any]:
         reply = self.owners.connections[k].ask(OwnerMessage("open", self._open_message))
         self.tokens[k] = reply.fields["problem"]
@@ -219,11 +284,14 @@ class OwnersRun(Executor):
         now = connection.ask(OwnerMessage("describe")).fields
         if now["fingerprint"] != before["fingerprint"]:
             raise ValueError(
-                f"the rows of {connection.at.name} have changed since the run began: start it again"
+                f"the rows of {connection.name} have changed since the run began: start it again"
             )
-        self._open(k)
+        if self.masked:  # masks of a new key cancel only if all owners have new ones
+            self._open_all()
+        else:
+            self._open(k)
         if self.claimed is not None:
-            self._ask([k], self.claimed)
+            self._ask(range(len(self.tokens)) if self.masked else [k], self.claimed)
 
     def claim(self, objective: Objective) -> None:
         """State the objective to all owners."""
@@ -236,7 +304,7 @@ class OwnersRun(Executor):
         }
         self.claimed, self.objective = OwnerMessage("claim", fields, arrays), objective
         replies = self._ask(range(len(self.tokens)), self.claimed)
-        self.value_at_zero = math.fsum(reply.fields["value"] for reply in replies)
+        self.value_at_zero, _ = sum_tuples([result for result, _ in self._results("claim", replies)])
 
     # ------------------------------------------------------------ rounds
     def _ask(self, where: Sequence[int], message: OwnerMessage) -> list[OwnerMessage]:
@@ -282,6 +350,8 @@ class OwnersRun(Executor):
                     scores_lost = scores_lost or "key" in fields
                 elif "map" in fields:
                     self._ask([k], self.maps[fields["map"]])
+            # masks cancel in the answers to one request only: all owners are asked again
+            todo = list(range(len(self.tokens))) if todo and self.masked else todo
             if scores_lost and name != "cache_scores":
                 break
             if not todo:
@@ -319,10 +389,14 @@ class OwnersRun(Executor):
                 "this step needs rows, labels or scores of single rows, which owners do not send: leave the "
                 "solver out, or choose lbfgs, owlqn or bundle"
             )
-        return [self._result(name, reply) for reply in self._request(name, args)]
+        return self._results(name, self._request(name, args))
 
-    def _result(self, name: str, reply: OwnerMessage) -> tuple[Any, float]:
-        result, error = answer_result(reply)
+    def _results(self, name: str, replies: list[OwnerMessage]) -> list[tuple[Any, float]]:
+        """Return the results of all owners, or their sum if they are masked."""
+        found = [unmasked_result(replies)] if self.masked else [answer_result(reply) for reply in replies]
+        return [self._result(name, *each) for each in found]
+
+    def _result(self, name: str, result: tuple[Any, ...], error: float) -> tuple[Any, float]:
         if name in RECORDS:
             return (RECORDS[name](*result) if result else None), error
         return (result[0] if name in SINGLE else result), error
@@ -335,7 +409,9 @@ class OwnersRun(Executor):
         if NAME_OF[f] != "pull_back" or not error:
             return total
         value, grad, rounding, offset = total
-        return value, grad, rounding + error * self._error_factor(args[2]), offset
+        widening = error * self._error_factor(args[2])
+        self.largest_widening = max(self.largest_widening, widening)
+        return value, grad, rounding + widening, offset
 
     # ------------------------------------------------------------ errors of rounding
     def _error_factor(self, linear_map: Any) -> float:

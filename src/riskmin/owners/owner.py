@@ -10,7 +10,6 @@ import hmac
 import secrets
 import threading
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,13 @@ from riskmin.driver.fingerprint import shard_hash
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, query_ends
-from riskmin.owners.problem import Answer, Claim, OwnerProblem, finite_or_none, separable_form
+from riskmin.owners.problem import Claim, OwnerProblem, finite_or_none, separable_form
 from riskmin.owners.protection.audit import AuditLog
+from riskmin.owners.protection.budgets import Budgets
+from riskmin.owners.protection.masks import MaskKey
+from riskmin.owners.protection.noise import shortened_rows
 from riskmin.owners.protection.policy import AnswerRefused, Policy
+from riskmin.owners.wire.answers import Answer, answer_message
 from riskmin.owners.wire.codec import MessageError, OwnerMessage, decode, encode
 from riskmin.owners.wire.operations import (
     OPERATIONS,
@@ -51,6 +54,19 @@ class _Run:
     def __init__(self, peer: str, problem: OwnerProblem, outputs: int) -> None:
         self.peer, self.problem, self.outputs = peer, problem, outputs
         self.sequence, self.digest, self.reply, self.n_requests = -1, b"", b"", 0
+        self.masks: MaskKey | None = None
+
+    def answer_message(self, answer: Answer, sequence: int) -> OwnerMessage:
+        """Return the message of an answer, masked if the policy asks for it."""
+        message = answer_message(answer)
+        if self.masks is None:
+            return message
+        # one vector: the numbers, the error of the gradient, and the arrays
+        shapes = {name: a.shape for name, a in message.arrays.items() if name != "scalars"}
+        error = np.array([answer.gradient_error])
+        flat = [message.arrays["scalars"], error, *(message.arrays[name].ravel() for name in shapes)]
+        fields = {"layout": message.fields["layout"], "shapes": {k: list(v) for k, v in shapes.items()}}
+        return OwnerMessage("answer", fields, {"masked": self.masks.masked(sequence, np.concatenate(flat))})
 
 
 class Owner:
@@ -72,6 +88,8 @@ class Owner:
         In memory by default.
     secret : bytes
         Key of the fingerprint of the data, so that nobody else can compute it from guessed rows.
+    identity : TlsFiles, optional
+        The authority, and the owner's certificate and key, by which it signs the keys of masks.
 
     Examples
     --------
@@ -98,9 +116,15 @@ class Owner:
         policy: Policy | None = None,
         log: AuditLog | None = None,
         secret: bytes = b"",
+        identity: Any = None,
     ) -> None:
         self.name, self.policy, self.log = name, policy or Policy(), log or AuditLog()
-        self.matrix = as_matrix(X)
+        self.identity = identity
+        if self.policy.min_owners and identity is None:
+            raise ValueError("masked answers need the owner's certificate and key: give identity")
+        self.matrix = as_matrix(
+            shortened_rows(X, self.policy.max_row_norm) if self.policy.noise_multiplier else X
+        )
         check_finite(self.matrix)
         n = self.matrix.shape[0]
         if n < max(self.policy.min_rows, 1):
@@ -120,8 +144,7 @@ class Owner:
         self.fingerprint = self._fingerprint(secret)
         self._runs: dict[str, _Run] = {}
         self._lock = threading.Lock()
-        self._bucket: dict[str, tuple[float, float]] = {}
-        self._count_log()
+        self.budgets = Budgets(name, self.policy, self.log)
 
     def _fingerprint(self, secret: bytes) -> str:
         labels = np.zeros(len(self.weight)) if self.y is None or self.y.dtype.kind not in "biuf" else self.y
@@ -130,76 +153,16 @@ class Owner:
         content = f"{self.matrix.shape}:{hashed}:{text}:{self.qid is not None and self.qid.tolist()}"
         return hmac.new(secret or b"riskmin", content.encode(), hashlib.sha256).hexdigest()
 
-    # ------------------------------------------------------------ budgets
-    def _count_log(self) -> None:
-        """Count the requests of today and the coordinators that were ended, from the log."""
-        self.requests: Counter[tuple[str, str]] = Counter()
-        self.runs: Counter[tuple[str, str]] = Counter()
-        self.losses: dict[tuple[str, str], set[str]] = {}
-        self.ended: set[str] = set()
-        for entry in self.log.entries:
-            self._count(entry)
-
-    def _count(self, entry: dict[str, Any]) -> None:
-        who, day = entry.get("who", ""), (entry.get("who", ""), entry["time"][:10])
-        if entry["what"] == "allow":
-            self.ended.discard(who)
-        if entry["decision"] == "ended":
-            self.ended.add(who)
-        self.requests[day] += 1
-        if entry["what"] == "open" and entry["decision"] == "answered":
-            self.runs[day] += 1
-            self.losses.setdefault(day, set()).add(entry.get("loss", ""))
-
     def allow(self, who: str) -> None:
         """Answer a coordinator again that was ended by a protection."""
-        self.log.append(who=who, what="allow", decision="allowed")
-        self._count(self.log.entries[-1])
-
-    def _record(self, who: str, what: str, decision: str, **more: Any) -> None:
-        self.log.append(
-            who=who, what=what, decision=decision, **{k: v for k, v in more.items() if v is not None}
-        )
-        self._count(self.log.entries[-1])
-
-    def _check_budget(self, peer: str, kind: str, loss: str = "") -> None:
-        day = peer, time.strftime("%Y-%m-%d", time.gmtime())
-        policy = self.policy
-        if policy.coordinators and peer not in policy.coordinators:
-            raise AnswerRefused(f"{peer} is not among the coordinators of the policy")
-        if peer in self.ended:
-            raise AnswerRefused(
-                f"{self.name} answers {peer} no more, since a protection ended its service", final=True
-            )
-        if self.requests[day] >= policy.requests_per_day:
-            raise AnswerRefused(f"the budget of {policy.requests_per_day:,} requests a day is used up")
-        if kind != "open":
-            return
-        if self.runs[day] >= policy.runs_per_day:
-            raise AnswerRefused(f"the budget of {policy.runs_per_day} runs a day is used up")
-        known = self.losses.get(day, set())
-        if loss not in known and len(known) >= policy.losses_per_day:
-            raise AnswerRefused(f"the budget of {policy.losses_per_day} different losses a day is used up")
-
-    def over_rate(self, peer: str) -> bool:
-        """Whether requests of a peer come faster than the policy allows: a token bucket of one second."""
-        rate, now = self.policy.requests_per_second, time.monotonic()
-        with self._lock:
-            tokens, last = self._bucket.get(peer, (rate, now))
-            tokens = min(rate, tokens + (now - last) * rate)
-            over = tokens < 1
-            # one line for a flood, which must not fill the disk
-            if over and (not self.log.entries or self.log.entries[-1]["what"] != "flood"):
-                self._record(peer, "flood", "refused")
-            self._bucket[peer] = (tokens if over else tokens - 1), now
-        return over
+        self.budgets.record(who, "allow", "allowed")
 
     # ------------------------------------------------------------ requests
     def handle(self, peer: str, data: bytes) -> bytes:
         """Return the reply to a request of a peer, whose name its certificate proves."""
-        if self.over_rate(peer):
-            return encode(OwnerMessage("busy", {"reason": "requests come too fast"}))
         with self._lock:
+            if self.budgets.over_rate(peer):
+                return encode(OwnerMessage("busy", {"reason": "requests come too fast"}))
             kind = "?"
             try:
                 message = decode(data, self.policy.max_bytes)
@@ -207,7 +170,7 @@ class Owner:
                 limit = TimeLimit(time.perf_counter() + self.policy.max_seconds)
                 return limit.call(self._reply, peer, message, data)
             except AnswerRefused as refusal:
-                self._record(peer, kind, "ended" if refusal.final else "refused", reason=str(refusal))
+                self.budgets.record(peer, kind, "ended" if refusal.final else "refused", reason=str(refusal))
                 return encode(OwnerMessage("refused", {"reason": str(refusal), "final": refusal.final}))
             except UnknownMap:
                 return encode(OwnerMessage("lost", {"what": "map"}))
@@ -216,22 +179,22 @@ class Owner:
             except ShardStateLost:
                 return encode(OwnerMessage("lost", {"what": "scores"}))
             except OutOfTime:
-                self._record(peer, kind, "refused", reason="out of time")
+                self.budgets.record(peer, kind, "refused", reason="out of time")
                 return encode(
                     OwnerMessage(
                         "refused",
                         {"reason": f"no answer within {self.policy.max_seconds:g} s", "final": False},
                     )
                 )
-            except (MessageError, ValueError, TypeError, FloatingPointError) as error:
-                reason = one_line(error)[:300]
-                self._record(peer, kind, "invalid", reason=reason)
+            except Exception as error:  # whatever a request causes, the service goes on
+                reason = one_line(error)[:300] if isinstance(error, ValueError) else type(error).__name__
+                self.budgets.record(peer, kind, "invalid", reason=reason)
                 return encode(OwnerMessage("invalid", {"reason": reason}))
 
     def _reply(self, peer: str, message: OwnerMessage, data: bytes) -> bytes:
         kind = message.kind
         if kind in _HANDLERS and kind in ("describe", "open"):
-            self._check_budget(peer, kind if kind == "describe" else "")
+            self.budgets.check(peer, kind if kind == "describe" else "")
             return encode(_HANDLERS[kind](self, peer, message))
         run = self._run_of(peer, message)
         digest = hashlib.sha256(data).digest()
@@ -242,7 +205,7 @@ class Owner:
             return run.reply  # the same request again, whose reply was lost on the way
         if sequence <= run.sequence:
             raise AnswerRefused(f"request {sequence} was answered before: requests are not repeated")
-        self._check_budget(peer, kind)
+        self.budgets.check(peer, kind)
         run.n_requests += 1
         if run.n_requests > self.policy.requests_per_run:
             raise AnswerRefused(
@@ -272,15 +235,16 @@ class Owner:
                 f"w has {len(args['w']):,} weights, more than the {self.policy.max_weights:,} allowed"
             )
         answer = run.problem.answer(message.kind, args)
-        self._record(
+        self.budgets.record(
             run.peer,
             message.kind,
             "answered",
             run=message.fields["problem"][:8],
             norm=finite_or_none(answer.norm),
             value=finite_or_none(answer.value),
+            mu_squared=None if run.problem.account is None else run.problem.account.mu_squared,
         )
-        return answer_message(answer)
+        return run.answer_message(answer, message.fields["sequence"])
 
     # ------------------------------------------------------------ runs
     def _describe(self, peer: str, message: OwnerMessage) -> OwnerMessage:
@@ -289,7 +253,7 @@ class Owner:
         if self.policy.share_classes and self.y is not None:
             distinct = np.unique(self.y)
             classes = distinct.tolist() if len(distinct) <= self.MAX_CLASSES else None
-        self._record(peer, "describe", "answered")
+        self.budgets.record(peer, "describe", "answered")
         return OwnerMessage(
             "answer",
             {
@@ -304,6 +268,8 @@ class Owner:
                 "feature_names": self.feature_names,
                 "fingerprint": self.fingerprint,
                 "digits": self.policy.digits,
+                "min_owners": self.policy.min_owners,
+                "noise": bool(self.policy.noise_multiplier),
             },
         )
 
@@ -318,18 +284,32 @@ class Owner:
         if type(total) not in (int, float) or not own * (1 - 1e-12) <= total < float("inf"):
             raise MessageError("total_weight is not the weight of all rows of all owners")
         name = type(loss).__name__
-        self._check_budget(peer, "open", name)
+        self.budgets.check(peer, "open", name)
+        if self.policy.noise_multiplier and fields.get("intercept") is not False:
+            # no bound of an intercept is known, by which noise in its slope would count
+            raise AnswerRefused(
+                "noise is for models without an intercept: fit without, or add a column of ones"
+            )
         if self.policy.losses and name not in self.policy.losses:
             raise AnswerRefused(f"{name} is not among the losses of the policy")
         separable_form(loss, 1.0)
-        problem = OwnerProblem(self._shard(loss, fields.get("classes"), float(total)), self.policy)
-        token = secrets.token_hex(16)
-        self._runs[token] = _Run(peer, problem, outputs)
+        shard = self._shard(loss, fields.get("classes"), float(total))
+        account = self.budgets.account(peer) if self.policy.noise_multiplier else None
+        problem = OwnerProblem(shard, self.policy, account)
+        token, run = secrets.token_hex(16), _Run(peer, problem, outputs)
+        card = None
+        if self.policy.min_owners:
+            number = fields.get("number")
+            if type(number) is not str or not 0 < len(number) <= 64:
+                raise MessageError("masked answers need the number of the run")
+            run.masks = MaskKey(self.name, self.identity, number)
+            card = run.masks.card()
+        self._runs[token] = run
         while len(self._runs) > self.MAX_RUNS:
             del self._runs[next(iter(self._runs))]
-        self._record(peer, "open", "answered", run=token[:8], loss=name)
+        self.budgets.record(peer, "open", "answered", run=token[:8], loss=name)
         total_of_queries = problem.query_total(loss) if isinstance(loss, QueryLoss) else 0.0
-        return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries})
+        return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries, "card": card})
 
     def _shard(self, loss: Loss, classes: Any, total: float) -> Shard:
         """Return the rows with labels as the loss takes them, and weights c_i = s_i / total."""
@@ -384,7 +364,7 @@ class Owner:
             loss_from_json(fields.get("loss")), regularizer_from_json(fields.get("reg")), float(lam), sizes
         )
         value, error = run.problem.set_claim(claim, run.outputs)
-        self._record(
+        self.budgets.record(
             run.peer,
             "claim",
             "answered",
@@ -393,7 +373,14 @@ class Owner:
             loss=repr(claim.loss),
             reg=repr(claim.reg),
         )
-        return OwnerMessage("answer", {"value": value, "error": error})
+        return run.answer_message(Answer((value, error)), fields["sequence"])
+
+    def _peers(self, run: _Run, message: OwnerMessage) -> OwnerMessage:
+        cards = message.fields.get("cards")
+        if run.masks is None or type(cards) is not list or len(cards) > 1000:
+            raise MessageError("the keys of the owners are no list, or answers are not masked")
+        run.masks.set_peers(cards, self.policy.min_owners)
+        return OwnerMessage("answer")
 
     def _map(self, run: _Run, message: OwnerMessage) -> OwnerMessage:
         linear_map = map_from_message(message, self.matrix.shape[1])
@@ -408,28 +395,9 @@ _HANDLERS: dict[str, Any] = {
     "open": Owner._open,
     "claim": Owner._claim,
     "map": Owner._map,
+    "peers": Owner._peers,
 }
 """Requests that are not sums over rows."""
-
-
-def answer_message(answer: Answer) -> OwnerMessage:
-    """Return the message of an answer: numbers in one array, and each array by its position."""
-    layout = "".join("a" if isinstance(x, np.ndarray) else "s" for x in answer.result)
-    scalars = [float(x) for x in answer.result if not isinstance(x, np.ndarray)]
-    arrays = {str(k): x for k, x in enumerate(answer.result) if isinstance(x, np.ndarray)}
-    return OwnerMessage(
-        "answer",
-        {"layout": layout, "gradient_error": answer.gradient_error},
-        {"scalars": np.array(scalars, dtype=np.float64), **arrays},
-    )
-
-
-def answer_result(message: OwnerMessage) -> tuple[tuple[Any, ...], float]:
-    """Return the result of an answer's message, and the error of its gradient."""
-    scalars = iter(message.arrays["scalars"].tolist())
-    layout = message.fields["layout"]
-    result = tuple(message.arrays[str(k)] if kind == "a" else next(scalars) for k, kind in enumerate(layout))
-    return result, float(message.fields["gradient_error"])
 
 
 def _checked_weight(weight: Any, n: int) -> NDArray:

@@ -27,21 +27,12 @@ from riskmin.owners.protection.guard import (
     round_up,
     sanitized_moments,
 )
+from riskmin.owners.protection.noise import GaussianNoise, PrivacyAccount
 from riskmin.owners.protection.policy import AnswerRefused, Policy
+from riskmin.owners.wire.answers import Answer
 from riskmin.owners.wire.codec import MessageError
 from riskmin.owners.wire.operations import OPERATIONS
 from riskmin.problem import shard_ops
-
-
-class Answer(NamedTuple):
-    """The result of an operation, and what the log records of it."""
-
-    result: tuple[Any, ...]
-    gradient_error: float = 0.0
-    """The largest rounding error of an entry of the gradient."""
-    value: float | None = None
-    """The claimed objective on the owner's rows."""
-    norm: float | None = None
 
 
 class EvaluatedTangent(NamedTuple):
@@ -80,6 +71,8 @@ class OwnerProblem:
     shard : Shard
         The owner's rows, with labels as the loss takes them, and weights relative to those of all owners.
     policy : Policy
+    account : PrivacyAccount, optional
+        With it, answers get noise.
     """
 
     MAX_POINTS = 64
@@ -88,8 +81,9 @@ class OwnerProblem:
     ONCE_PER_STAGE = 64
     """How often sums that a run needs at its start and end only are answered: moments, sizes of terms."""
 
-    def __init__(self, shard: Shard, policy: Policy) -> None:
-        self.shard, self.policy = shard, policy
+    def __init__(self, shard: Shard, policy: Policy, account: PrivacyAccount | None = None) -> None:
+        self.shard, self.policy, self.account = shard, policy, account
+        self.noise: GaussianNoise | None = None
         self.share = float(shard.c.sum())
         self.maps: OrderedDict[str, Any] = OrderedDict()
         self.points: dict[int, tuple[NDArray, NDArray | None]] = {}
@@ -117,14 +111,19 @@ class OwnerProblem:
             raise AnswerRefused("another problem was claimed before: open another run")
         value = float(claim.loss.value_grad(np.zeros(shape), self.shard.y, self.shard.c)[0])
         if self.claim is None:
-            self.claim, self.references = claim, References(self.policy.min_rows, shape)
+            if self.account is not None:
+                largest = float(self.shard.c.max())
+                self.noise = GaussianNoise(self.policy, claim.loss, largest, self.account)
+            # noise protects more than references, and is not to be combined with what depends on rows
+            min_rows = 0 if self.account is not None else self.policy.min_rows
+            self.claim, self.references = claim, References(min_rows, shape)
             self.rounding = Rounding(self.policy.digits, value)
             self.descent = DescentCheck(self.policy, value / self.share)
         return self.rounding.value(value)
 
     # ------------------------------------------------------------ operations
     def answer(self, name: str, args: dict[str, Any]) -> Answer:
-        """Return the answer to an operation with checked arguments; raise `AnswerRefused` if there is none."""
+        """Return the answer to an operation with checked arguments, or raise `AnswerRefused`."""
         if {"map", "w"} <= args.keys() and len(args["w"]) != args["map"].dim(self.shard.X.shape[1]):
             raise MessageError(f"w has {len(args['w'])} entries, which is not the length of its map")
         if "loss" in args:
@@ -150,7 +149,12 @@ class OwnerProblem:
             del self.points[next(iter(self.points))]
         largest = shard_ops.cache_scores(self.shard, key, set(self.points), map, w)
         # the largest score is that of one row: only its magnitude is returned
-        return Answer((round_up(largest),), norm=float(np.linalg.norm(w)))
+        return Answer((self._magnitude(largest, w),), norm=float(np.linalg.norm(w)))
+
+    def _magnitude(self, largest: float, w: NDArray) -> float:
+        if self.account is not None:
+            return self.policy.max_row_norm * float(np.linalg.norm(w))
+        return round_up(largest)
 
     def _set_direction(self, key: int, map: Any, w: NDArray) -> Answer:
         shard_ops.set_direction(self.shard, key, map, w)
@@ -161,7 +165,7 @@ class OwnerProblem:
         point = self._point(key, t)
         largest = shard_ops.advance(self.shard, key, map, t)
         self.points[key] = point, self.points[key][1]
-        return Answer((round_up(largest),), norm=float(np.linalg.norm(point)))
+        return Answer((self._magnitude(largest, point),), norm=float(np.linalg.norm(point)))
 
     def _shift_scores(self, key: int, shift: NDArray) -> Answer:
         point, d = self._point(key, 0.0), self.points[key][1]
@@ -179,9 +183,14 @@ class OwnerProblem:
             u, dz = found.answered.slopes, shard_ops.cursor_state(self.shard, key).get("dz")
             value = found.answered.height(found.z) + found.error
             slope, shift_slope = (0.0 if dz is None else float(u.ravel() @ dz.ravel())), float(u.sum())
+        if self.noise is not None:
+            self._require_no_shift([(b, 1.0)])
+            value, slope = self.noise.line(value, slope, self._point(key, t), self.points[key][1])
+            shift_slope = 0.0
         return Answer((self.rounding.value(value)[0], self.rounding.slope(slope), shift_slope), value=value)
 
     def _value_grad_of_shift(self, key: int, loss: Loss, map: Any, shift: NDArray) -> Answer:
+        self._refuse_noise_free("a model with intercepts")
         found = self._tangent(key, loss, map, 0.0, shift)
         if found.is_own:
             value, slopes = shard_ops.value_grad_of_shift(self.shard, key, loss, map, shift)
@@ -193,6 +202,8 @@ class OwnerProblem:
         self, key: int, loss: Loss, map: Any, w: NDArray, t: float, mix: list[tuple[float, float]]
     ) -> Answer:
         assert self.claim is not None
+        if self.noise is not None:
+            return self._noisy_pull_back(key, loss, map, w, t, mix)
         found = [(m, self._tangent(key, loss, map, t, b)) for b, m in mix]
         point = self._in_units_of_rows(self._point(key, t), map)
         value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
@@ -208,8 +219,39 @@ class OwnerProblem:
         result = risk, grad, rounding + error, offset
         return Answer(result, gradient_error, value, float(np.linalg.norm(point)))
 
+    def _noisy_pull_back(
+        self, key: int, loss: Loss, map: Any, w: NDArray, t: float, mix: list[tuple[float, float]]
+    ) -> Answer:
+        """Return value and gradient with noise; all that follows depends on the noisy numbers only."""
+        assert self.claim is not None
+        assert self.noise is not None
+        self._require_no_shift(mix)
+        if loss != self.claim.loss or not map.is_identity:
+            raise AnswerRefused(
+                "noise is for the claimed loss, and for columns as they are: choose bundle or lbfgs"
+            )
+        risk, grad, rounding, offset = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
+        point = self._point(key, t)
+        risk, grad, error, gradient_error = self.noise.tangent(risk, grad, point)
+        value = risk / self.share + self.claim.penalty(point)
+        self.descent.take(point, value)
+        norm = float(np.linalg.norm(point))
+        return Answer((risk, grad, rounding + error, offset), gradient_error, value, norm)
+
+    def _require_no_shift(self, mix: list[tuple[float, float]]) -> None:
+        """Raise if a model has an intercept: no bound of it is known, by which noise in its slope counts."""
+        if any(b for b, _ in mix):
+            raise AnswerRefused(
+                "noise is for models without an intercept: fit without, or add a column of ones"
+            )
+
+    def _refuse_noise_free(self, name: str) -> None:
+        if self.account is not None:
+            raise AnswerRefused(f"{name} is not answered by an owner that adds noise")
+
     def _hessian_product(self, key: int, loss: Loss, map: Any, w: NDArray, b: float) -> Answer:
         assert self.references is not None
+        self._refuse_noise_free("a product with the Hessian")
         state = shard_ops.cursor_state(self.shard, key)
         hessian = None if map.columns > 1 else loss.hessian(state["z"] + b, self.shard.y, self.shard.c)
         if hessian is None or hessian.low_rank or hessian.pair_blocks:
@@ -227,17 +269,23 @@ class OwnerProblem:
     # ------------------------------------------------------------ sums at the start and end of a run
     def _column_moments(self, flag: bool) -> Answer:
         self._limited("column_moments")
+        self._refuse_noise_free("moments of columns, for standardize,")
+        if self.policy.min_owners:
+            raise AnswerRefused("masks are for sums, and moments are none: fit without standardize")
         moments = OPERATIONS["column_moments"].function(self.shard, flag)
         return Answer(() if moments is None else tuple(sanitized_moments(moments)))
 
     def _sampled_moments(self, t: float) -> Answer:
         self._limited("sampled_moments")
+        if self.policy.min_owners or self.account is not None:
+            return Answer(())  # no change of variables, which would only make a run faster
         # all rows, whatever share was asked for: the moments of a sample of one row are that row
         moments = OPERATIONS["sampled_moments"].function(self.shard, 1.0)
         return Answer(() if moments is None else tuple(sanitized_moments(moments)))
 
     def _class_sums(self, map: Any) -> Answer:
         self._limited("class_sums")
+        self._refuse_noise_free("a sum over classes")
         counts = np.bincount(self.shard.y.astype(np.intp), minlength=map.columns)
         if rare := [j for j, n in enumerate(counts) if 0 < n < self.policy.min_rows]:
             raise AnswerRefused(f"class number {rare[0]} has fewer than {self.policy.min_rows} rows here")
@@ -245,10 +293,14 @@ class OwnerProblem:
 
     def _score_moments(self, map: Any, w: NDArray) -> Answer:
         self._limited("score_moments")
+        self._refuse_noise_free("a sum over scores")
         return Answer(OPERATIONS["score_moments"].function(self.shard, map, w))
 
     def _term_sizes(self, loss: Loss, map: Any, w: NDArray, b: float, t: float) -> Answer:
         self._limited("term_sizes")
+        if self.account is not None:
+            # bounds that hold for any rows: slopes are at most one
+            return Answer((np.full(len(w), self.share * self.policy.max_row_norm), self.share))
         columns, others = OPERATIONS["term_sizes"].function(self.shard, loss, map, w, b, t)
         # an estimate of rounding errors: powers of two suffice
         exponents = np.ceil(np.log2(columns, out=np.full_like(columns, -np.inf), where=columns > 0))

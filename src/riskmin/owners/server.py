@@ -34,7 +34,7 @@ def chunks(data: bytes) -> Iterator[bytes]:
 class TlsFiles:
     """Certificate of the authority, own certificate and own key, as PEM files."""
 
-    def __init__(self, ca: Path, cert: Path, key: Path) -> None:
+    def __init__(self, ca: str | Path, cert: str | Path, key: str | Path) -> None:
         for path in (ca, cert, key):
             if not Path(path).is_file():
                 raise ValueError(f"there is no file {path}: check the path, or run 'riskmin owners init'")

@@ -94,6 +94,7 @@ def serve(data: Path, name: str, target: ColumnRef, qid: ColumnRef, listen: str,
         log=AuditLog(given["log"] or Path(f"{name}.audit.jsonl")),
         # only who has the key can compute the fingerprint of guessed rows
         secret=hashlib.sha256(tls.key).digest(),
+        identity=tls,
     )
     for who in given["allow"]:
         owner.allow(who)

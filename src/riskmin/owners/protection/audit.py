@@ -3,7 +3,7 @@
 .. math:: h_n = \\mathrm{SHA256}(h_{n-1} \\,\\|\\, \\text{line}_n).
 
 A changed, inserted or removed line breaks the chain from there on. Lines cut off at the end are not noticed
-by the chain alone: note the last hash elsewhere, as `riskmin audit log` prints it.
+by the chain alone: keep the last hash, which `riskmin audit log` prints, in another place.
 """
 
 from __future__ import annotations
@@ -60,21 +60,22 @@ class AuditLog:
     Examples
     --------
     >>> log = AuditLog()
-    >>> log.append(who="coordinator", what="pull_back", decision="answered", value=0.5)
+    >>> _ = log.append(who="coordinator", what="pull_back", decision="answered", value=0.5)
     >>> log.entries[0]["who"], len(log.entries[0]["hash"])
     ('coordinator', 64)
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path, self.entries, self.last = path, [], START
+        self.path, self.n, self.last = path, 0, START
+        self.entries: list[dict[str, Any]] = []
+        self.last_entry: dict[str, Any] | None = None
         self._file: Any = None
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         torn = self._remove_torn_line(path) if path.exists() else 0
-        # the budgets of a day are counted from the log, so that a restart does not reset them
-        self.entries = list(read_log(path)) if path.exists() else []
-        self.last = self.entries[-1]["hash"] if self.entries else START
+        for entry in self.read():
+            self.n, self.last, self.last_entry = self.n + 1, entry["hash"], entry
         # one write call per line: a process that is killed leaves at most one incomplete line
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "wb", buffering=0)
@@ -92,15 +93,24 @@ class AuditLog:
             os.truncate(path, whole)
         return len(data) - whole
 
-    def append(self, **entry: Any) -> None:
-        """Add an entry with the time and the hash of the chain."""
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield all entries; those of a file are not held in memory."""
+        if self.path is None:
+            yield from self.entries
+        elif self.path.exists():
+            yield from read_log(self.path)
+
+    def append(self, **entry: Any) -> dict[str, Any]:
+        """Add an entry with the time and the hash of the chain, and return it."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        full = {"n": len(self.entries) + 1, "time": now, **entry}
+        full = {"n": self.n + 1, "time": now, **entry}
         full["hash"] = _line_hash(self.last, full)
         if self._file is not None:
             self._file.write(json.dumps(full, sort_keys=True).encode() + b"\n")
-        self.entries.append(full)
-        self.last = full["hash"]
+        else:
+            self.entries.append(full)
+        self.n, self.last, self.last_entry = self.n + 1, full["hash"], full
+        return full
 
     def close(self) -> None:
         """Close the file."""

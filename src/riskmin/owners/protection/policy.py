@@ -28,7 +28,7 @@ class Policy:
     rise_tolerance : float
         How far above counts, relative to the objective at w = 0.
     max_coordinate_probes : int
-        Consecutive points that differ in a single weight, after which there are no more answers; 0 for none.
+        Consecutive points that differ in one or two weights, after which answers end; 0 for no check.
     digits : int
         Values and gradients are rounded to this many decimal digits; 0 for no rounding.
     requests_per_run, requests_per_day, runs_per_day, losses_per_day : int

@@ -27,7 +27,7 @@ def make_authority(folder: Path, names: Sequence[str], hosts: Sequence[str], day
     from cryptography.hazmat.primitives.asymmetric import ec
 
     if len(set(names)) != len(names) or not all(n.replace("-", "").replace("_", "").isalnum() for n in names):
-        raise ValueError(f"{', '.join(names)}: give different names of letters, digits, - and _")
+        raise ValueError(f"{', '.join(names)}: give different names of a-z, 0-9, - and _")
     paths = [folder / f"{name}{end}" for name in ("ca", *names) for end in (".pem", ".key")]
     if existing := [path.name for path in paths if path.exists()]:
         raise ValueError(f"{folder} already holds {existing[0]}: choose another folder, or remove it")
