@@ -56,7 +56,6 @@ class Attacker:
         self.place(w)
         reply = self.ask(
             "pull_back",
-            {"w": w},
             key=self.key,
             loss=loss_to_json(self.loss),
             map=self.map,
@@ -234,7 +233,7 @@ def test_replayed_and_forged_requests_are_refused():
         {"loss": {"name": "os:system", "params": {}}, "mix": [[0.0, 1.0]]},
         {"loss": {"name": "Hinge", "params": {"margin": [[1]]}}, "mix": [[0.0, 1.0]]},
     ):
-        assert attacker.ask("pull_back", {"w": w}, **common, **change).kind in ("refused", "invalid")
+        assert attacker.ask("pull_back", **common, **change).kind in ("refused", "invalid")
     for kind in ("scores", "labels", "scatter", "__init__", "answer"):
         assert attacker.ask(kind, {"w": w}, **common).kind == "invalid"
 
@@ -265,7 +264,6 @@ def test_answers_by_references_are_cuts():
         attacker.place(w)
         reply = attacker.ask(
             "pull_back",
-            {"w": w},
             key=attacker.key,
             loss=loss_to_json(Hinge()),
             map=attacker.map,

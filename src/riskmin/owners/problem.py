@@ -198,12 +198,11 @@ class OwnerProblem:
             value, slopes = found.answered.height(found.z) + found.error, found.answered.slopes.sum(0)
         return Answer((self.rounding.value(value)[0], slopes), value=value)
 
-    def _pull_back(
-        self, key: int, loss: Loss, map: Any, w: NDArray, t: float, mix: list[tuple[float, float]]
-    ) -> Answer:
+    def _pull_back(self, key: int, loss: Loss, map: Any, t: float, mix: list[tuple[float, float]]) -> Answer:
         assert self.claim is not None
+        w = self._point(key, 0.0)
         if self.noise is not None:
-            return self._noisy_pull_back(key, loss, map, w, t, mix)
+            return self._noisy_pull_back(key, loss, map, t, mix)
         found = [(m, self._tangent(key, loss, map, t, b)) for b, m in mix]
         point = self._in_units_of_rows(self._point(key, t), map)
         value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
@@ -220,7 +219,7 @@ class OwnerProblem:
         return Answer(result, gradient_error, value, float(np.linalg.norm(point)))
 
     def _noisy_pull_back(
-        self, key: int, loss: Loss, map: Any, w: NDArray, t: float, mix: list[tuple[float, float]]
+        self, key: int, loss: Loss, map: Any, t: float, mix: list[tuple[float, float]]
     ) -> Answer:
         """Return value and gradient with noise; all that follows depends on the noisy numbers only."""
         assert self.claim is not None
@@ -230,8 +229,8 @@ class OwnerProblem:
             raise AnswerRefused(
                 "noise is for the claimed loss, and for columns as they are: choose bundle or lbfgs"
             )
+        w, point = self._point(key, 0.0), self._point(key, t)
         risk, grad, rounding, offset = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
-        point = self._point(key, t)
         risk, grad, error, gradient_error = self.noise.tangent(risk, grad, point)
         value = risk / self.share + self.claim.penalty(point)
         self.descent.take(point, value)

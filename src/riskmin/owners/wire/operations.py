@@ -155,14 +155,11 @@ class Operation:
     function : callable
         The function of a shard.
     arguments : tuple of str
-        The kinds of its arguments: keys of `WRITERS`, with a name after a colon where two have one kind.
-    is_gradient : bool
-        Whether the answer has one entry per weight.
+        The kinds of its arguments, by which they are named. A "point" is at the owner, and is not sent again.
     """
 
     function: Callable[..., Any]
     arguments: tuple[str, ...]
-    is_gradient: bool = False
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -172,15 +169,13 @@ OPERATIONS: dict[str, Operation] = {
     "shift_scores": Operation(shard_ops.shift_scores, ("key", "shift")),
     "value_slopes": Operation(shard_ops.value_slopes, ("key", "loss", "map", "t", "b")),
     "value_grad_of_shift": Operation(shard_ops.value_grad_of_shift, ("key", "loss", "map", "shift")),
-    "pull_back": Operation(shard_ops.pull_back, ("key", "loss", "map", "w", "t", "mix"), is_gradient=True),
-    "hessian_product": Operation(
-        shard_ops.hessian_product_at, ("key", "loss", "map", "w", "b"), is_gradient=True
-    ),
+    "pull_back": Operation(shard_ops.pull_back, ("key", "loss", "map", "point", "t", "mix")),
+    "hessian_product": Operation(shard_ops.hessian_product_at, ("key", "loss", "map", "w", "b")),
     "column_moments": Operation(column_moments.shard_moments, ("flag",)),
     "sampled_moments": Operation(preconditioning.shard_sample_moments, ("t",)),
-    "class_sums": Operation(explicit.class_sums, ("map",), is_gradient=True),
+    "class_sums": Operation(explicit.class_sums, ("map",)),
     "score_moments": Operation(stored_cuts.score_moments, ("map", "w")),
-    "term_sizes": Operation(rounding.shard_sizes, ("loss", "map", "w", "b", "t"), is_gradient=True),
+    "term_sizes": Operation(rounding.shard_sizes, ("loss", "map", "w", "b", "t")),
 }
 """All answers that an owner gives about its rows, by name."""
 NAME_OF = {operation.function: name for name, operation in OPERATIONS.items()}
@@ -193,6 +188,8 @@ def write_arguments(
     fields: dict[str, Any] = {}
     arrays: dict[str, NDArray] = {}
     for kind, value in zip(OPERATIONS[name].arguments, args, strict=True):
+        if kind == "point":
+            continue
         if kind in ("w", "shift"):
             arrays[kind] = np.asarray(value, dtype=np.float64)
         elif kind == "map":
@@ -210,10 +207,10 @@ def write_arguments(
 
 def read_arguments(name: str, message: OwnerMessage, maps: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked arguments of a request by kind; raise `MessageError` if one is not as declared."""
-    operation = OPERATIONS[name]
-    if set(message.fields) - {"problem", "sequence"} | set(message.arrays) != set(operation.arguments):
-        raise MessageError(f"{name} takes {', '.join(operation.arguments)}, and no other arguments")
-    return {kind: _read(kind, message, maps) for kind in operation.arguments}
+    sent = [kind for kind in OPERATIONS[name].arguments if kind != "point"]
+    if set(message.fields) - {"problem", "sequence"} | set(message.arrays) != set(sent):
+        raise MessageError(f"{name} takes {', '.join(sent)}, and no other arguments")
+    return {kind: _read(kind, message, maps) for kind in sent}
 
 
 def _read(kind: str, message: OwnerMessage, maps: Mapping[str, Any]) -> Any:
