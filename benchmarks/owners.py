@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.owners [--floats 50000] [--owners 2] [--rounds 200]
 
-A round sends w to every owner, a process of its own, and gets a value and a gradient from each, over gRPC with
+A round sends w to every owner, a process of its own, or gets a value and a gradient from each, by gRPC with
 mutual TLS on this machine; the overhead is its time less that of the same sums in this process. The attack
 asks for the gradient at w = s d, for random directions d, and takes the answer for a row: the column is the
 largest cosine of an answer and a row, without and with protection (`min_rows`).
