@@ -31,6 +31,12 @@ from riskmin.owners.server import OwnerServer, TlsFiles, serve_forever
 from riskmin.owners.wire.certificates import make_authority
 
 
+class LocalExecutor(SerialExecutor):
+    """Shards in this process, for a `PooledRisk`."""
+
+    n_restarts = 0
+
+
 def files(folder: Path, name: str) -> dict[str, Path]:
     return {"ca": folder / "ca.pem", "cert": folder / f"{name}.pem", "key": folder / f"{name}.key"}
 
@@ -72,7 +78,7 @@ def rounds(n_floats: int, n_owners: int, n_rounds: int) -> None:
         owners.objective(risk, L2(), 1.0)
         c = np.full(8, 1 / (8 * n_owners))
         shards = [Shard(as_matrix(X), 2 * y - 1, c, ShardCache()) for X, y in tables.values()]
-        local = PooledRisk(risk.loss, risk.linear_map, SerialExecutor(shards), n_floats)
+        local = PooledRisk(risk.loss, risk.linear_map, LocalExecutor(shards), n_floats)
         times: dict[str, list[float]] = {"points": [], "gradients": [], "sums": []}
         for _ in range(n_rounds):
             w = 1e-3 * rng.standard_normal(n_floats)
@@ -119,7 +125,7 @@ def runs() -> None:
                 Shard(as_matrix(X[k::3]), signs[k::3], np.full(3000, 1 / 9000), ShardCache())
                 for k in range(3)
             ]
-            local = PooledRisk(risk.loss, risk.linear_map, SerialExecutor(shards), 20)
+            local = PooledRisk(risk.loss, risk.linear_map, LocalExecutor(shards), 20)
             same = minimize(Objective(local, L2(), 1e-3))
             print(
                 f"  {loss:9} {result.status:9} {result.n_iter:3} iterations (one machine {same.n_iter:3}), "

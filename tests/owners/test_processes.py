@@ -108,6 +108,7 @@ def test_the_commands_of_the_guide(tmp_path, monkeypatch, capsys):
             process.wait(20)
             process.stdout.close()
     assert "certified gap" in shown[1]
+    assert "by rounding and noise" in shown[1]
     assert "certified" in shown[2]
     assert "all in the chain of hashes" in shown[4]
     assert "█" in shown[4]

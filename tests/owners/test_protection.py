@@ -280,6 +280,23 @@ def test_answers_by_references_are_cuts():
     assert coarse > 10
 
 
+def test_hessian_products():
+    """Differences of gradients for a smooth loss; refused where few rows have curvature."""
+    X, y, _ = table(400)
+    attacker, rng = Attacker(Owner(X, y, policy=Policy(**ONLY_ROWS)), "logistic"), np.random.default_rng(0)
+    w, d = 0.3 * rng.standard_normal(8), rng.standard_normal(8)
+    common = {"loss": loss_to_json(attacker.loss), "map": attacker.map, "b": 0.0}
+    attacker.place(w)
+    (product,), _ = answer_result(attacker.ask("hessian_product", {"w": d}, key=attacker.key, **common))
+    risk = linear_risk(X, 2 * y - 1, attacker.loss)
+    np.testing.assert_allclose(product, (risk(w + 1e-5 * d)[1] - risk(w - 1e-5 * d)[1]) / 2e-5, rtol=1e-6)
+    # so far out that one row only is near the boundary
+    attacker.place(5e3 * w)
+    reply = attacker.ask("hessian_product", {"w": d}, key=attacker.key, **common)
+    assert reply.kind == "refused"
+    assert "fewer than 5 rows" in reply.fields["reason"]
+
+
 def test_references_and_rounding():
     assert effective_rows(np.ones((7, 2))) == pytest.approx(7)
     references = References(3, (10,))
@@ -290,6 +307,11 @@ def test_references_and_rounding():
     assert references.answer(near) is first
     far = ReferenceTangent(np.repeat([1.0, 0.0], 5), 0.0)
     assert references.answer(far) is far
+    # beyond the capacity the oldest is replaced, but equal slopes are answered as before
+    references.capacity = 3
+    assert references.answer(ReferenceTangent(np.repeat([0.0, 1.0], 5), 0.0)).slopes[0] == 0
+    assert first not in references.tangents
+    assert references.answer(ReferenceTangent(near.slopes.copy(), 0.0)) is first
     rng = np.random.default_rng(0)
     for digits in (2, 9, 15):
         rounding = Rounding(digits, 0.7)

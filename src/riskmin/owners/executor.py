@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.core import NDArray, ShardStateLost, UnsupportedProblem
+from riskmin.core import Array, Evaluation, NDArray, ShardStateLost, UnsupportedProblem
 from riskmin.core.deadline import check
 from riskmin.driver import fingerprint
 from riskmin.executors.base import Executor, sum_tuples
@@ -44,7 +44,7 @@ from riskmin.problem.column_moments import ColumnMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments
-from riskmin.problem.risk import Risk
+from riskmin.problem.risk import Risk, ScoreCursor
 
 RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": SampleMoments}
 """Operations whose results are records: None where an owner has none."""
@@ -60,6 +60,27 @@ class PooledRisk(Risk):
     def _single_pass(self) -> bool:
         """Always by a cursor: its answers have bounds on their errors."""
         return False
+
+    def cursor(self, w: Array) -> PooledCursor:
+        """A cursor at w whose scores are kept by the owners."""
+        return PooledCursor(self, w)
+
+
+class PooledCursor(ScoreCursor):
+    """A cursor over owners, who answer equal requests alike, unless one of them was restarted meanwhile."""
+
+    restarts: int = 0
+    """The number of restarts when the tangents in the intercept were asked for."""
+
+    def evaluate(self, t: float = 0.0) -> Evaluation:
+        """R(w + t d), a subgradient and a cut, from answers of the same processes of all owners."""
+        executor: Any = self.risk.executor
+        while True:
+            if self.profile is not None and executor.n_restarts != self.restarts:
+                self.profile.brackets, self.restarts = {}, executor.n_restarts
+            evaluation = super().evaluate(t)
+            if self.profile is None or executor.n_restarts == self.restarts:
+                return evaluation
 
 
 class OwnersExecutor:
@@ -117,6 +138,8 @@ class OwnersExecutor:
         tls = TlsFiles(ca, cert, key)
         self.connections = [OwnerConnection(name, address, tls, patience) for name, address in owners]
         self.descriptions = self._describe()
+        self.widening = 0.0
+        """By how much rounding and noise lowered the cuts of the last fit, at most, relative to J."""
 
     @classmethod
     def from_file(cls, path: str | Path, patience: float | None = None) -> Self:
@@ -236,7 +259,7 @@ class OwnersRun(Executor):
             "intercept": intercept,
             "total_weight": total,
         }
-        self.tokens = [""] * len(owners.connections)
+        self.tokens, self.n_restarts = [""] * len(owners.connections), 0
         self.masked = any(d["min_owners"] for d in owners.descriptions)
         if self.masked and not all(d["min_owners"] for d in owners.descriptions):
             raise ValueError(
@@ -286,6 +309,7 @@ class OwnersRun(Executor):
             raise ValueError(
                 f"the rows of {connection.name} have changed since the run began: start it again"
             )
+        self.n_restarts += 1
         if self.masked:  # masks of a new key cancel only if all owners have new ones
             self._open_all()
         else:

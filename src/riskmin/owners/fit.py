@@ -58,6 +58,8 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
     weighted = any(d["weighted"] for d in owners.descriptions)
     solver = get_solver(model.solver)
     w, b = fit_objective(model, objective, solver, None, n_rows=n, weighted=weighted, scaling=scaling)
+    run: Any = objective.risk.executor
+    owners.widening = run.largest_widening / model.objective_ if model.objective_ else 0.0
     model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, classes, loss))
     if model.task == "ranking":
         model.n_queries_ = sum(d["queries"] for d in owners.descriptions)

@@ -45,7 +45,7 @@ class EvaluatedTangent(NamedTuple):
     error: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Claim:
     """The problem that a coordinator claims to solve: J(w) = lam Omega(sizes * w) + R(w)."""
 
@@ -107,18 +107,17 @@ class OwnerProblem:
         """Set the claimed problem; return the owner's risk at w = 0, rounded up, and the error."""
         n = self.shard.X.shape[0]
         shape = (n, outputs) if outputs else (n,)
-        if self.claim is not None and claim != self.claim:
-            raise AnswerRefused("another problem was claimed before: open another run")
+        if self.claim is not None:
+            raise AnswerRefused("a problem was claimed before: open another run")
         value = float(claim.loss.value_grad(np.zeros(shape), self.shard.y, self.shard.c)[0])
-        if self.claim is None:
-            if self.account is not None:
-                largest = float(self.shard.c.max())
-                self.noise = GaussianNoise(self.policy, claim.loss, largest, self.account)
-            # noise protects more than references, and is not to be combined with what depends on rows
-            min_rows = 0 if self.account is not None else self.policy.min_rows
-            self.claim, self.references = claim, References(min_rows, shape)
-            self.rounding = Rounding(self.policy.digits, value)
-            self.descent = DescentCheck(self.policy, value / self.share)
+        if self.account is not None:
+            largest = float(self.shard.c.max())
+            self.noise = GaussianNoise(self.policy, claim.loss, largest, self.account)
+        # noise protects more than references, and is not to be combined with what depends on rows
+        min_rows = 0 if self.account is not None else self.policy.min_rows
+        self.claim, self.references = claim, References(min_rows, shape)
+        self.rounding = Rounding(self.policy.digits, value)
+        self.descent = DescentCheck(self.policy, value / self.share)
         return self.rounding.value(value)
 
     # ------------------------------------------------------------ operations

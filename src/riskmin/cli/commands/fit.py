@@ -123,9 +123,17 @@ def fit(
 
 
 def _finish(
-    model: Any, table: Dataset, title: str, output: Path, report: Path | None, *, as_json: bool, quiet: bool
+    model: Any,
+    table: Dataset,
+    title: str,
+    output: Path,
+    report: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    notes: Sequence[tuple[str, str]] = (),
 ) -> int:
-    """Print the summary of a fit, and return the exit code."""
+    """Print the summary of a fit with further notes, and return the exit code."""
     facts = fit_summary(model, data_shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
@@ -135,7 +143,7 @@ def _finish(
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []
-        print_pairs([*summary_lines(facts), ("model", str(output)), *more])
+        print_pairs([*summary_lines(facts), *notes, ("model", str(output)), *more])
     if not as_json:
         note_zero_weights(model)
     # exit codes: 0 if converged, else 3
@@ -184,8 +192,10 @@ def _fit_owners(
     names = ", ".join(d["name"] for d in owners.descriptions)
     title = f"{given['loss']} on the rows of {names}"
     _save(model, table, outputs["--output"], outputs["--report"], title=title)
+    paths = outputs["--output"], outputs["--report"]
+    errors = f"at most {owners.widening:.1e} of the objective, by rounding and noise, by which cuts are lower"
     return _finish(
-        model, table, title, outputs["--output"], outputs["--report"], as_json=as_json, quiet=quiet
+        model, table, title, *paths, as_json=as_json, quiet=quiet, notes=[("errors of owners", errors)]
     )
 
 

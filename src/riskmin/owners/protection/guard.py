@@ -9,7 +9,9 @@ to a power of two. The coordinator learns nothing that it could not compute itse
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,7 @@ from riskmin.core import NDArray
 from riskmin.owners.protection.policy import AnswerRefused, Policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReferenceTangent:
     """A tangent of the owner's risk as a function of its scores, T(z) = offset + u'z."""
 
@@ -54,6 +56,9 @@ def round_up(error: float) -> float:
 class References:
     """The tangents that were answered, by which near ones are answered, too.
 
+    Equal slopes are always answered in the same way: the cut of a model with an intercept is a mixture of
+    tangents whose slopes were asked for before.
+
     Parameters
     ----------
     min_rows : int
@@ -61,34 +66,60 @@ class References:
         That of the slopes.
     """
 
-    MAX_ENTRIES = 2**21
-    """Slopes of earlier answers that are kept; beyond this, the oldest is dropped, but 8 always stay."""
+    MAX_ENTRIES = 2**19
+    """Slopes of earlier answers that are kept; beyond this, the oldest is replaced, but 8 always stay."""
+    MAX_TANGENTS = 1024
+    MAX_DECISIONS = 512
+    """Decisions that are remembered, by a hash of the slopes."""
     SAME = 1e-12
     """Slopes that differ by less than this share are the same up to rounding."""
 
     def __init__(self, min_rows: int, shape: tuple[int, ...]) -> None:
         self.min_rows, size = min_rows, math.prod(shape)
-        self.capacity = max(self.MAX_ENTRIES // max(size, 1), 8)
+        self.capacity = min(max(self.MAX_ENTRIES // max(size, 1), 8), self.MAX_TANGENTS)
         # the zero tangent is a cut of every loss: answers with few active rows are given by it
         self.tangents = [ReferenceTangent(np.zeros(shape), 0.0)]
+        self._slopes = np.zeros((8, *shape))
+        self._oldest = 1
+        self._decisions: OrderedDict[bytes, ReferenceTangent | None] = OrderedDict()
 
     def answer(self, tangent: ReferenceTangent) -> ReferenceTangent:
         """Return the tangent itself, or the earlier one by which it must be answered."""
         if not self.min_rows:
             return tangent
-        size, near = float(np.abs(tangent.slopes).sum()), None
-        for earlier in self.tangents:
-            difference = tangent.slopes - earlier.slopes
-            if float(np.abs(difference).sum()) <= self.SAME * size:
-                return tangent
-            if near is None and effective_rows(difference) < self.min_rows:
-                near = earlier
-        if near is not None:
-            return near
-        if len(self.tangents) > self.capacity:
-            del self.tangents[1]
-        self.tangents.append(tangent)
-        return tangent
+        digest = hashlib.blake2b(np.ascontiguousarray(tangent.slopes).data, digest_size=16).digest()
+        if digest not in self._decisions:
+            self._decisions[digest] = self._near(tangent)
+            if len(self._decisions) > self.MAX_DECISIONS:
+                self._decisions.popitem(last=False)
+        self._decisions.move_to_end(digest)
+        near = self._decisions[digest]
+        return tangent if near is None else near
+
+    def _near(self, tangent: ReferenceTangent) -> ReferenceTangent | None:
+        """Return an earlier tangent that differs by few rows; if there is none, add this one."""
+        sizes = np.abs(self._slopes[: len(self.tangents)] - tangent.slopes)
+        if sizes.ndim == 3:
+            sizes = sizes.sum(axis=2)
+        sums, squares = sizes.sum(axis=1), np.einsum("ki,ki->k", sizes, sizes)
+        if np.any(sums <= self.SAME * float(np.abs(tangent.slopes).sum())):
+            return None
+        near = np.flatnonzero(sums * sums < self.min_rows * squares)
+        if len(near):
+            return self.tangents[int(near[0])]
+        self._add(tangent)
+        return None
+
+    def _add(self, tangent: ReferenceTangent) -> None:
+        k = len(self.tangents)
+        if k < self.capacity:
+            if k == len(self._slopes):
+                self._slopes = np.concatenate([self._slopes, np.zeros_like(self._slopes)])
+            self.tangents.append(tangent)
+        else:  # the zero tangent stays
+            k, self._oldest = self._oldest, self._oldest % (self.capacity - 1) + 1
+            self.tangents[k] = tangent
+        self._slopes[k] = tangent.slopes
 
 
 class DescentCheck:
