@@ -21,8 +21,9 @@ ROOMS = [
     ("report", "progress and pages", 3, 0),
     ("data", "from files to arrays", 3, 1),
     ("estimators", "scikit-learn", 3, 2),
-    ("cli", "the command", 3, 3),
-    ("testing", "contracts to run", 3, 4),
+    ("owners", "rows nobody shares", 3, 3),
+    ("cli", "the command", 3, 4),
+    ("testing", "contracts to run", 3, 5),
 ]
 # The way of `LinearClassifier("hinge").fit(X, y)` through the rooms.
 FIT = [
@@ -118,4 +119,4 @@ def picture() -> str:
     )
     top = TOP + 4 * STEP_Y + 20
     body = head + "".join(box(name, text) for name, text, *_ in ROOMS) + visits() + legend(top)
-    return card(LEFT + 4 * STEP_X, int(top + 4 * 27 + 6), "The rooms of riskmin", style, body)
+    return card(LEFT + 4 * STEP_X, int(top + 4 * 27 + 24), "The rooms of riskmin", style, body)

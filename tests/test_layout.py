@@ -33,6 +33,7 @@ ROOMS = [
     "report",
     "data",
     "estimators",
+    "owners",
     "cli",
     "testing",
 ]
@@ -55,6 +56,8 @@ HOMES = {
     "dask": {"executors"},
     "distributed": {"executors"},
     "mpi4py": {"executors"},
+    "grpc": {"owners"},
+    "cryptography": {"owners"},
     "click": {"cli"},
     "rich": {"cli", "report"},
     "matplotlib": {"core"},
@@ -76,6 +79,8 @@ LAZY = [
     "distributed",
     "mpi4py",
     "matplotlib",
+    "grpc",
+    "cryptography",
 ]
 
 MAX_LINES = 500
@@ -188,7 +193,8 @@ def test_every_library_is_declared():
     declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
-    assert {"scikit_learn" if name == "sklearn" else name for name in foreign} <= declared
+    distribution = {"sklearn": "scikit_learn", "grpc": "grpcio"}
+    assert {distribution.get(name, name) for name in foreign} <= declared
 
 
 def loaded_by(code, modules):

@@ -51,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.losses import *  # noqa: F403
     from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
     from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
+    from riskmin.owners.executor import OwnersExecutor as OwnersExecutor
     from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
     from riskmin.problem.intercept.strategies import ProfiledIntercept as ProfiledIntercept
     from riskmin.problem.kernel.mercer import DotProduct as DotProduct
@@ -97,6 +98,7 @@ _NAMES_OF_MODULE = {
     "riskmin.linear_maps.tree": "Tree",
     "riskmin.losses": "LOSSES get_loss register_loss",
     "riskmin.losses.hierarchy": "HierarchicalHinge HierarchicalSoftmax",
+    "riskmin.owners.executor": "OwnersExecutor",
     "riskmin.problem.intercept.strategies": "NoIntercept ProfiledIntercept",
     "riskmin.problem.kernel.mercer": "DotProduct Polynomial Rbf",
     "riskmin.problem.kernel.rkhs": "kernel_risk",

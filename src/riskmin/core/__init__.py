@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from riskmin.core.records import NDArray as NDArray
     from riskmin.core.records import PairBlock as PairBlock
     from riskmin.core.records import Result as Result
+    from riskmin.core.records import RunPaused as RunPaused
     from riskmin.core.records import Shard as Shard
     from riskmin.core.records import ShardCache as ShardCache
     from riskmin.core.records import ShardStateLost as ShardStateLost
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 _NAMES_OF_MODULE = {
     "interfaces": "LinearMap Matrix Solver as_solver has_method",
-    "records": "Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result Shard ShardCache "
-    "ShardStateLost Status UnsupportedProblem",
+    "records": "Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result RunPaused Shard "
+    "ShardCache ShardStateLost Status UnsupportedProblem",
 }
 """Imported on first access, since they need NumPy, and other modules of this package do not."""
 _LAZY = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}

@@ -33,6 +33,10 @@ class ShardCache(dict[str, Any]):
         return ShardCache, ()
 
 
+class RunPaused(RuntimeError):
+    """Raised if a run cannot go on for now, such as without an owner of rows: the driver saves its state."""
+
+
 class ShardStateLost(RuntimeError):
     """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state."""
 

@@ -133,14 +133,15 @@ def _bytes(a: Any) -> bytes:
 @_content.register
 def _(executor: Executor) -> bytes:
     """Return the number of rows and the sum of their hashes modulo 2^64."""
-    lengths = executor.map(_length)
+    lengths = executor.map(shard_rows)
     # rows are numbered across shards, so that the sum does not depend on the partition
     starts = list(accumulate(lengths, initial=0))[:-1]
     total = sum(executor.map(shard_hash, each=starts)) % 2**64
     return f"{sum(lengths)}:{total:016x}".encode()
 
 
-def _length(shard: Shard) -> int:
+def shard_rows(shard: Shard) -> int:
+    """Return the number of rows of a shard."""
     return len(shard.c)
 
 

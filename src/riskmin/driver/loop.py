@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, Result, Solver, Status
+from riskmin.core import Array, Iterate, Result, RunPaused, Solver, Status
 from riskmin.core.blas_threads import blas_thread_limit
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.signals import deferred_termination, ignore_interrupts
@@ -219,7 +219,8 @@ def _drive(
                 took += saved_at
     except OutOfTime:
         status = state.finalize_out_of_time(w0)
-    except SystemExit:  # raised by a signal handler of the user: save the run, then end the program
+    # raised by a signal handler of the user, or by an executor without its rows: save the run first
+    except (SystemExit, RunPaused):
         if checkpoint is not None and it is not None:
             state.save(checkpoint, solver, it)
         raise

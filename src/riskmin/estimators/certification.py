@@ -175,7 +175,7 @@ def certify(
     # claims that are checked without another run
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reason = _claim_error(case, J, atol) or case.model._rows_error(case.X) or _threshold_error(case)
+        reason = claim_error(case, J, atol) or case.model._rows_error(case.X) or _threshold_error(case)
         reason = reason or _scale_error(case)
     if reason:
         return replace(found, reason=reason)
@@ -184,7 +184,7 @@ def certify(
     goal_atol = atol if tol is None else 0.0
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
     proof, excess = _prove(case, J, (goal, goal_atol), verbose, settings)
-    status, reason = _conclude(replace(found, proof=proof), goal, goal_atol, excess)
+    status, reason = conclude(replace(found, proof=proof), goal, goal_atol, excess)
     return replace(found, status=status, reason=reason, proof=proof)
 
 
@@ -322,7 +322,7 @@ def _maximize_concave(bound: Callable[[float], float]) -> float:
         return max(0.0, bound(lo), bound(hi))
 
 
-def _claim_error(case: _Case, J: float, atol: float) -> str | None:
+def claim_error(case: _Case, J: float, atol: float) -> str | None:
     """Describe the first claim that contradicts the others or the recomputed J; None if there is none."""
     model, n_rows = case.model, case.n_rows
     claimed, bound, result = model.objective_, model.lower_bound_, model.result_
@@ -337,7 +337,7 @@ def _claim_error(case: _Case, J: float, atol: float) -> str | None:
     if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
     # one point at which the cut must lie below the risk; the proof adds others
-    if (excess := _cut_excess(model, model.result_.w, J)) > 0:
+    if (excess := cut_excess(model, model.result_.w, J)) > 0:
         return f"the cut is not valid: at the model's weights it exceeds the risk by {excess:.2g}"
     # the gap that the run itself claims, with the value that its solver reached
     gap = (result.value - bound) / result.value if result.value else 0.0
@@ -348,7 +348,7 @@ def _claim_error(case: _Case, J: float, atol: float) -> str | None:
     return None
 
 
-def _cut_excess(model: Any, v: Array, J: float) -> float:
+def cut_excess(model: Any, v: Array, J: float) -> float:
     """By how much the model's cut exceeds the risk, a @ v + b - R(v) with J(v) = J; 0 within rounding."""
     (a, b), penalty = model.result_.cut, float(model.alpha) * model._penalty().value(v)
     av = float(a @ v)
@@ -372,7 +372,7 @@ def _prove(
     def stop(iterate: Iterate, row: dict[str, float]) -> bool:
         nonlocal excess
         progress(iterate, row)
-        excess = max(excess, _cut_excess(model, iterate.w, iterate.value))
+        excess = max(excess, cut_excess(model, iterate.w, iterate.value))
         # J is that of the saved weights: the new bound must prove their gap, not that of the iterate
         return excess > 0 or J - row["lower"] <= max((goal + ROUNDING_RTOL) * J, goal_atol)
 
@@ -384,10 +384,10 @@ def _prove(
         warnings.simplefilter("ignore")
         refitted.fit(case.X, case.y, **case.fit_arguments)
     result: Result = refitted.result_
-    return result, max(excess, _cut_excess(model, result.w, result.value))
+    return result, max(excess, cut_excess(model, result.w, result.value))
 
 
-def _conclude(
+def conclude(
     found: CertificationResult, goal: float, goal_atol: float, excess: float
 ) -> tuple[CertificationStatus, str]:
     """Derive the verdict from the proved bound and the largest excess of the cut over the risk."""

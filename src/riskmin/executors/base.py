@@ -102,6 +102,8 @@ class Executor(ABC):
     """How the processes that run this program agree on decisions; a single process decides by itself."""
     blas_threads: int | None = 1
     """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
+    can_gather: bool = True
+    """Whether scores and labels of single rows may be sent to this process: not by data owners."""
 
     @abstractmethod
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:

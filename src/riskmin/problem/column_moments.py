@@ -82,11 +82,11 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
     ColumnMoments
     """
     if isinstance(weights, bool):
-        parts = executor.map(_of_shard, weights)
+        parts = executor.map(shard_moments, weights)
     else:
         # the weights are cut like the rows
         ends = np.cumsum([0, *executor.map(_length)])
-        parts = executor.map(_of_shard, True, each=[weights[i:j] for i, j in pairwise(ends)])
+        parts = executor.map(shard_moments, True, each=[weights[i:j] for i, j in pairwise(ends)])
     combined: ColumnMoments = reduce(
         ColumnMoments.combined_with, (part for part in parts if part is not None)
     )
@@ -97,7 +97,7 @@ def _length(shard: Shard) -> int:
     return int(shard.X.shape[0])
 
 
-def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
+def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
     """The moments of a shard's columns; None if no row has a positive weight."""
     X = shard.X.features
     c = np.asarray(shard.c if given is None else given, dtype=np.float64)

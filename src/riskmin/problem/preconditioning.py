@@ -401,7 +401,7 @@ def _moments(risk: Risk) -> SampleMoments | None:
         )
         # about this many entries, and at least this many rows, suffice to estimate means and sizes
         sample_rows = max(2**13 // row_entries, 64)
-        parts = risk.executor.map(_sampled_moments, sample_rows / max(n, 1))
+        parts = risk.executor.map(shard_sample_moments, sample_rows / max(n, 1))
     except TypeError:  # the shards hold objects without rows
         return None
     if any(part is None for part in parts):
@@ -417,7 +417,7 @@ def _moments(risk: Risk) -> SampleMoments | None:
     return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
 
 
-def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
+def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
     X = shard.X
     if not X.is_stored or X.sequence_ends is not None:

@@ -100,7 +100,7 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
     if not risk.loss.separable:
         return _gathered_sizes(risk, w, b, slope_sum)
-    columns, others = risk.executor.sum(_shard_sizes, risk.loss, risk.linear_map, w, b, slope_sum)
+    columns, others = risk.executor.sum(shard_sizes, risk.loss, risk.linear_map, w, b, slope_sum)
     return TermSizes(columns, float(others), _sum_length(risk))
 
 
@@ -129,7 +129,7 @@ def _gathered_sizes(risk: Risk, w: Array, b: float, slope_sum: float) -> TermSiz
     return TermSizes(columns, others, _sum_length(risk))
 
 
-def _shard_sizes(
+def shard_sizes(
     shard: Shard, loss: Loss, linear_map: LinearMap, w: Array, b: float, slope_sum: float
 ) -> tuple[Array, float]:
     """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""

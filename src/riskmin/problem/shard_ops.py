@@ -100,6 +100,16 @@ def hessian_product(shard: Shard, linear_map: LinearMap, d: Array, h: Array) -> 
     return (out,)
 
 
+def hessian_product_at(
+    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, d: Array, b: float
+) -> tuple[Array]:
+    """X' H X d, with the Hessian H of a loss of one score per row at the cached scores plus b."""
+    z: Array = cursor_state(shard, key)["z"]
+    hessian = loss.hessian(z + b if b else z, shard.y, shard.c)
+    assert hessian is not None
+    return hessian_product(shard, linear_map, d, hessian.diagonal)
+
+
 # ---------------------------------------------------------------- cached scores
 def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, w: Array) -> float:
     """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""

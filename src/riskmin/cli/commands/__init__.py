@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "audit": ("audit", "Read the log of a data owner."),
     "certify": ("certify", "Verify the certificate of a model against its training data."),
     "convert": ("convert", "Write data as a .rsk store, a memory-mapped folder."),
     "cv": ("cv", "Choose the regularization strength by cross-validation."),
@@ -10,9 +11,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("predict", "Compute the metrics of a model on labeled data."),
     "fit": ("fit", "Fit a linear model to data and save it with its certificate."),
     "losses": ("list", "List the losses with formulas, tasks and parameters."),
+    "owners": ("owners", "Set up a group of data owners, who share no rows."),
     "path": ("path", "Fit data along a sequence of regularization strengths."),
     "predict": ("predict", "Print one prediction per line."),
     "regularizers": ("list", "List the regularizers with formulas and parameters."),
+    "serve": ("owners", "Answer a coordinator's requests about the rows of an owner."),
     "show": ("show", "Show what a model is: problem, certificate, largest weights."),
     "solvers": ("list", "List the solvers."),
     "warmup": ("warmup", "Compile and cache all functions that fits need."),

@@ -12,6 +12,7 @@ from riskmin.cli.inputs import (
     DATA_TYPE,
     MODEL_TYPE,
     NONNEGATIVE_FLOAT,
+    PATH_TYPE,
     POSITIVE_FLOAT,
     POSITIVE_INT,
     STANDARDIZED_NOTE,
@@ -37,7 +38,8 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 
 @click.command()
 @click.argument("model", type=MODEL_TYPE)
-@click.argument("data", type=DATA_TYPE)
+@click.argument("data", type=DATA_TYPE, required=False)
+@click.option("--owners", type=PATH_TYPE, help="Verify it with the owners of the rows, named in a file.")
 @target_option
 @qid_option
 @memory_option
@@ -54,7 +56,8 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 @json_option
 def certify(
     model: Path,
-    data: Path,
+    data: Path | None,
+    owners: Path | None,
     target: ColumnRef,
     qid: ColumnRef,
     trust: tuple[str, ...],
@@ -77,6 +80,11 @@ def certify(
     if not _intact(model):
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
     fitted = estimators.load_model(model, trust)
+    if (data is None) == (owners is None):
+        raise click.UsageError("give DATA, or --owners for a model that was fitted to the rows of owners")
+    if owners is not None:
+        return _certify_owners(fitted, owners, limits, as_json=as_json)
+    assert data is not None
     # J depends on the weights, which no data file holds
     if fitted.weighted_ and (fitted.preparation_ is None or fitted.preparation_.weight is None):
         raise ValueError(
@@ -89,6 +97,19 @@ def certify(
     more = fit_kwargs(fitted, table)
     found = estimators.certify(fitted, table.X, table.y, verbose=not quiet, **more, **limits)
     return _report(found.status, found.reason, certification_numbers(fitted, found), as_json)
+
+
+def _certify_owners(model: Any, path: Path, limits: dict[str, Any], *, as_json: bool) -> int:
+    """Verify a certificate with the owners of the rows."""
+    from riskmin.owners.executor import OwnersExecutor
+    from riskmin.owners.fit import certify_owners
+
+    owners = OwnersExecutor.from_file(path)
+    try:
+        found = certify_owners(model, owners, **limits)
+    finally:
+        owners.close()
+    return _report(found.status, found.reason, certification_numbers(model, found), as_json)
 
 
 def certification_numbers(model: Any, found: CertificationResult) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
 from riskmin.cli.problem.dry_run import dry_run
 from riskmin.cli.problem.early_stopping import EarlyStopping
+from riskmin.cli.problem.owned_rows import fit_owned_rows
 from riskmin.cli.tables import describe_preparation, load_table, print_notes
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
@@ -64,7 +65,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=DATA_TYPE, nargs=-1, required=True)
+@click.argument("data", type=DATA_TYPE, nargs=-1)
 @click.option(
     "-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to; - for stdout."
 )
@@ -135,6 +136,16 @@ def fit(
     # paths are checked before any data are read
     saved_to = None if to_stdout else output
     outputs = {"--output": saved_to, "--report": report, "--checkpoint": given["checkpoint"]}
+    if given["owners"] is not None:
+        owned = fit_owned_rows(model, data, given, outputs, as_json=as_json, quiet=quiet)
+        if owned is None:
+            return 3
+        _save(model, owned.table, output, report, title=owned.title)
+        return _finish(
+            model, owned.table, owned.title, output, report, owned.notes, as_json=as_json, quiet=quiet
+        )
+    if not data:
+        raise click.MissingParameter(param_hint="'DATA...'", param_type="argument")
     title = f"{given['loss']} on {describe_paths(data)}"
     with backend(given, model.task) as executor:
         # MPI ranks load and fit together; the root alone checks and writes files
@@ -149,17 +160,34 @@ def fit(
         stopping = _early_stopping(model, table, given, executor, quiet=quiet or as_json)
         _fit(model, table, stopping, json_lines=as_json, quiet=quiet, verbose=given["verbose"])
         ranks.on_root(lambda: _save(model, table, output, report, title=title))
+    notes = {} if stopping is None else {"validation": stopping.describe()}
+    stopped = stopping is not None and stopping.stopped
+    return _finish(model, table, title, output, report, notes, as_json=as_json, quiet=quiet, stopped=stopped)
+
+
+def _finish(
+    model: Any,
+    table: PreparedRows,
+    title: str,
+    output: Path,
+    report: Path | None,
+    notes: dict[str, str],
+    *,
+    as_json: bool,
+    quiet: bool,
+    stopped: bool = False,
+) -> int:
+    """Print the summary of a fit with further notes, and return the exit code."""
     facts = fit_summary(model, data_shape(model, table), model.tol)
-    validation = {} if stopping is None else {"validation": stopping.describe()}
     if as_json:
-        click.echo(json.dumps({**facts, **validation, "model": str(output)}))
+        click.echo(json.dumps({**facts, **notes, "model": str(output)}))
     elif not quiet:
-        more = [("model", str(output)), *validation.items()]
+        more = [("model", str(output)), *notes.items()]
         _print_summary(model, table, facts, title, [*more, *([("report", str(report))] if report else [])])
     if not as_json:
         note_zero_weights(model)
     # exit codes: 0 if converged, or stopped as asked for; else 3
-    if facts["status"] == "converged" or (stopping is not None and stopping.stopped):
+    if facts["status"] == "converged" or stopped:
         return 0
     if not as_json:
         click.echo(not_converged_message(model, facts), err=True)

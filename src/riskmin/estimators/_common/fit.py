@@ -193,7 +193,9 @@ def fit_objective(
     # minimize over b once more, at the final w
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
-    if result.status == "converged" and not result.note and not _has_learned(objective, result, start):
+    executor = risk.executor
+    explained = result.note or (executor is not None and not executor.can_gather)
+    if result.status == "converged" and not explained and not _has_learned(objective, result, start):
         # a run may converge to w = 0: the note explains why, and how to avoid it
         result = replace(result, note=describe_trivial_fit(model, objective, result, b))
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from riskmin.problem.risk import Risk, ScoreCursor
 
 
-def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
+def class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
     """The weighted sums of the rows of each class, (p, k), and the total weights of the classes."""
     k = linear_map.columns
     sums, weights = np.zeros(shard.X.shape[1] * k), np.zeros(k)
@@ -66,7 +66,7 @@ class ConstantPredictionCuts:
         inner: Any = risk.linear_map.inner  # type: ignore[attr-defined]
         # sums of the rows as the scores see them: standardized columns, no sharing of weights
         linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
-        sums, pi = risk.executor.sum(_class_sums, linear_map)
+        sums, pi = risk.executor.sum(class_sums, linear_map)
         cuts = loss.constant_prediction_cuts(k)
         assert cuts is not None
         F, offsets = cuts

@@ -116,7 +116,7 @@ class CenteredFrame:
         return as_array_like(self.inner.scores(as_matrix(self.mean[None, :]), w, 0, 1)[0], w)
 
 
-def _score_moments(shard: Shard, linear_map: LinearMap, w: Array) -> tuple[NDArray, NDArray]:
+def score_moments(shard: Shard, linear_map: LinearMap, w: Array) -> tuple[NDArray, NDArray]:
     """Return the weighted sums of the scores X w, and of their squares, per output."""
     first, second = np.zeros(linear_map.columns), np.zeros(linear_map.columns)
     for i, j in blocks(shard, linear_map):
@@ -136,7 +136,7 @@ def mean_squared_row_norm(obj: Objective, w: Array) -> float:
         # Scale to the norm of the regularizer, in which row norms are measured.
         draw /= np.sqrt(reg.terms(draw).square)
     inner = risk.linear_map.inner
-    first, second = risk.executor.sum(_score_moments, inner, as_array_like(draw, w))
+    first, second = risk.executor.sum(score_moments, inner, as_array_like(draw, w))
     variance = float(np.mean(second - first * first))
     # rows whose variance is a smaller share of their mean square are equal up to rounding
     return variance if variance > 1e-12 * float(np.mean(second)) else 1.0

@@ -1,0 +1,1 @@
+"""What an owner refuses, rounds, masks and records."""

@@ -1,0 +1,119 @@
+"""An owner's service over gRPC with mutual TLS: bytes in, bytes out, in one piece or several."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from riskmin.owners.owner import Owner
+from riskmin.owners.wire.codec import OwnerMessage, encode
+
+SERVICE = "riskmin.Owner"
+CHUNK = 2**21
+"""Messages above this many bytes are sent in pieces of that length."""
+
+
+def import_grpc() -> Any:
+    """Return the module grpc; raise an ImportError that names the extra."""
+    try:
+        import grpc
+    except ImportError:
+        raise ImportError("owners talk by gRPC over TLS: pip install 'riskmin[owners]'") from None
+    return grpc
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    """Yield the pieces of a message."""
+    yield from (data[i : i + CHUNK] for i in range(0, len(data), CHUNK))
+
+
+class TlsFiles:
+    """Certificate of the authority, own certificate and own key, as PEM files."""
+
+    def __init__(self, ca: str | Path, cert: str | Path, key: str | Path) -> None:
+        for path in (ca, cert, key):
+            if not Path(path).is_file():
+                raise ValueError(f"there is no file {path}: check the path, or run 'riskmin owners init'")
+        self.ca, self.cert, self.key = (Path(path).read_bytes() for path in (ca, cert, key))
+
+
+class OwnerServer:
+    """The service of an owner; `stop` ends it.
+
+    Parameters
+    ----------
+    owner : Owner
+    tls : TlsFiles
+        Clients without a certificate of this authority are refused in the handshake.
+    address : str
+        HOST:PORT; port 0 for any free one, which is then `port`.
+    """
+
+    def __init__(self, owner: Owner, tls: TlsFiles, address: str = "127.0.0.1:0") -> None:
+        grpc = import_grpc()
+        self.owner = owner
+        limit = CHUNK + 2**16
+        self.server = grpc.server(
+            ThreadPoolExecutor(max_workers=4),
+            maximum_concurrent_rpcs=16,
+            options=[
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", limit),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        handlers = {
+            "Call": grpc.unary_unary_rpc_method_handler(self._call),
+            "Stream": grpc.stream_stream_rpc_method_handler(self._stream),
+        }
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+        credentials = grpc.ssl_server_credentials(
+            [(tls.key, tls.cert)], root_certificates=tls.ca, require_client_auth=True
+        )
+        try:
+            self.port = self.server.add_secure_port(address, credentials)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise ValueError(f"{address} cannot be listened at: it is in use, or no address of this machine")
+        self.server.start()
+
+    def _call(self, request: bytes, context: Any) -> bytes:
+        return self.owner.handle(peer_name(context), request)
+
+    def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        pieces, length = [], 0
+        for piece in requests:
+            pieces.append(piece)
+            length += len(piece)
+            # stop reading before more is held in memory than the policy allows
+            if length > self.owner.policy.max_bytes:
+                yield encode(
+                    OwnerMessage("invalid", {"reason": "the message is longer than the policy allows"})
+                )
+                return
+        yield from chunks(self.owner.handle(peer_name(context), b"".join(pieces)))
+
+    def stop(self) -> None:
+        """End the service, and let answers that are being computed end."""
+        self.server.stop(grace=1.0).wait()
+        self.owner.log.close()
+
+
+def peer_name(context: Any) -> str:
+    """Return the common name of the client's certificate, which the TLS handshake has verified."""
+    names = context.auth_context().get("x509_common_name", [])
+    return names[0].decode("utf-8", "replace") if names else ""
+
+
+def serve_forever(server: OwnerServer) -> None:
+    """Wait for SIGINT or SIGTERM, then end the service."""
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    done.wait()
+    server.stop()

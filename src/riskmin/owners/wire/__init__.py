@@ -1,0 +1,1 @@
+"""What is sent between coordinator and owners: messages, operations, TLS certificates."""

@@ -1,0 +1,251 @@
+"""The pooled risk over owners: the same optimum and certificate as with all rows in one place."""
+
+import numpy as np
+import pytest
+from tests.owners.conftest import split, table, tls_files, tls_paths
+
+from riskmin import (
+    L1,
+    L2,
+    Bundle,
+    Elastic,
+    Lbfgs,
+    LinearClassifier,
+    LinearRanker,
+    LinearRegressor,
+    Objective,
+    Shard,
+    linear_risk,
+    minimize,
+)
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import ShardCache
+from riskmin.executors.base import SerialExecutor
+from riskmin.owners.client import OwnerRefused, OwnerUnavailable
+from riskmin.owners.executor import OwnersExecutor, PooledRisk
+from riskmin.owners.owner import Owner
+from riskmin.owners.protection.policy import OPEN, Policy
+from riskmin.owners.server import OwnerServer
+from riskmin.problem.intercept.strategies import with_intercept
+
+PROBLEMS = [
+    ("hinge", L2(), 1e-2, True),
+    ("logistic", L2(), 1e-3, True),
+    ("quantile:level=0.7", L2(), 1e-2, False),
+    ("softmax", L2(), 1e-3, True),
+    pytest.param("ndcg", L2(), 1e-2, False, marks=pytest.mark.slow),
+    ("logistic", L1(), 1e-2, False),
+    ("hinge", Elastic(eps=0.5), 1e-2, False),
+]
+
+
+def pooled(X, y, qid, loss, fit_intercept):
+    """The risk of the same rows in one place."""
+    signs = loss in ("hinge", "logistic")
+    return linear_risk(
+        X, 2 * y - 1 if signs else y, loss, fit_intercept=fit_intercept, qid=qid if loss == "ndcg" else None
+    )
+
+
+@pytest.mark.parametrize(("loss", "reg", "lam", "intercept"), PROBLEMS)
+def test_owners_reach_the_pooled_optimum_under_the_default_policy(serve, loss, reg, lam, intercept):
+    X, y, qid = table()
+    owners = serve(split(X, y, qid))
+    risk = owners.risk(loss, fit_intercept=intercept)
+    result = minimize(owners.objective(risk, reg, lam), tol=1e-3)
+    best = minimize(Objective(pooled(X, y, qid, loss, intercept), reg, lam), tol=1e-7)
+    assert result.status == "converged"
+    # the certificate is that of the pooled problem: its bounds enclose the optimum
+    assert result.lower <= best.value
+    assert result.value >= best.lower
+    exact = Objective(pooled(X, y, qid, loss, intercept), reg, lam).value(result.w)
+    assert exact <= result.value <= exact + 1e-4 * exact
+    assert exact - best.value <= 1e-3 * exact
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("loss", "solver"), [("hinge", Bundle()), ("logistic", Lbfgs())])
+def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
+    """Without rounding, each owner is a shard: the iterates of a run are the same, bit for bit."""
+    X, y, _ = table(600)
+    parts = split(X, y)
+    owners = serve(parts, Policy(**OPEN))
+    risk = owners.risk(loss, fit_intercept=intercept)
+    shards = [
+        Shard(as_matrix(part["X"]), 2 * part["y"] - 1, np.full(len(part["y"]), 1 / len(y)), ShardCache())
+        for part in parts.values()
+    ]
+    executor = SerialExecutor(shards)
+    executor.n_restarts = 0
+    same = PooledRisk(risk.loss, risk.linear_map, executor, 8)
+    same = with_intercept(same) if intercept else same
+    # not the largest scores but powers of two bound them: 1e-2 is reached before scores are recomputed
+    a = minimize(owners.objective(risk, L2(), 1e-2), solver, tol=1e-2)
+    b = minimize(Objective(same, L2(), 1e-2), solver, tol=1e-2)
+    np.testing.assert_array_equal(a.w, b.w)
+    assert [row["value"] for row in a.trace] == [row["value"] for row in b.trace]
+
+
+def test_rounding_is_in_the_certificate(serve):
+    """Answers of three digits give a wider bound, which still holds, and never a false one."""
+    X, y, _ = table(600)
+    best = minimize(Objective(pooled(X, y, None, "logistic", False), L2(), 1e-2), tol=1e-9)
+    gaps = []
+    for digits in (3, 5, 12):
+        owners = serve(split(X, y), Policy(digits=digits, min_rows=0))
+        result = minimize(owners.objective(owners.risk("logistic"), L2(), 1e-2), tol=1e-6, max_iter=20)
+        assert result.lower <= best.value <= result.value * (1 + 1e-12)
+        gaps.append(result.gap / result.value)
+    assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
+
+
+@pytest.mark.parametrize("standardize", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_estimators_fit_raw_units_and_weights(serve, standardize):
+    rng = np.random.default_rng(1)
+    X, y, _ = table(4000)
+    X = X * 10.0 ** np.arange(-4, 4) + 3.0
+    weight = rng.uniform(0.5, 2.0, len(y))
+    parts, first = split(X, np.where(y > 0, "yes", "no")), 0
+    for part in parts.values():
+        part["weight"] = weight[first : first + len(part["y"])]
+        first += len(part["y"])
+    owners = serve(parts)
+    settings = {"alpha": 1e-3, "standardize": standardize}
+    model = owners.fit(LinearClassifier("logistic", **settings))
+    same = LinearClassifier("logistic", tol=1e-7, **settings).fit(
+        X, np.where(y > 0, "yes", "no"), sample_weight=weight
+    )
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.weighted_
+    assert abs(model.objective_ - same.objective_) <= 1e-3 * same.objective_
+    assert model.lower_bound_ <= same.objective_
+    if standardize:
+        np.testing.assert_allclose(model.scale_, same.scale_, rtol=1e-9)
+    assert np.mean(model.predict(X) == same.predict(X)) > 0.99
+
+
+def test_regressor_and_ranker(serve):
+    X, y, qid = table(4000)
+    owners = serve(split(X, y, qid))
+    model = owners.fit(LinearRegressor("huber", alpha=1e-3))
+    same = LinearRegressor("huber", alpha=1e-3, tol=1e-7).fit(X, y)
+    assert abs(model.objective_ / same.objective_ - 1) <= 1e-3
+    ranker = owners.fit(LinearRanker("ndcg", alpha=1e-2))
+    assert ranker.n_queries_ == len(np.unique(qid))
+    assert ranker.score(X, y, qid=qid) > 0.9
+
+
+def test_a_certificate_is_verified_with_the_owners(serve):
+    X, y, _ = table(2000)
+    owners = serve(split(X, y))
+    model = owners.fit(LinearClassifier("logistic", alpha=1e-2))
+    assert owners.certify(model).status == "certified"
+    model.lower_bound_ = model.objective_
+    assert owners.certify(model).status == "refuted"
+    other = serve(split(X, 1 - y))
+    assert other.certify(owners.fit(model)).status == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [("roc_area", "scores of all rows in one place"), ("f1", "one place"), ("chain_crf", "whole sequences")],
+)
+def test_losses_of_all_scores_are_refused_with_the_reason(serve, loss, reason):
+    X, y, _ = table(600)
+    with pytest.raises(ValueError, match=reason):
+        serve(split(X, y)).risk(loss)
+
+
+def test_steps_that_need_single_rows_are_refused(serve):
+    X, y, _ = table(600)
+    owners = serve(split(X, y))
+    risk = owners.risk("logistic")
+    with pytest.raises(TypeError, match="owners do not send"):
+        _ = risk.labels
+
+
+# ---------------------------------------------------------------- restarts
+def restart(owners, certificates, name, arrays, policy=None):
+    """Stop an owner, and start it again at the same port, in this process."""
+    old = owners.servers[name]
+    old.stop()
+    owner = Owner(**arrays, name=name, policy=policy)
+    owners.servers[name] = OwnerServer(owner, tls_files(certificates, name), f"127.0.0.1:{old.port}")
+
+
+def test_a_run_goes_on_with_an_owner_that_was_restarted(serve, certificates):
+    X, y, _ = table(3000)
+    parts = split(X, y)
+    owners = serve(parts)
+    restarts = []
+
+    def callback(iterate, row):
+        if row["iteration"] in (2, 4):
+            restarts.append(row["iteration"])
+            restart(owners, certificates, "south", parts["south"])
+
+    result = minimize(owners.objective(owners.risk("logistic"), L2(), 1e-3), callback=callback, tol=1e-4)
+    best = minimize(Objective(pooled(X, y, None, "logistic", False), L2(), 1e-3), tol=1e-8)
+    assert restarts == [2, 4]
+    assert result.status == "converged"
+    assert result.lower <= best.value <= result.value * (1 + 1e-9) <= best.value * (1 + 2e-4)
+
+
+def test_changed_rows_are_noticed(serve, certificates):
+    X, y, _ = table(3000)
+    parts = split(X, y)
+    owners = serve(parts)
+
+    def callback(iterate, row):
+        if row["iteration"] == 2:
+            changed = parts["south"]["X"].copy()
+            changed[7, 3] += 1e-9
+            restart(owners, certificates, "south", parts["south"] | {"X": changed})
+
+    with pytest.raises(ValueError, match="rows of south have changed"):
+        minimize(owners.objective(owners.risk("logistic"), L2(), 1e-3), callback=callback, tol=1e-4)
+
+
+def test_a_run_pauses_without_an_owner_and_resumes(serve, certificates, tmp_path):
+    X, y, _ = table(3000)
+    parts = split(X, y)
+    owners = serve(parts, patience=0.3)
+
+    def callback(iterate, row):
+        if row["iteration"] == 4:
+            owners.servers["west"].stop()
+
+    settings = {"tol": 1e-5, "checkpoint": tmp_path / "run.ckpt"}
+    with pytest.raises(OwnerUnavailable, match=r"west.*has not answered for 0.3 seconds"):
+        minimize(owners.objective(owners.risk("logistic"), L2(), 1e-3), callback=callback, **settings)
+    restart(owners, certificates, "west", parts["west"])
+    # as the next process does: another connection
+    again = OwnersExecutor(owners.addresses, **tls_paths(certificates, "coordinator"))
+    result = minimize(again.objective(again.risk("logistic"), L2(), 1e-3), **settings)
+    again.close()
+    assert result.status == "converged"
+    # the iterations before the pause are part of the run
+    assert len({row["iteration"] for row in result.trace}) == result.n_iter > 5
+    best = minimize(Objective(pooled(X, y, None, "logistic", False), L2(), 1e-3), tol=1e-9)
+    assert result.lower <= best.value <= result.value * (1 + 1e-9)
+
+
+def test_clients_without_the_right_key_are_refused(serve, certificates, tmp_path):
+    from riskmin.owners.wire.certificates import make_authority
+
+    X, y, _ = table(600)
+    owners = serve({"north": {"X": X, "y": y}}, Policy(coordinators=("coordinator",)))
+    # of the same authority, but not in the policy
+    with pytest.raises(OwnerRefused, match="stranger is not among the coordinators"):
+        OwnersExecutor(owners.addresses, **tls_paths(certificates, "stranger"), patience=0.5)
+    # of another authority, with the right name
+    make_authority(tmp_path, ["coordinator"], ["127.0.0.1"])
+    forged = tls_paths(tmp_path, "coordinator") | {"ca": certificates / "ca.pem"}
+    with pytest.raises(OwnerUnavailable):
+        OwnersExecutor(owners.addresses, **forged, patience=0.5)
+
+
+def test_owners_with_other_columns_are_refused(serve):
+    X, y, _ = table(600)
+    with pytest.raises(ValueError, match="other columns"):
+        serve({"north": {"X": X, "y": y}, "south": {"X": X[:, :5], "y": y}})
