@@ -20,6 +20,7 @@ ROOT = Path(riskmin.__file__).parent
 ROOMS = [
     "core",
     "_numba",
+    "_cuda",
     "arrays",
     "numerics",
     "linear_maps",
@@ -44,7 +45,7 @@ HOMES = {
     "sklearn": {"estimators", "cli"},
     "joblib": {"estimators"},
     "torch": {"arrays"},
-    "cupy": {"arrays"},
+    "cupy": {"arrays", "_cuda"},
     "array_api_compat": {"arrays"},
     "safetensors": {"core"},
     "highspy": {"solvers"},
