@@ -38,7 +38,8 @@ failures = []
 
 
 def report(name, found, expected, tol=1e-12):
-    found, expected = np.asarray(to_numpy(found), dtype=float), np.asarray(expected, dtype=float)
+    found = np.asarray(found if isinstance(found, float) else to_numpy(found), dtype=float)
+    expected = np.asarray(expected, dtype=float)
     error = np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-300)
     if not error <= tol:
         failures.append(name)
@@ -151,6 +152,68 @@ def check_certificates(rng):
     print("certificates: bounds compared with those of the CPU", flush=True)
 
 
+def sparse_on_devices(X):
+    """A SciPy matrix in every library and storage, and its entries in double precision."""
+    import cupy
+    import cupyx.scipy.sparse as cusp
+    import torch
+
+    for kind in (np.float32, np.float64):
+        given = X.astype(kind)
+        parts = [cupy.asarray(a) for a in (given.data, given.indices, given.indptr)]
+        csr = cusp.csr_matrix((parts[0], parts[1], parts[2]), shape=X.shape)
+        yield f"CuPy CSR {kind.__name__}", csr, given.astype(float)
+        yield f"CuPy CSC {kind.__name__}", csr.tocsc(), given.astype(float)
+        tensors = (torch.asarray(a, device="cuda") for a in (given.indptr, given.indices, given.data))
+        yield f"torch CSR {kind.__name__}", torch.sparse_csr_tensor(*tensors, X.shape), given.astype(float)
+
+
+def check_sparse(rng):
+    """Products and risks of sparse rows: few and many columns, empty rows and columns, long rows."""
+    import scipy.sparse as sp
+
+    worst = 0.0
+    for n, p, density in (
+        (1, 5, 0.5),
+        (300, 7, 0.3),
+        (5000, 300, 0.05),
+        (3000, 100_000, 2e-3),
+        (40, 70_000, 0.4),
+    ):
+        X = sp.random_array((n, p), density=density, format="csr", rng=rng, data_sampler=rng.standard_normal)
+        # columns of very different frequencies, and rows of very different lengths
+        keep = rng.random(X.nnz) < (1 / (1 + np.arange(n) % 50))[np.repeat(np.arange(n), np.diff(X.indptr))]
+        X.data *= keep
+        X.eliminate_zeros()
+        X = (X + sp.csr_array((np.ones(n), (np.arange(n), np.zeros(n, int))), shape=(n, p))).tocsr()
+        y, w = labels_of(rm.Logistic(), n, rng), rng.standard_normal(p)
+        g = rng.standard_normal(n)
+        for name, stored, D in sparse_on_devices(X):
+            kind, M, out = f"{n} x {p}, {name}", as_matrix(stored), np.zeros(p)
+            M.pullback(g, 0, n, out)
+            sizes = abs(D).T @ abs(g)
+            errors = [
+                report(kind + ", scores", M.scores(w, 0, n), D @ w),
+                report(kind + ", pullback", out, D.T @ g),
+                # relative to the size of its own terms, in each column
+                float((abs(out - D.T @ g) / np.maximum(sizes, 1e-300)).max()),
+                report(kind + ", absolute", M.absolute(0, n).scores(abs(w), 0, n), abs(D) @ abs(w)),
+            ]
+            if errors[2] > 1e-9:
+                failures.append(f"{kind}: error {errors[2]:.1e} relative to the terms of a column")
+            again = np.zeros(p)
+            M.pullback(g, 0, n, again)
+            if not np.array_equal(out, again):
+                failures.append(f"{kind}: two calls differ")
+            if abs(M.as_scipy() - D).max() > 0:
+                failures.append(f"{kind}: other entries")
+            value, grad = rm.linear_risk(D, y, rm.Logistic())(0.1 * w)
+            found = rm.linear_risk(stored, y, rm.Logistic())(0.1 * w)
+            errors += [report(kind + ", value", found[0], value), report(kind + ", gradient", found[1], grad)]
+            worst = max(worst, *errors[:2], *errors[3:])
+    print(f"sparse: largest relative error {worst:.1e}", flush=True)
+
+
 def check_repeatable(rng):
     """Two calls give the same bits."""
     import torch
@@ -166,7 +229,7 @@ def check_repeatable(rng):
 
 def main(arguments):
     rng = np.random.default_rng(0)
-    for check in (check_losses, check_layouts, check_repeatable, check_certificates):
+    for check in (check_losses, check_layouts, check_sparse, check_repeatable, check_certificates):
         check(rng)
     print(f"{len(failures)} failures" + "".join(f"\n  {name}" for name in failures))
     return 1 if failures else 0

@@ -18,6 +18,8 @@ SUMS = 4
 """Sums over rows beside each gradient: value, slope in the shift, minorant offset, sum of |slopes|."""
 MAX_COLUMNS = 16384
 """The most columns of a row that a block holds in its registers."""
+SHARED_BYTES = 224 * 2**10
+"""Shared memory of a block of an H100 or H200, less what kernels declare themselves."""
 ROW_THREADS = 256
 POINTS = 16
 """Trial points of a line search in one launch."""
@@ -93,7 +95,8 @@ def _function(name: str, files: tuple[str, ...], code: str, macros: tuple[str, .
     return cupy().RawModule(code=text, options=(*OPTIONS, *macros)).get_function(name)
 
 
-def _compiled(name: str, file: str, code: str, *macros: str) -> Any:
+def compiled(name: str, file: str, code: str, *macros: str) -> Any:
+    """Return a kernel of a file, compiled after the code of a loss for the current device."""
     return _function(name, (file,), code, macros, cupy().cuda.runtime.getDevice())
 
 
@@ -116,7 +119,7 @@ def _resident_blocks(function: Any, threads: int, shared: int) -> int:
 def add_parts(part: Any, count: int, width: int) -> Any:
     """Return the sum of `count` rows of `width` numbers, in a fixed order."""
     out = cupy().empty(width, dtype=np.float64)
-    function = _compiled("add_parts", "reduce", "")
+    function = compiled("add_parts", "reduce", "")
     function(((width + 31) // 32,), (1024,), (part, np.int32(count), np.int64(width), out))
     return out
 
@@ -143,14 +146,22 @@ class DenseLayout(NamedTuple):
             lanes, entries = 1, 8 if p <= 64 else 16
             while lanes < 32 and lanes * entries < p:
                 lanes *= 2
-            full = copied and p % (lanes * vector) == 0
-            return cls(lanes, vector, max(min(4, lanes) // k, 1), 128, full or p > 256, p > 64)
+            staged = copied and (p > 256 or p % (lanes * vector) == 0)
+            return cls(lanes, vector, max(min(4, lanes) // k, 1), 128, staged, p > 64)
         threads = 64
         while threads < 512 and threads * 8 < p:
             threads *= 2
         # rows of up to 64 KiB together are copied ahead
         together = next((r for r in (8, 4, 2) if r * threads * max(8, p // threads) * itemsize <= 2**16), 1)
-        return cls(threads, vector, max(together // k, 1), threads, copied)
+        together = max(together // k, 1)
+        # w and the copied rows share the memory of a block
+        fits = (8 * k + together * itemsize) * -(-p // (threads * vector)) * threads * vector <= SHARED_BYTES
+        return cls(threads, vector, together, threads, copied and fits)
+
+
+def points_at_a_time(p: int) -> int:
+    """Return how many w one launch takes, such that their sums fit into registers."""
+    return 4 if 32 <= p <= 2048 else 1
 
 
 class DenseRows(NamedTuple):
@@ -181,7 +192,7 @@ class DenseRows(NamedTuple):
         }  # fmt: skip
         labels = ("-DLABEL=float", "-DWEIGHTED=0") if rows is None else rows.macros
         code = "" if loss is None else loss.source
-        function = _compiled(
+        function = compiled(
             "dense_rows", "dense", code, *(f"-D{name}={size}" for name, size in sizes.items()), *labels
         )
         step = lanes * vector
@@ -233,7 +244,7 @@ def _parameters(values: tuple[float, ...]) -> Any:
 # ---------------------------------------------------------------- losses of cached scores
 def _row_function(name: str, rows: Rows, loss: LossCode) -> Any:
     macros = *rows.macros, f"-DTPB={ROW_THREADS}", f"-DPOINTS={POINTS}"
-    return _compiled(name, "rows", loss.source, *macros)
+    return compiled(name, "rows", loss.source, *macros)
 
 
 def _sum_rows(name: str, width: int, n: int, rows: Rows, loss: LossCode, before: Sequence[Any],

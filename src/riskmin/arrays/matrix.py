@@ -16,6 +16,7 @@ from riskmin.arrays.compressed import Csc, Csr, unsigned
 from riskmin.arrays.dense import Dense, DenseFortran, even_ends
 from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.devices.gpu import GpuDense
+from riskmin.arrays.devices.gpu_sparse import GpuSparse, is_gpu_sparse
 from riskmin.arrays.namespace import (
     COMPLEX_X_MESSAGE,
     as_floats,
@@ -125,6 +126,10 @@ def as_matrix(X: Any) -> Matrix:
         return X
     if all(hasattr(X, name) for name in ("scores", "pullback", "block_rows")):
         return UserMatrix(X)
+    if is_gpu_sparse(X):
+        check_two_dimensions(X.shape)
+        check_size(X.shape)
+        return GpuSparse.from_sparse(X)
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
         check_size(X.shape)

@@ -155,11 +155,13 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: Array, b: float) -> tuple[flo
 def value_grads(shard: Shard, traced: TracedLoss, W: Array) -> tuple[NDArray, NDArray]:
     """The losses and gradients at several points, the rows of W (k, p), in one read of X per four points."""
     X: Any = shard.X
+    step = _kernels().points_at_a_time(X.shape[1])
     with on_stream_of(X.X):
-        points = as_cupy(W)
+        # the last launch repeats points: kernels take one or four
+        points = as_cupy(np.resize(to_numpy(W), (-(-len(W) // step) * step, X.shape[1])))
         parts = [
-            X.kernels.value_grad(points[i : i + 4], 0.0, labels(shard), _code(traced.first)).get()
-            for i in range(0, len(points), 4)
+            X.kernels.value_grad(points[i : i + step], 0.0, labels(shard), _code(traced.first)).get()
+            for i in range(0, len(points), step)
         ]
     out, p = np.concatenate(parts), X.shape[1]
-    return out[:, p], out[:, :p]
+    return out[: len(W), p], out[: len(W), :p]
