@@ -186,7 +186,8 @@ def test_every_library_is_declared():
     declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
-    assert {"scikit_learn" if name == "sklearn" else name for name in foreign} <= declared
+    packages = {"sklearn": "scikit_learn", "cupy": "cupy_cuda12x"}
+    assert {packages.get(name, name) for name in foreign} <= declared
 
 
 def loaded_by(code, modules):

@@ -71,25 +71,27 @@ def dense(options, bandwidth):
         main = (storage, p) == DENSE[0]
         w = np.random.default_rng(1).standard_normal(p) / p**0.5
         for loss in LOSSES if main else LOSSES[:2]:
-            risk = rm.linear_risk(X, labels(loss, n), loss)
-            traced, shard = risk.compiled(loss), risk.executor.shards[0]
-            # the kernels alone: a call of the risk adds the copy of the gradient to the host
-            kernels, rows = shard.X.kernels, device_loops.labels(shard)
-            point, code = torch.asarray(w, device="cuda")[None, :], device_loops._code(traced.first)
-            point = device_loops.as_cupy(point)
-            ms = milliseconds(lambda: kernels.value_grad(point, 0.0, rows, code))  # noqa: B023
-            row(f"{storage} {n:,} x {p}, {loss!r}", ms, X.nbytes, bandwidth)
-            if loss == rm.Logistic():
-                ms = milliseconds(lambda: risk(w))  # noqa: B023
-                row("  the risk, with w and gradient in NumPy", ms, X.nbytes, bandwidth)
-            if main and loss == rm.Logistic():
-                for k in (2, 4):
-                    points = point.repeat(k, axis=0)
-                    ms = milliseconds(lambda: kernels.value_grad(points, 0.0, rows, code))  # noqa: B023
-                    row(f"  {k} w in one pass", ms, X.nbytes, bandwidth)
-                line_search(shard, n)
-            del risk, traced, shard, kernels, rows
+            time_loss(X, loss, w, bandwidth, main and loss == rm.Logistic())
         del X, part
+
+
+def time_loss(X, loss, w, bandwidth, more):
+    n, p = X.shape
+    risk = rm.linear_risk(X, labels(loss, n), loss)
+    traced, shard = risk.compiled(loss), risk.executor.shards[0]
+    # the kernels alone: a call of the risk adds the copy of the gradient to the host
+    kernels, rows = shard.X.kernels, device_loops.labels(shard)
+    point, code = device_loops.as_cupy(w)[None, :], device_loops._code(traced.first)
+    ms = milliseconds(lambda: kernels.value_grad(point, 0.0, rows, code))
+    row(f"{str(X.dtype)[6:]} {n:,} x {p}, {loss!r}", ms, X.nbytes, bandwidth)
+    if loss == rm.Logistic():
+        row("  the risk, with w and gradient in NumPy", milliseconds(lambda: risk(w)), X.nbytes, bandwidth)
+    if more:
+        for k in (2, 4):
+            points = point.repeat(k, axis=0)
+            ms = milliseconds(lambda: kernels.value_grad(points, 0.0, rows, code))  # noqa: B023
+            row(f"  {k} w in one pass", ms, X.nbytes, bandwidth)
+        line_search(shard, n)
 
 
 def line_search(shard, n):
