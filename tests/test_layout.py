@@ -46,6 +46,7 @@ HOMES = {
     "joblib": {"estimators"},
     "torch": {"arrays"},
     "cupy": {"arrays", "_cuda"},
+    "cupyx": {"arrays", "_cuda"},
     "array_api_compat": {"arrays"},
     "safetensors": {"core"},
     "highspy": {"solvers"},
@@ -186,7 +187,7 @@ def test_every_library_is_declared():
     declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
-    packages = {"sklearn": "scikit_learn", "cupy": "cupy_cuda12x"}
+    packages = {"sklearn": "scikit_learn", "cupy": "cupy_cuda12x", "cupyx": "cupy_cuda12x"}
     assert {packages.get(name, name) for name in foreign} <= declared
 
 

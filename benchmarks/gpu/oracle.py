@@ -87,7 +87,7 @@ def time_loss(X, loss, w, bandwidth, more):
     if loss == rm.Logistic():
         row("  the risk, with w and gradient in NumPy", milliseconds(lambda: risk(w)), X.nbytes, bandwidth)
     if more:
-        for k in (2, 4):
+        for k in (2, 4, 8):
             points = point.repeat(k, axis=0)
             ms = milliseconds(lambda: kernels.value_grad(points, 0.0, rows, code))  # noqa: B023
             row(f"  {k} w in one pass", ms, X.nbytes, bandwidth)

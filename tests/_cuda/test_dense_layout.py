@@ -6,7 +6,7 @@ from riskmin._cuda.kernels import MAX_COLUMNS, DenseLayout, points_at_a_time
 
 
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
-@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
 def test_layouts_fit_the_kernel(itemsize, k):
     for p in [*range(1, 700), *range(1000, MAX_COLUMNS, 997), MAX_COLUMNS]:
         if k > points_at_a_time(p):

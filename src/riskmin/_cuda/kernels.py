@@ -108,7 +108,8 @@ def n_multiprocessors(device: int) -> int:
 
 def _resident_blocks(function: Any, threads: int, shared: int) -> int:
     """Return how many blocks run at the same time on the device."""
-    if shared > 48 * 2**10:
+    # a kernel may use 48 KiB without asking for more, what it declares itself included
+    if shared > 32 * 2**10:
         function.max_dynamic_shared_size_bytes = shared
     per_multiprocessor: int = cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         function.kernel.ptr, threads, shared
@@ -141,7 +142,7 @@ class DenseLayout(NamedTuple):
         # vectors of up to 16 bytes, aligned in every row
         vector = gcd(gcd(p, ld), 16 // itemsize, address // itemsize if address % 16 else 16)
         copied = vector * itemsize >= 4  # asynchronous copies are of 4 bytes or more
-        if p <= 512:
+        if p <= (512 if k == 1 else 256):
             # 8 to 16 entries of a row per thread, whose sums are in its registers
             lanes, entries = 1, 8 if p <= 64 else 16
             while lanes < 32 and lanes * entries < p:
@@ -153,7 +154,7 @@ class DenseLayout(NamedTuple):
             threads *= 2
         # rows of up to 64 KiB together are copied ahead
         together = next((r for r in (8, 4, 2) if r * threads * max(8, p // threads) * itemsize <= 2**16), 1)
-        together = max(together // k, 1)
+        together = together if k == 1 else 4
         # w and the copied rows share the memory of a block
         fits = (8 * k + together * itemsize) * -(-p // (threads * vector)) * threads * vector <= SHARED_BYTES
         return cls(threads, vector, together, threads, copied and fits)
@@ -161,7 +162,7 @@ class DenseLayout(NamedTuple):
 
 def points_at_a_time(p: int) -> int:
     """Return how many w one launch takes, such that their sums fit into registers."""
-    return 4 if 32 <= p <= 2048 else 1
+    return 8 if 256 < p <= 2048 else 4 if 32 <= p <= 2048 else 1
 
 
 class DenseRows(NamedTuple):

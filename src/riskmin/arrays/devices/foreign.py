@@ -64,7 +64,7 @@ class ForeignArray(Matrix):
         rows, columns = xp.nonzero(~xp.isfinite(self.X))
         return int(rows[0]), int(columns[0])
 
-    def _double_blocks(self, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
+    def double_blocks(self, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
         """Yield ranges of rows and their entries in float64: all rows at once if that is their dtype."""
         xp = namespace(self.X)
         if self.X.dtype == xp.float64:
@@ -80,14 +80,14 @@ class ForeignArray(Matrix):
     def scores(self, w: Array, start: int, stop: int) -> Array:
         check()
         w = as_array_like(w, self.score_like)
-        parts = [block @ w for _, _, block in self._double_blocks(start, stop)]
+        parts = [block @ w for _, _, block in self.double_blocks(start, stop)]
         return parts[0] if len(parts) == 1 else namespace(self.X).concat(parts)
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         check()
         xp, total = namespace(self.X), None
         dz = as_array_like(dz, self.score_like)
-        for i, j, block in self._double_blocks(start, stop):
+        for i, j, block in self.double_blocks(start, stop):
             part = xp.matrix_transpose(block) @ dz[i - start : j - start]
             total = part if total is None else total + part
         # the product stays on the device of X; only the gradient is copied to that of out

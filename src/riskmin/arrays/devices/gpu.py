@@ -16,7 +16,7 @@ import numpy as np
 
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.devices.foreign import ForeignArray
-from riskmin.arrays.namespace import namespace, to_numpy
+from riskmin.arrays.namespace import as_indices_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check
 
@@ -32,14 +32,47 @@ def is_on_gpu(a: Any) -> bool:
 
 
 @cache
-def has_cupy() -> bool:
-    """Whether CuPy can be imported and finds a GPU."""
+def why_no_gpu() -> str:
+    """Return why kernels cannot run here, and what to do, in one sentence; empty if they can."""
     try:
         import cupy
+    except ImportError:
+        return "CuPy is not installed: install it, such as by pip install 'riskmin[gpu]', or use the CPU"
+    try:
+        if int(cupy.cuda.runtime.getDeviceCount()) > 0:
+            return ""
+    except Exception as error:  # no driver, or versions that do not fit
+        return f"CuPy finds no GPU ({error}): check the driver of the machine, or use the CPU"
+    return "CuPy finds no GPU: check the driver of the machine, or use the CPU"
 
-        return int(cupy.cuda.runtime.getDeviceCount()) > 0
-    except Exception:  # no CuPy, no driver, or versions that do not fit
-        return False
+
+def has_cupy() -> bool:
+    """Whether CuPy can be imported and finds a GPU."""
+    return not why_no_gpu()
+
+
+def free_memory(device: int) -> int | None:
+    """Return the free bytes of a device; None if there is no device of this number."""
+    import cupy
+
+    if device >= cupy.cuda.runtime.getDeviceCount():
+        return None
+    with cupy.cuda.Device(device):
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+def copied_to_gpu(X: Any, device: int) -> Any:
+    """Return an array of NumPy or a sparse matrix of SciPy as one of CuPy on a device."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        if isinstance(X, np.ndarray):
+            return cupy.ascontiguousarray(cupy.asarray(X))
+        import cupyx.scipy.sparse
+
+        rows = X.tocsr()
+        parts = [cupy.asarray(a) for a in (rows.data, rows.indices, rows.indptr)]
+        return cupyx.scipy.sparse.csr_matrix(tuple(parts), shape=rows.shape)
 
 
 @contextlib.contextmanager
@@ -171,4 +204,5 @@ class GpuDense(ForeignArray):
 
     def sample(self, index: NDArray) -> NDArray:
         xp = namespace(self.X)
-        return to_numpy(xp.astype(self.X[xp.asarray(index, device=self.X.device)], xp.float64))
+        rows = xp.take(self.X, as_indices_like(index, self.X), axis=0)
+        return to_numpy(xp.astype(rows, xp.float64))

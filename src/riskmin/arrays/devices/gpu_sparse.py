@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.dense import check_weight_count, even_ends
-from riskmin.arrays.devices.gpu import as_cupy, from_cupy, has_cupy, on_stream_of, to_library_of
+from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, to_library_of, why_no_gpu
 from riskmin.arrays.namespace import COMPLEX_X_MESSAGE, namespace
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import check
@@ -57,11 +57,8 @@ class GpuSparse(Matrix):
     @classmethod
     def from_sparse(cls, X: Any) -> GpuSparse:
         """Return a sparse matrix of CuPy or torch with its entries in blocks of columns."""
-        if not has_cupy():
-            raise ValueError(
-                "X is sparse on a GPU, and its products need CuPy: install it, such as by "
-                "pip install 'riskmin[gpu]', or give a sparse matrix of SciPy"
-            )
+        if reason := why_no_gpu():
+            raise ValueError(f"X is a sparse matrix on a GPU: {reason}")
         from riskmin._cuda.sparse import SparseRows
 
         indptr, indices, values = _csr_arrays(X)

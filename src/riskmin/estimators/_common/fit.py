@@ -28,6 +28,7 @@ from riskmin.estimators._common.advice import (
     describe_nonconvergence,
     diagnose_run,
 )
+from riskmin.estimators._common.devices import moved, on_host
 from riskmin.estimators._common.input import (
     EncodedLabels,
     PlacedRows,
@@ -241,7 +242,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
     """Return the risk that the model's parameters denote for labeled rows."""
     labels, weight, classes, loss = rows
     return linear_risk(
-        X,
+        moved(X, model.device),
         labels,
         loss,
         sample_weight=weight,
@@ -263,7 +264,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = risk.multi_output
-    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
+    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_))
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
         had, has = (f"{len(last)} weights", "this one") if multi_output else (f"{len(last)} features", "X")
@@ -323,7 +324,8 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    if np.size(model.intercept_) == 1:
-        return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    coef, intercept = on_host(model.coef_), on_host(model.intercept_)
+    if np.size(intercept) == 1:
+        return affine_scores(X, np.ravel(coef), float(np.ravel(intercept)[0]))
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order
-    return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+    return affine_scores(X, np.ascontiguousarray(coef.T), intercept)

@@ -153,11 +153,11 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: Array, b: float) -> tuple[flo
 
 
 def value_grads(shard: Shard, traced: TracedLoss, W: Array) -> tuple[NDArray, NDArray]:
-    """The losses and gradients at several points, the rows of W (k, p), in one read of X per four points."""
+    """The losses and gradients at the rows of W (k, p), in one read of X per eight or four of them."""
     X: Any = shard.X
     step = _kernels().points_at_a_time(X.shape[1])
     with on_stream_of(X.X):
-        # the last launch repeats points: kernels take one or four
+        # the last launch repeats points: kernels take one, four or eight
         points = as_cupy(np.resize(to_numpy(W), (-(-len(W) // step) * step, X.shape[1])))
         parts = [
             X.kernels.value_grad(points[i : i + step], 0.0, labels(shard), _code(traced.first)).get()
