@@ -143,6 +143,8 @@ class PartitionedMatrix:
         """Whether products are computed by kernels of `_cuda` in this process: False."""
         return False
 
+    one_pass = on_gpu
+
     @property
     def foreign(self) -> None:
         """The entries, if they are stored by another array library: None."""
@@ -316,6 +318,8 @@ class RowMetadata:
         Labels and weights of all rows.
     on_gpu : bool
         Whether the rows are computed by kernels of a GPU.
+    one_pass : bool
+        Whether these read X once for value and gradient.
     """
 
     shape: tuple[int, int]
@@ -324,8 +328,9 @@ class RowMetadata:
     y: Array
     c: Array
     on_gpu: bool = False
+    one_pass: bool = False
 
     @classmethod
     def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
         """Return the metadata of local or partitioned rows."""
-        return cls(X.shape, X.nnz, X.sparse, y, c, X.on_gpu)
+        return cls(X.shape, X.nnz, X.sparse, y, c, X.on_gpu, X.on_gpu and X.one_pass)

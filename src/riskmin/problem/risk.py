@@ -205,6 +205,13 @@ class Risk(Oracle):
         usable = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
         return row_loops if usable else None
 
+    @property
+    def reads_once(self) -> bool:  # type: ignore[override]
+        """Whether a call takes one read of X, on a GPU."""
+        if not self._single_pass or self._compiled_loops is not device_loops:
+            return False
+        return self.row_metadata is not None and self.row_metadata.one_pass
+
     # ------------------------------------------------------------ intercepts
     def cached_minimum(self, w: Array) -> tuple[float, float] | None:
         """A minimizing b and R(w, b), if w is the last point that was evaluated."""

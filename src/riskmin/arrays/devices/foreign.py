@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from riskmin.arrays.dense import even_ends
-from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import check
 
@@ -63,6 +63,15 @@ class ForeignArray(Matrix):
             return None
         rows, columns = xp.nonzero(~xp.isfinite(self.X))
         return int(rows[0]), int(columns[0])
+
+    def take_double(self, index: NDArray) -> Array:
+        """Some rows in double precision, on the device of X."""
+        xp = namespace(self.X)
+        return xp.astype(self.take_labels(self.X, index), xp.float64)
+
+    def take_labels(self, a: Array, index: NDArray) -> Array:
+        """Some entries of an array beside X, such as its labels."""
+        return namespace(a).take(a, as_indices_like(index, a), axis=0)
 
     def double_blocks(self, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
         """Yield ranges of rows and their entries in float64: all rows at once if that is their dtype."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.devices.foreign import ForeignArray
-from riskmin.arrays.namespace import as_indices_like, namespace, to_numpy
+from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check
 
@@ -203,6 +203,4 @@ class GpuDense(ForeignArray):
             return to_library_of(self.kernels.hessian_product(as_cupy(d), as_cupy(h)), d)
 
     def sample(self, index: NDArray) -> NDArray:
-        xp = namespace(self.X)
-        rows = xp.take(self.X, as_indices_like(index, self.X), axis=0)
-        return to_numpy(xp.astype(rows, xp.float64))
+        return to_numpy(self.take_double(index))
