@@ -2,17 +2,15 @@
 
     python -m benchmarks.gpu solvers [--rows 4000000] [--columns 512]
 
-X is float32, Gaussian: isotropic, or with a spectrum from 1 to 1 / p, rotated. Times are those of the second of
-two runs: the first one compiles kernels. The share of the oracle is the number of calls times one read of X at
-the bandwidth of a copy.
+X is float32, Gaussian: isotropic, or with a spectrum from 1 to 1 / p, rotated. Times are those of the second
+of two runs on the same risk: the first one compiles kernels. The share of the oracle is the number of calls
+times one read of X at the bandwidth of a copy.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-
-import numpy as np
 
 import riskmin as rm
 from benchmarks.gpu.oracle import copy_bandwidth
@@ -45,8 +43,8 @@ def gaussian(n, p, ill):
 def fit(X, y, loss, reg, lam, solver, tol):
     import torch
 
+    risk = rm.linear_risk(X, y, loss)
     for _ in range(2):
-        risk = rm.linear_risk(X, y, loss)
         torch.cuda.synchronize()
         start = time.perf_counter()
         result = rm.minimize(rm.Objective(risk, reg, lam), solver, tol=tol, max_seconds=20)
@@ -72,10 +70,14 @@ def torch_lbfgs(X, y, lam, target):
 
         torch.cuda.synchronize()
         start = time.perf_counter()
-        while time.perf_counter() - start < 5 and not float(optimizer.step(closure)) <= target:
+        while time.perf_counter() - start < 5 and not float(optimizer.step(closure).detach()) <= target:
             pass
         seconds = time.perf_counter() - start
     return seconds
+
+
+def row(name, lam, tol, seconds, *others):
+    print(f"| {name} | {lam:g} | {tol:g} | {seconds:.4f} | {' | '.join(map(str, others))} |", flush=True)
 
 
 def main(arguments):
@@ -92,15 +94,19 @@ def main(arguments):
             for tol in (1e-3, 1e-6):
                 seconds, result = fit(X, y, loss, reg, lam, solver, tol)
                 calls = int(result.trace[-1]["calls"])
-                print(
-                    f"| {'ill' if ill else 'iso'}, {type(loss).__name__}, {type(reg).__name__} | {lam:g} | {tol:g} | "
-                    f"{seconds:.4f} | {result.n_iter} | {calls} | {100 * calls * read / seconds:.0f} % | "
-                    f"{result.status}, gap {result.gap / result.value:.1e}, {result.solver.split('(')[0]} |",
-                    flush=True,
+                name = f"{'ill' if ill else 'iso'}, {type(loss).__name__}, {type(reg).__name__}"
+                end = f"{result.status}, gap {result.gap / result.value:.1e}, {result.solver.split('(')[0]}"
+                row(
+                    name,
+                    lam,
+                    tol,
+                    seconds,
+                    result.n_iter,
+                    calls,
+                    f"{100 * calls * read / seconds:.0f} %",
+                    end,
                 )
                 if loss == rm.Logistic() and reg == rm.L2() and tol == 1e-3:
                     seconds = torch_lbfgs(X, y, lam, result.lower * (1 + tol))
-                    print(
-                        f"| the same by torch.optim.LBFGS, not proved | {lam:g} | {tol:g} | {seconds:.4f} | | | | |"
-                    )
+                    row("the same by torch.optim.LBFGS, not proved", lam, tol, seconds, "", "", "", "")
         del X

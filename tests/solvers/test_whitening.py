@@ -55,7 +55,7 @@ def test_few_steps_suffice_and_the_optimum_is_that_of_arrays(options):
 
 def test_a_run_continues_from_its_state():
     obj, solver = problem("torch"), rm.Lbfgs()
-    states = [it for it in itertools.islice(solver.iterates(obj, np.zeros(P)), 5)]
+    states = list(itertools.islice(solver.iterates(obj, np.zeros(P)), 5))
     again = list(itertools.islice(solver.resume(obj, states[-1].state()), 3))
     assert again[-1].value < states[-1].value
 

@@ -172,6 +172,9 @@ class GpuDense(ForeignArray):
     def rows(self, start: int, stop: int) -> GpuDense:
         return GpuDense(self.X[start:stop])
 
+    def absolute(self, start: int, stop: int) -> GpuDense:
+        return GpuDense(abs(self.X[start:stop]))
+
     def _part(self, kernels: Any, start: int, stop: int) -> Any:
         return kernels._replace(X=kernels.X[start:stop])
 
