@@ -7,7 +7,7 @@ import riskmin as rm
 from riskmin.arrays.devices import gpu
 from riskmin.arrays.matrix import as_matrix
 from riskmin.cli import main
-from riskmin.estimators._common import devices
+from riskmin.estimators import gpu_rows as devices
 
 N, P = 400, 6
 

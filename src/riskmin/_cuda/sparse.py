@@ -21,6 +21,7 @@ CHUNK_ROWS = 2**21
 FIXED_POINT_BITS = 61.0
 """Bits of the sums in fixed point, without the sign and one bit for rounding."""
 THREADS = 1024
+UNROLL = 1
 TINY = 2.0**-900
 """Sums of zeros have this bound, whose unit in fixed point is still a number."""
 
@@ -153,7 +154,7 @@ class SparseRows:
         wide = self.itemsize == 8
         macros = (
             f"-DVALUE={'double' if wide else 'float'}", f"-DWIDE={int(wide)}", f"-DLANES={chunk.lanes}",
-            "-DUNROLL=1", f"-DTPB={THREADS}", f"-DHC={BLOCK_COLUMNS}",
+            f"-DUNROLL={UNROLL}", f"-DTPB={THREADS}", f"-DHC={BLOCK_COLUMNS}",
         )  # fmt: skip
         function = compiled(name, "sparse", "", *macros)
         shared = 8 * BLOCK_COLUMNS

@@ -10,7 +10,6 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import MulticlassMixin
-from riskmin.estimators._common.devices import on_host
 from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
@@ -26,6 +25,7 @@ from riskmin.estimators._common.input import (
     validate_rows,
 )
 from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
     n_output_weights,

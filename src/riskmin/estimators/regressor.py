@@ -11,7 +11,6 @@ import scipy.sparse
 from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
-from riskmin.estimators._common.devices import on_host
 from riskmin.estimators._common.fit import (
     decision_scores,
     normalize_weights,
@@ -22,6 +21,7 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
 from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.losses import LOSSES

@@ -16,9 +16,9 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
-from riskmin.estimators._common.devices import beside, on_host
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator
 from riskmin.regularizers import unpenalized_tail

@@ -28,7 +28,6 @@ from riskmin.estimators._common.advice import (
     describe_nonconvergence,
     diagnose_run,
 )
-from riskmin.estimators._common.devices import moved, on_host
 from riskmin.estimators._common.input import (
     EncodedLabels,
     PlacedRows,
@@ -40,6 +39,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
+from riskmin.estimators.gpu_rows import moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors.coordination import coordination_of
 from riskmin.losses import get_loss

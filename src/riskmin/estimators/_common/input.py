@@ -20,7 +20,7 @@ from riskmin.arrays.namespace import as_array_like, check_no_masks_or_dates, nam
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
 from riskmin.core import NDArray
-from riskmin.estimators._common.devices import check_gpu_rows, is_gpu_rows, on_host
+from riskmin.estimators.gpu_rows import check_gpu_rows, is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import validate_data
 from riskmin.executors import Executor, Serial, Threads, as_backend
 from riskmin.executors.dask.collections import is_dask, to_local_array
