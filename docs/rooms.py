@@ -8,8 +8,9 @@ from docs.pictures import BLUE, GRAY, GREEN, INK, card
 ROOMS = [
     ("core", "records and protocols", 0, 0),
     ("_numba", "compiled loops", 0, 1),
-    ("arrays", "storage of X", 0, 2),
-    ("numerics", "small mathematics", 0, 3),
+    ("_cuda", "kernels of GPUs", 0, 2),
+    ("arrays", "storage of X", 0, 3),
+    ("numerics", "small mathematics", 0, 4),
     ("linear_maps", "from w to scores", 1, 0),
     ("losses", "from scores to values", 1, 1),
     ("regularizers", "Omega and conjugates", 1, 2),

@@ -20,6 +20,7 @@ ROOT = Path(riskmin.__file__).parent
 ROOMS = [
     "core",
     "_numba",
+    "_cuda",
     "arrays",
     "numerics",
     "linear_maps",
@@ -45,7 +46,8 @@ HOMES = {
     "sklearn": {"estimators", "cli"},
     "joblib": {"estimators"},
     "torch": {"arrays"},
-    "cupy": {"arrays"},
+    "cupy": {"arrays", "_cuda"},
+    "cupyx": {"arrays", "_cuda"},
     "array_api_compat": {"arrays"},
     "safetensors": {"core"},
     "highspy": {"solvers"},
@@ -193,8 +195,8 @@ def test_every_library_is_declared():
     declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
-    distribution = {"sklearn": "scikit_learn", "grpc": "grpcio"}
-    assert {distribution.get(name, name) for name in foreign} <= declared
+    packages = {"sklearn": "scikit_learn", "grpc": "grpcio", "cupy": "cupy_cuda12x", "cupyx": "cupy_cuda12x"}
+    assert {packages.get(name, name) for name in foreign} <= declared
 
 
 def loaded_by(code, modules):

@@ -7,7 +7,6 @@ cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,19 @@ import scipy.sparse as sp
 
 from riskmin.arrays.compressed import Csc, Csr, unsigned
 from riskmin.arrays.dense import Dense, DenseFortran, even_ends
+from riskmin.arrays.devices.foreign import ForeignArray
+from riskmin.arrays.devices.gpu import GpuDense
+from riskmin.arrays.devices.gpu_sparse import GpuSparse, is_gpu_sparse
 from riskmin.arrays.namespace import (
     COMPLEX_X_MESSAGE,
-    as_array_like,
     as_floats,
     as_numpy,
     check_two_dimensions,
     is_foreign,
     namespace,
-    to_numpy,
 )
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse
 from riskmin.core import Array, Matrix, NDArray
-from riskmin.core.deadline import check
 from riskmin.core.messages import is_whole_number
 
 TRANSPOSE_FROM_COLUMNS = 2**20
@@ -35,57 +34,6 @@ TRANSPOSE_FROM_COLUMNS = 2**20
 
 A second pass over the data is then faster than scattering into the gradient.
 """
-
-
-@dataclass(frozen=True)
-class ForeignArray(Matrix):
-    """A 2-d array of another library (torch, CuPy), on any device."""
-
-    X: Array
-
-    is_stored = True
-    one_block = True
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.X.shape[0], self.X.shape[1]
-
-    @property
-    def foreign(self) -> Array:
-        return self.X
-
-    @property
-    def block_rows(self) -> int:
-        return max(int(self.X.shape[0]), 1)
-
-    def rows(self, start: int, stop: int) -> ForeignArray:
-        return ForeignArray(self.X[start:stop])
-
-    def shard_ends(self, n_shards: int) -> NDArray:
-        return even_ends(self.shape[0], n_shards)
-
-    def sample(self, index: NDArray) -> NDArray:
-        step = max(self.shape[0] // len(index), 1)
-        return to_numpy(self.X[::step]).astype(np.float64, copy=False)
-
-    def absolute(self, start: int, stop: int) -> ForeignArray:
-        return ForeignArray(abs(self.X[start:stop]))
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        xp = namespace(self.X)
-        if bool(xp.all(xp.isfinite(self.X))):
-            return None
-        rows, columns = xp.nonzero(~xp.isfinite(self.X))
-        return int(rows[0]), int(columns[0])
-
-    def scores(self, w: Array, start: int, stop: int) -> Array:
-        check()
-        return self.X[start:stop] @ as_array_like(w, self.X)
-
-    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        check()
-        # the product stays on the device of X; only the gradient is copied to that of out
-        out += as_array_like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
 
 
 def _as_compressed(X: Any) -> Matrix:
@@ -105,7 +53,8 @@ def _as_foreign(X: Array) -> ForeignArray:
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError(COMPLEX_X_MESSAGE)
     # w is cast to the dtype of X, and an integer dtype would truncate it
-    return ForeignArray(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
+    X = X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64)
+    return GpuDense(X) if GpuDense.accepts(X) else ForeignArray(X)
 
 
 class UserMatrix(Matrix):
@@ -177,6 +126,10 @@ def as_matrix(X: Any) -> Matrix:
         return X
     if all(hasattr(X, name) for name in ("scores", "pullback", "block_rows")):
         return UserMatrix(X)
+    if is_gpu_sparse(X):
+        check_two_dimensions(X.shape)
+        check_size(X.shape)
+        return GpuSparse.from_sparse(X)
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
         check_size(X.shape)

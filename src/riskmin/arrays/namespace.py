@@ -46,6 +46,15 @@ def as_array_like(a: Array, b: Array) -> Array:
     return namespace(b).asarray(a, dtype=b.dtype, device=device(b))
 
 
+def as_indices_like(index: NDArray, b: Array) -> Array:
+    """Return row numbers in the library and on the device of b."""
+    if isinstance(b, np.ndarray):
+        return index
+    from array_api_compat import device
+
+    return namespace(b).asarray(index, device=device(b))
+
+
 def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     """Return zeros of that shape in the library and dtype and on the device of b."""
     return as_array_like(np.zeros(shape, dtype=b.dtype if namespace(b) is np else float), b)

@@ -139,9 +139,18 @@ class PartitionedMatrix:
         return False
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether products are computed by kernels of `_cuda` in this process: False."""
+        return False
+
+    one_pass = on_gpu
+
+    @property
     def foreign(self) -> None:
         """The entries, if they are stored by another array library: None."""
         return
+
+    score_like = foreign
 
     def can_end_at(self, ends: NDArray) -> bool:
         """Whether partitions can be, or are, cut at some of these row numbers only."""
@@ -307,6 +316,10 @@ class RowMetadata:
     sparse : bool
     y, c : array
         Labels and weights of all rows.
+    on_gpu : bool
+        Whether the rows are computed by kernels of a GPU.
+    one_pass : bool
+        Whether these read X once for value and gradient.
     """
 
     shape: tuple[int, int]
@@ -314,8 +327,10 @@ class RowMetadata:
     sparse: bool
     y: Array
     c: Array
+    on_gpu: bool = False
+    one_pass: bool = False
 
     @classmethod
     def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
         """Return the metadata of local or partitioned rows."""
-        return cls(X.shape, X.nnz, X.sparse, y, c)
+        return cls(X.shape, X.nnz, X.sparse, y, c, X.on_gpu, X.on_gpu and X.one_pass)

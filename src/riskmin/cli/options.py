@@ -106,6 +106,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         callback=_check_jobs,
         help="Number of threads; -1 for one per core.",
     ),
+    click.option("--device", help="cuda, or cuda:1: copy the rows to that GPU for the fit (needs CuPy)."),
 ]
 
 
@@ -125,6 +126,7 @@ _FOR = {
     "min_count": "tagging",
     "positive": "models of rows",
     "standardize": "models of rows",
+    "device": "models of rows",
 }
 """What the options are for that only some estimators have as parameters."""
 

@@ -42,6 +42,10 @@ class Matrix(ABC):
     """Whether products read all rows at once, whatever their range."""
     is_stored: bool = False
     """Whether all entries are stored, in any array library."""
+    on_gpu: bool = False
+    """Whether products and losses are computed by kernels of `_cuda`."""
+    one_pass: bool = False
+    """Whether a kernel of `_cuda` computes value and gradient in one read of X."""
 
     @property
     @abstractmethod
@@ -79,6 +83,11 @@ class Matrix(ABC):
     @property
     def foreign(self) -> Array | None:
         """The entries, of shape (n, p), if they are stored by another array library."""
+        return None
+
+    @property
+    def score_like(self) -> Array | None:
+        """An array of the library, device and dtype of scores, if X is stored by another array library."""
         return None
 
     @property
@@ -123,6 +132,10 @@ class Matrix(ABC):
 
     def absolute(self, start: int, stop: int) -> Matrix | None:
         """A range of rows with the absolute values of their entries; None if they are not stored."""
+        return None
+
+    def hessian_product(self, d: Array, h: Array) -> Array | None:
+        """X' diag(h) X d, if there is a kernel for it that reads X once; else None."""
         return None
 
     def first_not_finite(self) -> tuple[int, ...] | None:

@@ -25,6 +25,7 @@ from riskmin.estimators._common.input import (
     validate_rows,
 )
 from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
     n_output_weights,
@@ -158,6 +159,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
         rows = self._encode_labels(y, weight, loss)
         w, b, X = fit_linear(self, X, rows, weight)
         self._set_fitted(w, b, X, rows)
+        self._keep_beside(X)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
@@ -168,7 +170,7 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
             self._set_multi_output(w, rows.classes, intercepts=bool(self.fit_intercept))
             return
         self.classes_, self.coef_ = rows.classes, w[None, :]
-        self.intercept_ = self._decision_intercept(lambda: linear_scores(X, w), b, rows)
+        self.intercept_ = self._decision_intercept(lambda: on_host(linear_scores(X, w)), b, rows)
 
     def _fitted_loss(self) -> Any:
         return resolve_loss(self, len(self.classes_))
@@ -180,7 +182,8 @@ class LinearClassifier(MulticlassMixin, RowEstimator):
 
     def _loss_scores(self, X: Any) -> NDArray:
         if not self._fitted_loss().multi_output:
-            return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
+            z: NDArray = on_host(self._scores(X)) + self.threshold_  # intercept_ = b - threshold_
+            return z
         # `coef_` of two classes is a difference: unpack the weights of both classes from w
         w, k = np.asarray(self.result_.w), len(self.classes_)
         coef, b = unpack_weights(w, k, intercepts=self._n_unpenalized() > 0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
 from riskmin.estimators._common.fit import (
@@ -20,6 +21,7 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
 from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.losses import LOSSES
@@ -148,6 +150,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         rows = self._encode_labels(y, weight, loss)
         w, b = fit_outputs(self, X, rows)
         self._set_fitted(w, b, X, rows)
+        self._keep_beside(X)
         warn_unless_converged(self)
         return self
 
@@ -169,7 +172,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
         if not self._fitted_loss().multi_output:
             return targets, weight
         targets = targets.reshape(n_rows, -1)
-        if targets.shape[1] != len(np.atleast_2d(self.coef_)):
+        if targets.shape[1] != len(np.atleast_2d(on_host(self.coef_))):
             raise ValueError(
                 f"the model predicts {len(self.coef_)} numbers per row, but y has {targets.shape[1]} label "
                 "per row: give all outputs, in Python"
@@ -178,21 +181,21 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
 
     def _fitted_loss(self) -> Any:
         loss = resolve_loss(self)
-        if np.ndim(vars(self).get("coef_", 0.0)) != 2:  # not fitted, or one output
+        if getattr(vars(self).get("coef_"), "ndim", 0) != 2:  # not fitted, or one output
             return loss
         joint = loss_for_outputs(loss, resolve_regularizer(self))
         return loss if joint is None else joint
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        if np.ndim(self.coef_) == 2 and not self._fitted_loss().multi_output:
+        if self.coef_.ndim == 2 and not self._fitted_loss().multi_output:
             raise ValueError("its outputs are separate problems: fit and certify one model per output")
         return super()._risk_arguments(X, y, weight, **more)
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        if np.ndim(self.coef_) == 1:
+        if self.coef_.ndim == 1:
             return super()._state()
         # w holds the outputs side by side
-        fitted = {"outputs": len(self.coef_), "intercept": self.intercept_.tolist()}
+        fitted = {"outputs": len(self.coef_), "intercept": on_host(self.intercept_).tolist()}
         return {"coef": np.asarray(self.result_.w)}, fitted
 
     def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
@@ -211,6 +214,6 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, RowEstimator):  # type: i
     def predict(self, X: Any) -> NDArray:
         """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
         z = decision_scores(self, X)
-        if np.ndim(self.coef_) == 2:
+        if self.coef_.ndim == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
-        return np.exp(z) if is_poisson(self.loss) else z
+        return namespace(z).exp(z) if is_poisson(self.loss) else z

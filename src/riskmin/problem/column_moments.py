@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays.matrix import with_duplicates_summed
 from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
@@ -100,7 +101,7 @@ def _length(shard: Shard) -> int:
 def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
     """The moments of a shard's columns; None if no row has a positive weight."""
     X = shard.X.features
-    c = np.asarray(shard.c if given is None else given, dtype=np.float64)
+    c = to_numpy(shard.c if given is None else given).astype(np.float64, copy=False)
     # equal weights for the rows of positive weight
     c = c if weighted else (c > 0).astype(np.float64)
     if not c.any():
@@ -108,6 +109,8 @@ def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) ->
     with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
         if X.array is not None:
             return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
+        if X.foreign is not None:
+            return reduce(ColumnMoments.combined_with, _of_foreign(X, c))
         if X.sparse:
             return _of_sparse(with_duplicates_summed(X.as_scipy()), c)
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
@@ -129,6 +132,23 @@ def _of_blocks(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
         mean = share @ block
         deviation = block - mean
         yield ColumnMoments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
+
+
+def _of_foreign(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
+    """The moments of blocks of rows of another array library, computed on its device."""
+    xp = namespace(X.X)
+    for i, j, block in X.double_blocks(0, X.shape[0]):
+        weighted_rows = np.flatnonzero(c[i:j])
+        if not len(weighted_rows):
+            continue
+        if len(weighted_rows) < j - i:
+            block = xp.take(block, as_indices_like(weighted_rows, block), axis=0)
+        weight = float(c[i:j].sum())
+        share = as_array_like(c[i:j][weighted_rows] / weight, X.score_like)
+        mean = share @ block
+        deviation = block - mean
+        moments = mean, share @ (deviation * deviation), xp.min(block, axis=0), xp.max(block, axis=0)
+        yield ColumnMoments(weight, *map(to_numpy, moments))
 
 
 def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:

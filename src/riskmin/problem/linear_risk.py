@@ -276,10 +276,10 @@ def linear_risk(
     if fit_intercept and resolved.multi_output and resolved.multi_output_targets:
         target = c @ labels
         labels = labels - target
-    if matrix.foreign is not None:
+    if matrix.score_like is not None:
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is not a number: turn its labels into numbers first")
-        labels, c = as_array_like(labels, matrix.foreign), as_array_like(c, matrix.foreign)
+        labels, c = (as_array_like(a, matrix.score_like) for a in (labels, c))
     # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
     holder, rows, row_metadata = _place_rows(
@@ -331,7 +331,7 @@ def _place_rows(
     if not X.is_stored:
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
-    local = holder.is_local and X.foreign is None
+    local = holder.is_local and X.score_like is None
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 
 

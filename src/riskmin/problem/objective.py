@@ -13,7 +13,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation
 from riskmin.core.deadline import check
 from riskmin.problem.convexity import refuse_nan
-from riskmin.problem.oracle import Cursor, Oracle, as_oracle
+from riskmin.problem.oracle import Cursor, Oracle, OracleCursor, as_oracle
 from riskmin.regularizers import unpenalized_tail
 from riskmin.regularizers.base import Regularizer, as_regularizer
 
@@ -123,9 +123,14 @@ class Objective:
         """The minimizer of lam * Omega(w) + a @ w + b."""
         return self.reg.conjugate_grad(-1 / self.lam * cut.a)
 
-    def cursor(self, w: Array) -> ObjectiveCursor:
-        """A cursor at w that caches its scores, for line searches."""
-        return ObjectiveCursor(self, self.risk.cursor(w))
+    def cursor(self, w: Array, *, try_steps: bool = False) -> ObjectiveCursor:
+        """A cursor at w that caches its scores, for line searches.
+
+        With `try_steps`, most steps are expected to be the first of their line search: then a risk that reads
+        X once per call is called at each, and caches nothing.
+        """
+        tried = try_steps and self.risk.reads_once
+        return ObjectiveCursor(self, OracleCursor(self.risk, w) if tried else self.risk.cursor(w))
 
 
 class ObjectiveCursor:

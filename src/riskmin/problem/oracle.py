@@ -67,6 +67,8 @@ class Oracle(ABC):
     intercept: Intercept = NO_INTERCEPT
     caches_outputs: bool = False
     """Whether there is a method `restricted_risk`, as `WorkingSet` needs."""
+    reads_once: bool = False
+    """Whether a call takes one read of X on a GPU, as long as the scores of a direction alone."""
     cuts_always_valid: bool = False
     """Whether cuts are valid whatever the user's code returns, such as an output that is not the best."""
 

@@ -422,19 +422,26 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
     X = shard.X
     if not X.is_stored or X.sequence_ends is not None:
         return None
-    c = to_numpy(shard.c)
-    rows_used = np.flatnonzero(c > 0)
-    # every m-th row of positive weight, for m = 1 / share
-    rows_used = rows_used[:: max(int(1 / share), 1)]
+    step = max(int(1 / share), 1)
+    if X.on_gpu:  # only the weights of the sample are copied to this process
+        candidates = np.arange(0, X.shape[0], step)
+        sampled = to_numpy(shard.c[::step])
+        rows_used, c = candidates[sampled > 0], np.zeros(0)
+        weights = sampled[sampled > 0]
+    else:
+        c = to_numpy(shard.c)
+        # every m-th row of positive weight, for m = 1 / share
+        rows_used = np.flatnonzero(c > 0)[::step]
+        weights = c[rows_used]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
         return SampleMoments(0.0, zero, zero, zero, zero)
     rows = X.sample(rows_used)
-    n = float(c[rows_used].sum())
+    n = float(weights.sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if X.sparse:
-            return _sparse_moments(rows, c[rows_used] if rows.format == "csr" else c)
-        c = c[rows_used] / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
+            return _sparse_moments(rows, weights if rows.format == "csr" else c)
+        c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
         relative = rows - rows[0]
         mean = c @ relative
         return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))

@@ -36,7 +36,7 @@ from riskmin.executors import Executor
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled.row_loops import agrees_with_array_code
+from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
@@ -174,7 +174,8 @@ class Risk(Oracle):
 
         This depends on the data and the loss alone, so that all executors give the same bits.
         """
-        if not self._large_single_output:
+        loops = self._compiled_loops
+        if loops is None:
             return loss
         traced = try_trace(loss)
         if traced is None:
@@ -182,23 +183,37 @@ class Risk(Oracle):
         # equal losses have the same trace: it is compared with the array code once
         known: dict[TracedLoss, bool] = self.compiled_losses.setdefault("agree", {})
         if traced not in known:
-            known[traced] = agrees_with_array_code(traced, *self.labels)
+            known[traced] = loops.agrees_with_array_code(traced, *self.labels)
         return traced if known[traced] else loss
 
     @cached_property
-    def _large_single_output(self) -> bool:
-        """Whether compiling a loss pays: many local or remote rows in NumPy's arrays, one score per row."""
+    def _compiled_loops(self) -> Any:
+        """The module of compiled loops, if compiling a loss pays: many rows, with one score each; else None.
+
+        The rows may be local or remote in NumPy's arrays, or on a GPU.
+        """
         data = self.row_metadata
         if (
             data is None
             or data.nnz < self.COMPILE_FROM_ENTRIES
             or self.multi_output
             or not self.loss.separable
+            or self.linear_map.columns != 1
+            or self.linear_map.shared
         ):
-            return False
+            return None
         y: Any = data.y
-        one_score = self.linear_map.columns == 1 and not self.linear_map.shared
-        return one_score and isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
+        if data.on_gpu:
+            return device_loops if y.ndim == 1 else None
+        usable = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf"
+        return row_loops if usable else None
+
+    @property
+    def reads_once(self) -> bool:  # type: ignore[override]
+        """Whether a call takes one read of X, on a GPU."""
+        if not self._single_pass or self._compiled_loops is not device_loops:
+            return False
+        return self.row_metadata is not None and self.row_metadata.one_pass
 
     # ------------------------------------------------------------ intercepts
     def cached_minimum(self, w: Array) -> tuple[float, float] | None:

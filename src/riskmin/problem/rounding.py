@@ -156,6 +156,11 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Every m-th block of rows, with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
+    n, p = shard.X.shape
+    if shard.X.foreign is not None and n * p > LIMITS.sampled_entries:  # a few ranges: one block is all rows
+        size = max(LIMITS.sampled_entries // (4 * p), 1)
+        yield from ((i, min(i + size, n)) for i in range(0, n, max(n // 4, 1)))
+        return
     ranges = list(blocks(shard, linear_map))
     yield from ranges[:: max(min(shard.X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
 

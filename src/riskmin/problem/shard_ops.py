@@ -21,7 +21,7 @@ from riskmin.core import Array, LinearMap, Shard, ShardStateLost
 from riskmin.core.limits import LIMITS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING
-from riskmin.problem.compiled import row_loops
+from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss
 
 
@@ -53,10 +53,16 @@ def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, 
     return blocks(shard, linear_map)
 
 
+def loops_of(shard: Shard) -> Any:
+    """The module of the compiled loops: for rows on a GPU, or in this process."""
+    return device_loops if shard.X.on_gpu else row_loops
+
+
 def value_grad(shard: Shard, loss: Loss | TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w."""
     if isinstance(loss, TracedLoss):
-        return row_loops.value_grad(shard, loss, linear_map, w)
+        found: tuple[float, Array] = loops_of(shard).value_grad(shard, loss, linear_map, w)
+        return found
     value, grad = 0.0, namespace(w).zeros_like(w)
     for i, j in blocks(shard, linear_map):
         v, dz = loss.value_grad(linear_map.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
@@ -94,6 +100,8 @@ def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[A
 
 def hessian_product(shard: Shard, linear_map: LinearMap, d: Array, h: Array) -> tuple[Array]:
     """X' diag(h) X d, block by block, so that X is read from memory once."""
+    if linear_map.is_identity and (product := shard.X.hessian_product(d, h)) is not None:
+        return (product,)
     out = namespace(d).zeros_like(d)
     for i, j in blocks(shard, linear_map):
         linear_map.pullback(shard.X, h[i:j] * linear_map.scores(shard.X, d, i, j), i, j, out)
@@ -170,7 +178,7 @@ def value_slopes(
     """The loss at scores z + t dz + b, with its derivatives in t and in b."""
     state = cursor_state(shard, key)
     if isinstance(loss, TracedLoss):
-        sums = row_loops.line_sums(shard, loss, state["z"], state.get("dz"), t, b)
+        sums = loops_of(shard).line_sums(shard, loss, state["z"], state.get("dz"), t, b)
         return float(sums[0]), float(sums[1]), float(sums[2])
     value = slope_t = slope_b = 0.0
     tangents: list[tuple[Any, Array, Any]] = []
@@ -204,7 +212,7 @@ def second_derivatives(
     z: Array = state["z"]
     dz: Array = state.get("dz")
     if isinstance(loss, TracedLoss):
-        sums = row_loops.line_sums(shard, loss, z, dz, t, b, second=True).tolist()
+        sums = loops_of(shard).line_sums(shard, loss, z, dz, t, b, second=True).tolist()
         return sums[0], sums[1], sums[2], *sums[5:], sums[4]
     shifted = z + t * dz if t else z
     shifted = shifted + b if b else shifted
@@ -270,7 +278,7 @@ def pull_back(
     """
     state = cursor_state(shard, key)
     if isinstance(loss, TracedLoss):
-        slopes, sums = row_loops.mixed_tangent(shard, loss, state["z"], state.get("dz"), t, mix)
+        slopes, sums = loops_of(shard).mixed_tangent(shard, loss, state["z"], state.get("dz"), t, mix)
         value, offset, size, cancellation = sums.tolist()
         rounding = CUT_ROUNDING * (size + (cancellation if t else 0.0))
         return value, scatter(shard, linear_map, w, slopes)[0], rounding, offset

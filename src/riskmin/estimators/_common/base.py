@@ -20,6 +20,7 @@ from riskmin.core.messages import suggest_name
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator
 from riskmin.regularizers import unpenalized_tail
@@ -31,7 +32,7 @@ _ORDER = (
     "loss", "hierarchy", "separator", "cost", "kernel", "gamma", "degree", "coef0", "alphas", "n_alphas",
     "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive", "standardize", "contamination",
     "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size", "max_iter", "max_seconds",
-    "warm_start", "n_jobs", "callback", "checkpoint", "verbose",
+    "warm_start", "device", "n_jobs", "callback", "checkpoint", "verbose",
 )
 # fmt: on
 """Order of the keywords in signatures, from the problem to the run; other keywords follow."""
@@ -222,6 +223,7 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     fit_intercept = False
     class_weight = None
     checkpoint = None
+    device: ClassVar[Any] = None
 
     preparation_ = None
     """How the command prepared a raw table; None for models of rows that were prepared before."""
@@ -278,7 +280,7 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
 
     def _risk_intercept(self) -> float:
         """Return the intercept of a single-output risk, before a threshold is subtracted."""
-        return float(np.ravel(self.intercept_)[0])
+        return float(np.ravel(on_host(self.intercept_))[0])
 
     def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
         """Return the thresholds of the decisions, and those that follow from the scores."""
@@ -357,6 +359,9 @@ class RowEstimator(LinearEstimator):
         standardized columns, :math:`\Omega(s \circ w)`, and J and its bound refer to the standardized
         problem; `coef_` and `intercept_` are in the units of X. Centering columns would only change the
         intercept, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
+    device : str or None
+        "cuda", or "cuda:1": the rows of this process are copied to the memory of that GPU for the fit, which
+        needs CuPy. Rows that are on a GPU, arrays of torch or CuPy, stay where they are.
 
     Attributes
     ----------
@@ -368,9 +373,16 @@ class RowEstimator(LinearEstimator):
 
     positive: bool = False
     standardize: bool = False
+    device: str | None = None  # type: ignore[misc]
+
+    def _keep_beside(self, X: Any) -> None:
+        """Move the weights to the device of rows that are given on a GPU."""
+        for name in ("coef_", "intercept_"):
+            setattr(self, name, beside(vars(self)[name], X))
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        return {"coef": np.ravel(self.coef_)}, {"intercept": float(np.ravel(self.intercept_)[0])}
+        intercept = float(np.ravel(on_host(self.intercept_))[0])
+        return {"coef": np.ravel(on_host(self.coef_))}, {"intercept": intercept}
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         self.coef_ = w

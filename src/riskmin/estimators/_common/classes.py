@@ -18,6 +18,7 @@ from riskmin.estimators._common.multi_output import (
     supports_multiclass,
     unpack_weights,
 )
+from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import get_loss
 
@@ -66,7 +67,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         return np.array([b - self.threshold_])
 
     def _risk_intercept(self) -> float:
-        return float(self.intercept_[0]) + self.threshold_
+        return float(on_host(self.intercept_)[0]) + self.threshold_
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         codes, weight = class_codes(self, y, weight)
@@ -80,21 +81,23 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row."""
-        positive = self.decision_function(X) > 0
-        labels: NDArray = self.classes_[positive.astype(np.intp)]
+        positive = on_host(self.decision_function(X)) > 0
+        labels: NDArray = beside(self.classes_[positive.astype(np.intp)], X)
         return labels
 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
-        z = self.decision_function(X)
-        return np.stack([scipy_module("special").expit(s) for s in (-z, z)], axis=1)
+        z = on_host(self.decision_function(X))
+        p: NDArray = beside(np.stack([scipy_module("special").expit(s) for s in (-z, z)], axis=1), X)
+        return p
 
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        z = self.decision_function(X)
-        return np.stack([scipy_module("special").log_expit(s) for s in (-z, z)], axis=1)
+        z = on_host(self.decision_function(X))
+        p: NDArray = beside(np.stack([scipy_module("special").log_expit(s) for s in (-z, z)], axis=1), X)
+        return p
 
 
 class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
@@ -135,7 +138,8 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         """Predict the class of every row."""
         if len(vars(self).get("classes_", ())) <= 2:
             return super().predict(X)
-        labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        best = np.argmax(on_host(self.decision_function(X)), axis=1)
+        labels: NDArray = beside(self.classes_[best], X)
         return labels
 
     @available_if(has_probabilities)
@@ -144,7 +148,7 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_proba(X)
             return pair
-        p: NDArray = scipy_module("special").softmax(self.decision_function(X), axis=1)
+        p: NDArray = beside(scipy_module("special").softmax(on_host(self.decision_function(X)), axis=1), X)
         return p
 
     @available_if(has_probabilities)
@@ -153,7 +157,8 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         if len(vars(self).get("classes_", ())) <= 2:
             pair: NDArray = super().predict_log_proba(X)
             return pair
-        p: NDArray = scipy_module("special").log_softmax(self.decision_function(X), axis=1)
+        z = on_host(self.decision_function(X))
+        p: NDArray = beside(scipy_module("special").log_softmax(z, axis=1), X)
         return p
 
 

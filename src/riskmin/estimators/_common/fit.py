@@ -39,6 +39,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
+from riskmin.estimators.gpu_rows import moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors.coordination import coordination_of
 from riskmin.losses import get_loss
@@ -258,7 +259,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
     """Return the risk that the model's parameters denote for labeled rows."""
     labels, weight, classes, loss = rows
     return linear_risk(
-        X,
+        moved(X, model.device),
         labels,
         loss,
         sample_weight=weight,
@@ -280,7 +281,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = risk.multi_output
-    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
+    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_))
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
         had, has = (f"{len(last)} weights", "this one") if multi_output else (f"{len(last)} features", "X")
@@ -340,7 +341,8 @@ def decision_scores(model: Any, X: Any) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    if np.size(model.intercept_) == 1:
-        return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    coef, intercept = on_host(model.coef_), on_host(model.intercept_)
+    if np.size(intercept) == 1:
+        return affine_scores(X, np.ravel(coef), float(np.ravel(intercept)[0]))
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order
-    return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+    return affine_scores(X, np.ascontiguousarray(coef.T), intercept)

@@ -16,10 +16,17 @@ import numpy as np
 
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.namespace import check_no_masks_or_dates, first_text_column
+from riskmin.arrays.namespace import (
+    as_array_like,
+    check_no_masks_or_dates,
+    first_text_column,
+    namespace,
+    to_numpy,
+)
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
 from riskmin.core import NDArray
+from riskmin.estimators.gpu_rows import check_gpu_rows, is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import validate_data
 from riskmin.executors import Executor, Serial, Threads, as_backend
 from riskmin.executors.dask.collections import is_dask, to_local_array
@@ -54,6 +61,7 @@ NO_LABELS = "no_validation"
 
 def compute_if_dask(array: Any) -> Any:
     """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
+    array = on_host(array)
     return to_local_array(array) if not _is_array(array) and is_dask(array) else array
 
 
@@ -72,7 +80,18 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
 
     Of remote rows only the column names and the shape are checked; entries are checked where they are read.
     """
+    if is_gpu_rows(X):
+        rows = check_gpu_rows(model, X, reset=reset, min_rows=checks.pop("ensure_min_samples", 1))
+        if y is NO_LABELS:
+            return rows
+        labels = validate_data(model, NO_LABELS, check_readable(on_host(y), "y"), **checks)
+        if len(labels) != X.shape[0]:
+            raise ValueError(
+                f"y has {len(labels)} labels, but X has {X.shape[0]} rows: give one label per row"
+            )
+        return rows, labels
     if not _is_remote(X):
+        y = on_host(y)
         return _validated(
             model, check_readable(X, "X"), check_readable(y, "y"), reset=reset, **checks, **VALIDATION_OPTIONS
         )
@@ -155,7 +174,14 @@ class DaskLabelsMixin:
         float
             1 for perfect predictions.
         """
-        return float(super().score(X, compute_if_dask(y), compute_if_dask(sample_weight)))  # type: ignore[misc]
+        y, sample_weight = compute_if_dask(y), compute_if_dask(sample_weight)
+        if not is_gpu_rows(X):
+            return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+        from sklearn.base import is_classifier
+        from sklearn.metrics import accuracy_score, r2_score
+
+        measure = accuracy_score if is_classifier(self) else r2_score
+        return float(measure(y, on_host(self.predict(X)), sample_weight=sample_weight))  # type: ignore[attr-defined]
 
 
 def validate_local_rows(model: Any, X: Any, y: Any = NO_LABELS, **checks: Any) -> Any:
@@ -317,8 +343,10 @@ def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
     `row_name` is the word for a row in the message.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
-        z: NDArray = linear_scores(X, w) + b
-    if not np.isfinite(z).all():
-        index = int(np.argwhere(~np.isfinite(z))[0, 0])
+        z: NDArray = linear_scores(X, w)
+        xp = namespace(z)
+        z = z + (b if np.ndim(b) == 0 else as_array_like(b, z))
+    if not bool(xp.all(xp.isfinite(z))):
+        index = int(np.argwhere(~np.isfinite(to_numpy(z)))[0, 0])
         raise ValueError(f"X holds numbers too large to score ({row_name} {index}): scale the features")
     return z

@@ -184,7 +184,7 @@ _CODECS = {
 }
 """Parameters that have their own representation."""
 
-_OF_ONE_PROCESS = ("callback", "checkpoint")
+_OF_ONE_PROCESS = ("callback", "checkpoint", "device")
 """Parameters that are not written."""
 
 

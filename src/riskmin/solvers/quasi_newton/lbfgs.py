@@ -15,6 +15,7 @@ from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers.base import Regularizer
 from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
+from riskmin.solvers.quasi_newton.whitening import Metric, Whitening
 from riskmin.solvers.state_checks import check_state
 
 
@@ -25,6 +26,9 @@ class Lbfgs(Solver):
     The gradient at each point gives a cut, hence a certified gap of at most
     :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the best mixture of this cut with the earlier ones gives
     a smaller gap. On a nonsmooth loss the method may stall, which the status reports.
+
+    If X is a dense array of torch or CuPy, with `L2` and at most 2500 columns, the initial inverse Hessian is
+    that of a sample of the rows, and a step is first tried by a whole evaluation: one read of X.
 
     Parameters
     ----------
@@ -59,14 +63,13 @@ class Lbfgs(Solver):
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        return self._run(obj, w0, LbfgsMemory(self.memory, w0), None)
+        return self._run(obj, w0, {}, None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         shapes = {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1", "inner?": "k k"}
         check_state(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
-        pairs = LbfgsMemory.from_arrays(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
-        steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
+        steps = self._run(obj, state["w"], state, Cut(state["a"], float(state["b"][0])))
         # The first iterate repeats the saved one.
         next(steps)
         return steps
@@ -82,29 +85,40 @@ class Lbfgs(Solver):
                 for step in state["S"]
             ]
             Y, inner = [y + change for y, change in zip(Y, changes, strict=True)], None
-        pairs = LbfgsMemory.from_arrays(self.memory, w, state["S"], Y, inner)
-        return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
+        return self._run(
+            obj, w, {"S": state["S"], "Y": Y, "inner": inner}, Cut(state["a"], float(state["b"][0]))
+        )
 
-    def _run(self, obj: Objective, w0: Array, pairs: LbfgsMemory, model: Cut | None) -> Iterator[Iterate]:
+    def _pairs(self, w0: Array, saved: dict[str, Any], metric: Metric) -> LbfgsMemory:
+        """Return the memory with the saved pairs of steps and gradient changes in w, if there are any."""
+        if not len(saved.get("S", ())):
+            return LbfgsMemory(self.memory, w0)
+        inner = None if metric.is_whitened else saved.get("inner")
+        return LbfgsMemory.from_arrays(self.memory, w0, *metric.pairs(saved["S"], saved["Y"]), inner)
+
+    def _run(self, obj: Objective, w0: Array, saved: dict[str, Any], model: Cut | None) -> Iterator[Iterate]:
         self.check_supports(obj)
         reg: Any = obj.reg
-        cursor = obj.cursor(w0)
+        metric = Whitening.from_objective(obj, w0)
+        pairs = self._pairs(w0, saved, metric)
+        # a whitened step of length 1 is usually accepted: where a call reads X once, it is tried by a call
+        cursor = obj.cursor(w0, try_steps=metric.is_whitened)
         value, g, cut = cursor()
         grad = g + obj.lam * reg.grad(cursor.w)
         n_evaluations = 0
         while True:
             model, _ = mix_two(model, cut, obj)
             yield Iterate(
-                cursor.w, value, model, {"evaluations": n_evaluations}, _saved(cursor.w, pairs, model)
+                cursor.w, value, model, {"evaluations": n_evaluations}, _saved(cursor.w, pairs, model, metric)
             )
-            d = -1.0 * pairs.direction(grad)
+            d = -1.0 * metric.direction(pairs.direction(metric.gradient(grad)))
             slope = float(grad @ d)
             if not -math.inf < slope < 0:
                 # No descent is left in this precision.
                 return
             cursor.set_direction(d)
             # Without curvature information, the first step has length at most 1.
-            step = 1.0 if pairs else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
+            step = 1.0 if pairs or metric.is_whitened else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
             t, n_evaluations = wolfe_search(cursor, value, slope, step)
             if t == 0:
                 return
@@ -114,7 +128,7 @@ class Lbfgs(Solver):
             cursor.optimize_intercepts()
             value, g, cut = cursor()
             new = g + obj.lam * reg.grad(cursor.w)
-            pairs.add(cursor.w - before, new - grad)
+            pairs.add(metric.step(cursor.w - before), metric.gradient(new - grad))
             grad = new
 
 
@@ -123,10 +137,10 @@ def _gradient_change(reg: Regularizer, w: Array, s: Array) -> Array:
     return reg.grad(w) - reg.grad(w - s) if reg.smooth else 0.0 * s
 
 
-def _saved(w: Array, pairs: LbfgsMemory, model: Cut) -> Callable[[], dict[str, Array]]:
+def _saved(w: Array, pairs: LbfgsMemory, model: Cut, metric: Metric) -> Callable[[], dict[str, Array]]:
     """Return a function that builds the state: the point, the L-BFGS pairs, and the cut."""
     slots = tuple(pairs.slots)
-    return lambda: {"w": w, **pairs.state(slots), "a": model.a, "b": np.array([model.b])}
+    return lambda: {"w": w, **metric.stored_pairs(pairs.state(slots)), "a": model.a, "b": np.array([model.b])}
 
 
 def wolfe_search(

@@ -1,6 +1,6 @@
 """Certified fits of data on a GPU, compared with the same fits on the CPU of the same machine.
 
-    python -m benchmarks.gpu [--rows 1000000] [--columns 200]
+    python -m benchmarks.gpu fits [--rows 1000000] [--columns 200]
 
 X is an array of torch or CuPy: the rows of the table differ only in the library and the device of X.
 """
@@ -77,12 +77,12 @@ def data(n, p):
     return X, np.where(z > 0, 1.0, -1.0), np.argmax(Z, axis=1).astype(float)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu fits", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=200)
     parser.add_argument("--losses", nargs="*", help="names such as RocArea Prbep  [default: all]")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     X, signs, classes = data(options.rows, options.columns)
     print(f"{options.rows:,} x {options.columns}, float64, certified 1e-3: seconds (iterations, objective)")
     for name, to_device, synchronize in devices():
@@ -106,7 +106,3 @@ def main():
                 f"{seconds[-1]:7.3f} ({result.n_iter}, {result.value:.6f}, {result.status})",
                 flush=True,
             )
-
-
-if __name__ == "__main__":
-    main()

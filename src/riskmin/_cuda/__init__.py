@@ -1,0 +1,1 @@
+"""CUDA kernels, compiled by CuPy when they are first called."""

@@ -1,0 +1,1 @@
+"""Matrices of other array libraries than NumPy, and on GPUs."""

@@ -1,0 +1,209 @@
+"""Matrices on a GPU, of torch or CuPy: products by own kernels, with sums in double precision.
+
+X is used where it is, without a copy. Scores and gradients are float64 whatever the storage of X, so that
+certificates are as sound as those of a CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.dense import check_weight_count
+from riskmin.arrays.devices.foreign import ForeignArray
+from riskmin.arrays.namespace import namespace, to_numpy
+from riskmin.core import Array, NDArray
+from riskmin.core.deadline import check
+
+STORAGE = {"float32": 0, "float64": 1, "bfloat16": 2, "float16": 3}
+"""How kernels read entries (see _cuda/dense.cu)."""
+
+
+def is_on_gpu(a: Any) -> bool:
+    """Whether an array of torch or CuPy is in the memory of a CUDA device."""
+    from array_api_compat import is_cupy_array, is_torch_array
+
+    return is_cupy_array(a) or (is_torch_array(a) and bool(a.is_cuda))
+
+
+@cache
+def why_no_gpu() -> str:
+    """Return why kernels cannot run here, and what to do, in one sentence; empty if they can."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed: install it, such as by pip install 'riskmin[gpu]', or use the CPU"
+    try:
+        if int(cupy.cuda.runtime.getDeviceCount()) > 0:
+            return ""
+    except Exception as error:  # no driver, or versions that do not fit
+        return f"CuPy finds no GPU ({error}): check the driver of the machine, or use the CPU"
+    return "CuPy finds no GPU: check the driver of the machine, or use the CPU"
+
+
+def has_cupy() -> bool:
+    """Whether CuPy can be imported and finds a GPU."""
+    return not why_no_gpu()
+
+
+def free_memory(device: int) -> int | None:
+    """Return the free bytes of a device; None if there is no device of this number."""
+    import cupy
+
+    if device >= cupy.cuda.runtime.getDeviceCount():
+        return None
+    with cupy.cuda.Device(device):
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+def copied_to_gpu(X: Any, device: int) -> Any:
+    """Return an array of NumPy or a sparse matrix of SciPy as one of CuPy on a device."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        if isinstance(X, np.ndarray):
+            return cupy.ascontiguousarray(cupy.asarray(X))
+        import cupyx.scipy.sparse
+
+        rows = X.tocsr()
+        parts = [cupy.asarray(a) for a in (rows.data, rows.indices, rows.indptr)]
+        return cupyx.scipy.sparse.csr_matrix(tuple(parts), shape=rows.shape)
+
+
+@contextlib.contextmanager
+def on_stream_of(a: Any) -> Iterator[None]:
+    """Use the device of an array and the current stream of its library, within the context, for CuPy."""
+    import cupy
+    from array_api_compat import is_torch_array
+
+    if not is_torch_array(a):
+        with cupy.cuda.Device(a.device.id):
+            yield
+        return
+    import torch
+
+    pointer = torch.cuda.current_stream(a.device).cuda_stream
+    stream = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
+    with cupy.cuda.Device(a.device.index), stream:
+        yield
+
+
+def as_cupy(a: Any, dtype: Any = np.float64) -> Any:
+    """Return an array of any library as one of CuPy on the current device; without a copy if it is there."""
+    import cupy
+    from array_api_compat import is_torch_array
+
+    if is_torch_array(a):
+        a = cupy.from_dlpack(a.detach().contiguous()) if a.is_cuda else to_numpy(a)
+    return cupy.ascontiguousarray(cupy.asarray(a), dtype=dtype)
+
+
+def from_cupy(a: Any, like: Any) -> Any:
+    """Return an array of CuPy in the library of another one on the same device; without a copy."""
+    from array_api_compat import is_torch_array
+
+    if not is_torch_array(like):
+        return a
+    import torch
+
+    return torch.utils.dlpack.from_dlpack(a)
+
+
+def to_library_of(a: Any, like: Any) -> Any:
+    """Return an array of CuPy as one of the library, device and dtype of `like`, which may be NumPy's."""
+    if isinstance(like, np.ndarray):
+        return a.get()
+    return namespace(like).astype(from_cupy(a, like), like.dtype)
+
+
+def _entries_as_cupy(X: Any) -> Any:
+    """Return a 2-d array on a GPU as one of CuPy that shares its memory; bfloat16 as its bits."""
+    import cupy
+    from array_api_compat import is_torch_array
+
+    if not is_torch_array(X):
+        return X
+    import torch
+
+    X = X.detach()
+    return cupy.from_dlpack(X.view(torch.int16) if X.dtype == torch.bfloat16 else X)
+
+
+@dataclass(frozen=True)
+class GpuDense(ForeignArray):
+    """A dense array on a GPU in rows, of float32, float64, bfloat16 or float16."""
+
+    on_gpu = True
+
+    @classmethod
+    def accepts(cls, X: Array) -> bool:
+        """Whether kernels can read the array: entries of a row are adjacent, and CuPy is there."""
+        if not is_on_gpu(X) or str(X.dtype).rpartition(".")[2] not in STORAGE or not has_cupy():
+            return False
+        entries = X.stride() if hasattr(X, "stride") else tuple(s // X.itemsize for s in X.strides)
+        return bool(min(X.shape) > 0 and entries[1] == 1 and entries[0] >= X.shape[1])
+
+    @cached_property
+    def kernels(self) -> Any:
+        """The kernels of the entries."""
+        from riskmin._cuda.kernels import DenseRows
+
+        return DenseRows(_entries_as_cupy(self.X), STORAGE[str(self.X.dtype).rpartition(".")[2]])
+
+    @cached_property
+    def _column_blocks(self) -> list[tuple[slice, Any]]:
+        """Ranges of columns that a kernel takes at a time, with their kernels: usually one of all columns."""
+        from riskmin._cuda.kernels import MAX_COLUMNS
+
+        p = self.shape[1]
+        ranges = [slice(j, min(j + MAX_COLUMNS, p)) for j in range(0, p, MAX_COLUMNS)]
+        return [(r, self.kernels._replace(X=self.kernels.X[:, r])) for r in ranges]
+
+    @property
+    def one_pass(self) -> bool:  # type: ignore[override]
+        """Whether a row fits into the registers of a block: value and gradient take one read of X."""
+        return len(self._column_blocks) == 1
+
+    def rows(self, start: int, stop: int) -> GpuDense:
+        return GpuDense(self.X[start:stop])
+
+    def absolute(self, start: int, stop: int) -> GpuDense:
+        return GpuDense(abs(self.X[start:stop]))
+
+    def _part(self, kernels: Any, start: int, stop: int) -> Any:
+        return kernels._replace(X=kernels.X[start:stop])
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        check_weight_count(w, self.shape[1])
+        if w.ndim == 2:
+            return super().scores(w, start, stop)
+        check()
+        with on_stream_of(self.X):
+            w = as_cupy(w)
+            z = sum(self._part(block, start, stop).scores(w[r]) for r, block in self._column_blocks)
+            return from_cupy(z, self.X)
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        if dz.ndim == 2:
+            super().pullback(dz, start, stop, out)
+            return
+        check()
+        with on_stream_of(self.X):
+            dz = as_cupy(dz)
+            for r, block in self._column_blocks:
+                out[r] += to_library_of(self._part(block, start, stop).pullback(dz), out)
+
+    def hessian_product(self, d: Array, h: Array) -> Array | None:
+        """Return X' diag(h) X d in one read of X; None if a row is too long for that."""
+        if not self.one_pass:
+            return None
+        with on_stream_of(self.X):
+            return to_library_of(self.kernels.hessian_product(as_cupy(d), as_cupy(h)), d)
+
+    def sample(self, index: NDArray) -> NDArray:
+        return to_numpy(self.take_double(index))

@@ -1,0 +1,85 @@
+"""Rows on a GPU in estimators: given there, or copied there by `device`; results stay beside given rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.devices.gpu import copied_to_gpu, free_memory, is_on_gpu, why_no_gpu
+from riskmin.arrays.devices.gpu_sparse import is_gpu_sparse
+from riskmin.arrays.namespace import as_array_like, check_two_dimensions, is_foreign, namespace, to_numpy
+from riskmin.arrays.partitioned import is_partitioned
+from riskmin.arrays.sparse_checks import is_sparse
+
+
+def is_gpu_rows(X: Any) -> bool:
+    """Whether X is an array or a sparse matrix of torch or CuPy on a GPU."""
+    return is_gpu_sparse(X) or (is_foreign(X) and is_on_gpu(X))
+
+
+def on_host(a: Any) -> Any:
+    """Return an array on a GPU as one of NumPy, and anything else unchanged."""
+    return to_numpy(a) if is_foreign(a) and is_on_gpu(a) else a
+
+
+def beside(a: Any, X: Any) -> Any:
+    """Return numbers of this process on the device of rows on a GPU; labels of text stay here."""
+    if not is_gpu_rows(X) or np.asarray(a).dtype.kind not in "biuf":
+        return a
+    return as_array_like(np.asarray(a, dtype=np.float64), _float64_beside(X))
+
+
+def _float64_beside(X: Any) -> Any:
+    """Return an empty array of float64 in the library and on the device of X."""
+    values = X[:0, 0] if not is_gpu_sparse(X) else X.data if hasattr(X, "format") else X.values()
+    return namespace(values).astype(values[:0], namespace(values).float64)
+
+
+def check_gpu_rows(model: Any, X: Any, *, reset: bool, min_rows: int) -> Any:
+    """Return rows on a GPU, with the checks of `validate_data` that need no entries."""
+    check_two_dimensions(tuple(X.shape))
+    n, p = (int(size) for size in X.shape)
+    if n < min_rows or p < 1:
+        raise ValueError(
+            f"X has {n} sample(s) and {p} feature(s), but a minimum of {min_rows} and of 1 is required: "
+            "add rows and columns"
+        )
+    if reset:
+        model.n_features_in_ = p
+    elif p != model.n_features_in_:
+        raise ValueError(
+            f"X has {p} features, but {type(model).__name__} is expecting {model.n_features_in_} features "
+            "as input: give the columns of the fit"
+        )
+    return X
+
+
+def moved(X: Any, device: str | None) -> Any:
+    """Return rows of this process on a device: None and "cpu" leave them, "cuda" and "cuda:1" copy them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device, no CuPy, or too little memory; the message names the remedy.
+    """
+    if device is None or device == "cpu" or is_gpu_rows(X):
+        return X
+    name, _, number = str(device).partition(":")
+    if name != "cuda" or not (number.isdigit() or not number):
+        raise ValueError(f"device={device!r} is no device: give 'cuda', 'cuda:1' or None")
+    if is_partitioned(X):
+        raise ValueError(f"device={device!r} needs all rows in this process: leave it out for partitioned X")
+    if reason := why_no_gpu():
+        raise ValueError(f"device={device!r}: {reason}")
+    # the layout of sparse entries is built beside a copy of them
+    size = 3 * (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) if is_sparse(X) else X.nbytes
+    free = free_memory(int(number or 0))
+    if free is None:
+        raise ValueError(f"device={device!r}: there is no GPU of this number; they are counted from 0")
+    if size > 0.9 * free:
+        raise ValueError(
+            f"X takes {size / 1e9:.1f} GB on the device, and {device} has {free / 1e9:.1f} GB free: "
+            "give X in float32, fewer rows, or leave device out"
+        )
+    return copied_to_gpu(X, int(number or 0))

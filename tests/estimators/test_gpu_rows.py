@@ -1,0 +1,134 @@
+"""Estimators on rows of a GPU: tensors of torch stand in for them, with the same code but the kernels."""
+
+import numpy as np
+import pytest
+
+import riskmin as rm
+from riskmin.arrays.devices import gpu
+from riskmin.arrays.matrix import as_matrix
+from riskmin.cli import main
+from riskmin.estimators import gpu_rows as devices
+
+N, P = 400, 6
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """PyTorch, whose tensors count as tensors on a GPU."""
+    library = pytest.importorskip("torch")
+    monkeypatch.setattr(devices, "is_on_gpu", lambda a: isinstance(a, library.Tensor))
+    return library
+
+
+def rows(n_classes=2):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, P)) * [1, 10, 0.1, 1, 1, 1] + [0, 5, 0, 0, 0, 0]
+    y = np.argmax(X @ rng.standard_normal((P, n_classes)) + rng.standard_normal((N, n_classes)), axis=1)
+    return X, y
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rm.LinearClassifier("hinge", alpha=1e-2),
+        rm.LinearClassifier("logistic", alpha=1e-2, standardize=True),
+        rm.LinearClassifier("logistic", alpha=1e-2, fit_intercept=False, class_weight="balanced"),
+        rm.LinearClassifier("roc_area", alpha=1e-2),
+    ],
+    ids=lambda model: f"{model.loss}{'' if not model.standardize else ', standardized'}",
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_classifier_of_tensors_is_that_of_arrays(torch, model, n_classes):
+    if n_classes == 3 and model.loss == "roc_area":
+        pytest.skip("two classes only")
+    X, y = rows(n_classes)
+    here = rm.LinearClassifier(**model.get_params()).fit(X, y)
+    there = rm.LinearClassifier(**model.get_params()).fit(torch.asarray(X), torch.asarray(y))
+    assert isinstance(there.coef_, torch.Tensor)
+    assert isinstance(there.intercept_, torch.Tensor)
+    assert there.coef_.shape == here.coef_.shape
+    # both bounds are proved for the same problem
+    assert there.lower_bound_ <= here.objective_ * (1 + 1e-12)
+    assert here.lower_bound_ <= there.objective_ * (1 + 1e-12)
+    z = there.decision_function(torch.asarray(X))
+    assert isinstance(z, torch.Tensor)
+    expected = X @ there.coef_.numpy().T + there.intercept_.numpy()
+    np.testing.assert_allclose(z.numpy(), np.squeeze(expected), rtol=1e-9, atol=1e-12)
+    labels = there.predict(torch.asarray(X))
+    assert isinstance(labels, torch.Tensor)
+    assert there.score(torch.asarray(X), torch.asarray(y)) == np.mean(labels.numpy() == y)
+    # rows of this process are scored by the same model
+    np.testing.assert_array_equal(there.predict(X), labels.numpy())
+    if model.loss == "logistic":
+        p = there.predict_proba(torch.asarray(X))
+        np.testing.assert_allclose(p.numpy(), there.predict_proba(X), rtol=1e-12)
+
+
+def test_a_regressor_of_tensors_and_its_file(torch, tmp_path):
+    X, _ = rows()
+    y = X @ np.arange(P) + np.random.default_rng(1).standard_normal(N)
+    model = rm.LinearRegressor("huber", alpha=1e-3).fit(torch.asarray(X, dtype=torch.float32), y)
+    assert isinstance(model.coef_, torch.Tensor)
+    assert model.score(torch.asarray(X), torch.asarray(y)) > 0.99
+    rm.save_model(model, tmp_path / "model.riskmin")
+    again = rm.load_model(tmp_path / "model.riskmin")
+    np.testing.assert_array_equal(again.coef_, model.coef_.numpy())
+    np.testing.assert_allclose(again.predict(X), model.predict(torch.asarray(X)).numpy(), rtol=1e-12)
+
+
+def test_text_labels_and_wrong_shapes(torch):
+    X, y = rows()
+    names = np.array(["no", "yes"])[y]
+    model = rm.LinearClassifier("hinge", alpha=1e-2).fit(torch.asarray(X), names)
+    assert set(model.predict(torch.asarray(X))) == {"no", "yes"}
+    with pytest.raises(ValueError, match="X has 3 features, but LinearClassifier is expecting 6"):
+        model.predict(torch.asarray(X[:, :3]))
+    with pytest.raises(ValueError, match=r"y has 5 labels, but X has 400 rows"):
+        rm.LinearClassifier().fit(torch.asarray(X), y[:5])
+    with pytest.raises(ValueError, match="two dimensions"):
+        rm.LinearClassifier().fit(torch.asarray(X[:, 0]), y)
+
+
+# ---------------------------------------------------------------- without a GPU
+def test_a_device_that_is_not_there_is_named_with_the_remedy():
+    X, y = rows()
+    if not gpu.why_no_gpu():
+        pytest.skip("there is a GPU")
+    with pytest.raises(
+        ValueError, match=r"device='cuda': CuPy (is not installed|finds no GPU).* or use the CPU"
+    ):
+        rm.LinearClassifier(device="cuda").fit(X, y)
+    with pytest.raises(ValueError, match="device='tpu' is no device: give 'cuda'"):
+        rm.LinearClassifier(device="tpu").fit(X, y)
+    here = rm.LinearClassifier(device="cpu").fit(X, y)
+    np.testing.assert_array_equal(here.coef_, rm.LinearClassifier().fit(X, y).coef_)
+
+
+def test_too_little_memory_is_named_with_its_size(monkeypatch):
+    X, y = rows()
+    monkeypatch.setattr(devices, "why_no_gpu", lambda: "")
+    monkeypatch.setattr(devices, "free_memory", lambda number: 1000 if number == 0 else None)
+    with pytest.raises(
+        ValueError, match=r"X takes 0.0 GB on the device, and cuda has 0.0 GB free: give X in"
+    ):
+        rm.LinearClassifier(device="cuda").fit(X, y)
+    with pytest.raises(ValueError, match="device='cuda:3': there is no GPU of this number"):
+        rm.LinearClassifier(device="cuda:3").fit(X, y)
+
+
+def test_the_command_names_the_missing_device(tmp_path, capsys):
+    if not gpu.why_no_gpu():
+        pytest.skip("there is a GPU")
+    data = tmp_path / "rows.svm"
+    data.write_text("1 1:1\n-1 1:-1\n" * 5, encoding="utf-8")
+    assert main(["fit", str(data), "--device", "cuda", "-o", str(tmp_path / "m.riskmin")]) != 0
+    assert "device='cuda': CuPy" in capsys.readouterr().err
+
+
+def test_sparse_tensors_are_refused_in_words_without_a_gpu():
+    library = pytest.importorskip("torch")
+    with np.errstate(all="ignore"), pytest.warns(UserWarning, match="(?i)sparse"):
+        X = library.eye(3).to_sparse_csr()
+    message = "CuPy|on the CPU: give X.cuda"
+    with pytest.raises(ValueError, match=message):
+        as_matrix(X)
