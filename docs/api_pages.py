@@ -22,7 +22,11 @@ GROUPS = [
         ["problem", "driver", "core", "linear_maps"],
     ),
     ("Solvers", "Methods of minimization. `Auto` selects one.", ["solvers"]),
-    ("Executors and arrays", "Where the rows are, and where the computation runs.", ["executors", "arrays"]),
+    (
+        "Executors and arrays",
+        "Where the rows are, and where the computation runs.",
+        ["executors", "arrays", "owners"],
+    ),
     ("Data", "Files of data.", ["data"]),
     ("Displays and progress", "Plots with Matplotlib, and progress lines.", ["report"]),
     ("Checks of your own classes", "Each names the property that fails.", ["testing"]),

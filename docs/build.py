@@ -82,6 +82,8 @@ MENUS = {
         "clusters",
         "mpi",
         "scaling",
+        "constraints",
+        "owners",
     ],
     "theory.md": ["problem", "certificate", "reliability", "papers"],
     "performance.md": ["benchmarks"],

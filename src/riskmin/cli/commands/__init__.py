@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "audit": ("audit", "Read the log of a data owner."),
+    "audit": ("owners", "Read the log of a data owner."),
     "certify": ("certify", "Verify the certificate of a model against its training data."),
     "convert": ("convert", "Write data as a .rsk store, a memory-mapped folder."),
     "cv": ("cv", "Choose the regularization strength by cross-validation."),

@@ -91,6 +91,9 @@ With --checkpoint, repeating the command resumes an interrupted run.
 )
 @click.option("--min-count", type=POSITIVE_INT, help="Drop features of fewer tokens (tagging).")
 @backend_options
+@click.option(
+    "--owners", type=PATH_TYPE, help="Fit to the rows of data owners, named in a file, instead of DATA."
+)
 @click.option("--checkpoint", type=PATH_TYPE, help="Save the run here periodically; resume if it exists.")
 @real_option(
     "--checkpoint-every",
