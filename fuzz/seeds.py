@@ -125,3 +125,12 @@ def compressed(rng: random.Random, blob: bytes, damage: bool) -> tuple[bytes, st
         return blob, ""
     packed = pack[0](blob)
     return (mutate.mutated(rng, packed) if damage and rng.random() < 0.5 else packed), pack[1]
+
+
+@cache
+def owner_message() -> bytes:
+    """A request to a data owner."""
+    from riskmin.owners.wire.codec import OwnerMessage, encode
+
+    fields = {"key": 1, "live": [1], "map": "a1", "problem": "b2", "sequence": 3}
+    return encode(OwnerMessage("cache_scores", fields, {"w": np.arange(4.0), "shift": np.zeros((2, 2))}))

@@ -186,6 +186,13 @@ def model_meta(blob: bytes) -> str | None:
     return outcome(lambda: load_model(path))
 
 
+def owner_message(blob: bytes) -> str | None:
+    """A request to a data owner."""
+    from riskmin.owners.wire.codec import decode
+
+    return outcome(lambda: decode(blob, 2**20))
+
+
 TARGETS: dict[str, Callable[[bytes], str | None]] = {
     "svmlight": _loads("d.svm"),
     "multilabel": _loads("d.svm", multilabel=True),
@@ -202,6 +209,7 @@ TARGETS: dict[str, Callable[[bytes], str | None]] = {
     "arrays": arrays,
     "model": model,
     "model_meta": model_meta,
+    "owner_message": owner_message,
 }
 
 
@@ -235,6 +243,8 @@ def examples(name: str) -> list[bytes]:
         return [files["meta.json"]]
     if name == "arrays":
         return [b"\x00" + files["indptr.npy"][128:], b"\xff" + files["indices.npy"][128:]]
+    if name == "owner_message":
+        return [seeds.owner_message()]
     if name == "model":
         return [mutate.tensors(*content) for content in seeds.models().values()]
     return [json.dumps(metadata).encode() for _, metadata in seeds.models().values()]
