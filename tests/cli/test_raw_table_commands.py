@@ -112,6 +112,18 @@ def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
     assert (code, "its table gives 8 features, but it has 7" in err) == (2, True)
 
 
+def test_names_and_levels_from_a_file_are_printed_without_control_characters(tmp_path, run):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a\x1b[2J,b\x1b[1m,y\nu\x1b]0;x\x07,1,0\nv,2,1\n")
+    code, out, err = run("fit", path, "--weight", "b\x1b[1m", "--loss", "squared", "-o", tmp_path / "m")
+    shown = run("show", tmp_path / "m")[1]
+    path.write_bytes(b"a\x1b[2J\nw\x1b[0m\n")
+    notes = run("predict", tmp_path / "m", path)[2]
+    assert code == 0
+    assert "unseen" in notes
+    assert all(c.isprintable() or c == "\n" for c in out + err + shown + notes)
+
+
 @pytest.mark.slow
 def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path):
     """The block in docs/command.md, by real processes; only the installation is that of this test."""

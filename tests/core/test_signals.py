@@ -95,7 +95,7 @@ def test_exit_codes(tmp_path, run, monkeypatch):
     def strike(*args, **settings):
         signal.raise_signal(number)
 
-    monkeypatch.setattr("riskmin.cli.inputs.load", strike)
+    monkeypatch.setattr("riskmin.cli.loading.load", strike)
     for number, word in (
         (signal.SIGINT, "interrupted"),
         (signal.SIGTERM, "SIGTERM"),

@@ -220,7 +220,7 @@ def test_unclosed_quote_in_a_large_table(tmp_path, capsys):
 
 def test_messages_contain_no_control_characters(tmp_path, capsys):
     path = tmp_path / "\x1b[31mred\u202e.csv"
-    path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n")
+    path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n1,4,5\n")
     for args in (
         ["fit", path, "-o", tmp_path / "m"],
         ["predict", path, path],

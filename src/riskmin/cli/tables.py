@@ -10,6 +10,7 @@ import click
 
 from riskmin.cli.completion import complete_columns
 from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
+from riskmin.core.messages import printable
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
@@ -155,4 +156,6 @@ def describe_preparation(preparation: TablePreparation) -> str:
     parts = [f"{len(numbers):,} of numbers"] if numbers else []
     if categories:
         parts.append(f"{len(categories):,} of categories with {n_levels:,} levels")
-    return f"{', '.join(parts)}{f', weights from {preparation.weight}' if preparation.weight else ''}"
+    return (
+        f"{', '.join(parts)}{f', weights from {printable(preparation.weight)}' if preparation.weight else ''}"
+    )

@@ -21,7 +21,7 @@ from riskmin.cli.inputs import (
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tables import describe_preparation
 from riskmin.core import NDArray
-from riskmin.core.messages import format_label
+from riskmin.core.messages import format_label, printable
 from riskmin.report.progress import duration
 
 
@@ -115,10 +115,10 @@ def _largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
     classes = np.ravel(vars(model).get("classes_", []))
     entries = []
     for k, j in zip(*np.unravel_index(order, W.shape), strict=True):
-        of_class = format_label(classes[k]) if len(W) == len(classes) else f"output {k}"
+        of_class = printable(format_label(classes[k])) if len(W) == len(classes) else f"output {k}"
         entries.append(
             {
-                "column": f"column {j}" if names is None else str(names[j]),
+                "column": f"column {j}" if names is None else printable(names[j]),
                 "class": None if len(W) == 1 else of_class,
                 "weight": float(W[k, j]),
             }
@@ -139,7 +139,7 @@ def _pairs(model: Any, facts: dict[str, Any]) -> list[tuple[str, str]]:
     if facts["classes"]:
         shown = facts["classes"][:8]
         more = f", ... ({len(facts['classes']):,} in all)" if len(facts["classes"]) > 8 else ""
-        pairs.append(("classes", ", ".join(shown) + more))
+        pairs.append(("classes", printable(", ".join(shown)) + more))
     if facts["standardized"]:
         pairs.append(("standardized", "yes: lam and the certificate are those of standardized columns"))
     pairs += [
