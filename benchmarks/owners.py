@@ -34,7 +34,7 @@ from riskmin.owners.wire.certificates import make_authority
 class LocalExecutor(SerialExecutor):
     """Shards in this process, for a `PooledRisk`."""
 
-    n_restarts = 0
+    n_restarts, value_at_zero = 0, np.inf
 
 
 def files(folder: Path, name: str) -> dict[str, Path]:

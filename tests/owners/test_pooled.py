@@ -71,16 +71,17 @@ def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
     parts = split(X, y)
     owners = serve(parts, Policy(**OPEN))
     risk = owners.risk(loss, fit_intercept=intercept)
+    objective = owners.objective(risk, L2(), 1e-2)
     shards = [
         Shard(as_matrix(part["X"]), 2 * part["y"] - 1, np.full(len(part["y"]), 1 / len(y)), ShardCache())
         for part in parts.values()
     ]
     executor = SerialExecutor(shards)
-    executor.n_restarts = 0
+    executor.n_restarts, executor.value_at_zero = 0, risk.executor.value_at_zero
     same = PooledRisk(risk.loss, risk.linear_map, executor, 8)
     same = with_intercept(same) if intercept else same
     # not the largest scores but powers of two bound them: 1e-2 is reached before scores are recomputed
-    a = minimize(owners.objective(risk, L2(), 1e-2), solver, tol=1e-2)
+    a = minimize(objective, solver, tol=1e-2)
     b = minimize(Objective(same, L2(), 1e-2), solver, tol=1e-2)
     np.testing.assert_array_equal(a.w, b.w)
     assert [row["value"] for row in a.trace] == [row["value"] for row in b.trace]

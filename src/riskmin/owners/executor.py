@@ -69,8 +69,17 @@ class PooledRisk(Risk):
 class PooledCursor(ScoreCursor):
     """A cursor over owners, who answer equal requests alike, unless one of them was restarted meanwhile."""
 
+    INTERCEPT_GAP = 1e-8
+    """To which the intercept is minimized out, relative to the risk at w = 0: each step is a round."""
+
     restarts: int = 0
     """The number of restarts when the tangents in the intercept were asked for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.profile is not None:
+            at_zero = self.risk.executor.value_at_zero  # type: ignore[attr-defined]
+            self.profile.min_slack = self.INTERCEPT_GAP * at_zero if math.isfinite(at_zero) else 0.0
 
     def evaluate(self, t: float = 0.0) -> Evaluation:
         """R(w + t d), a subgradient and a cut, from answers of the same processes of all owners."""

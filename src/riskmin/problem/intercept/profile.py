@@ -25,6 +25,8 @@ class InterceptProfile:
 
     def __init__(self, cursor: ScoreCursor) -> None:
         self.cursor, self.slack = cursor, 0.0
+        # by how much values may always be too high: where an evaluation is a round over a network
+        self.min_slack = 0.0
         self.brackets: dict[float, tuple[Tangent, Tangent]] = {}  # t -> tangents in b that bracket b(w + t d)
         # the intercept at t = 0, where searches start, and an estimate of the second derivative in b
         self.b, self.curvature = 0.0, 1.0
@@ -39,7 +41,8 @@ class InterceptProfile:
         # by convexity, the intersection of a tangent left and one right of the minimum bounds min_b R below
         f = partial(self._tangent, t)
         lo, hi = self.brackets[t] if t in self.brackets else self._bracket(f, self._guess(t))
-        self.brackets[t] = bracket = refine_intercept(f, lo, hi, self.slack, self.cursor.loss.smooth)
+        slack = max(self.slack, self.min_slack)
+        self.brackets[t] = bracket = refine_intercept(f, lo, hi, slack, self.cursor.loss.smooth)
         if not self.searched:  # the first search is at t = 0
             self.searched, self.b = True, best_tangent(*bracket).x
         return bracket
