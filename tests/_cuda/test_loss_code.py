@@ -16,6 +16,9 @@ from riskmin.problem.compiled.tracing import trace_loss, trial_scores
 class Rounded:
     """A user's own loss with every kind of expression: powers, comparisons, choices, rounding."""
 
+    def __repr__(self):
+        return "Rounded()"
+
     smooth = False
 
     def value_grad(self, z, y, c):
