@@ -107,7 +107,7 @@ def runtime_figure(lab: Lab, names: Any, cell: Any, sentence: str) -> str:
             m: [(lam, t[m]) for lam, t in times.items() if t[m] is not None]
             for m in ("ours", "BMRM", "LIBLINEAR")
         }
-        panels.append(Panel(name, curves, "lam"))
+        panels.append(Panel(f"{name}: CPU seconds", curves, "lam"))
         row = [name]
         for m in ("BMRM", "LIBLINEAR"):
             both = [t[m] / t["ours"] for t in times.values() if t["ours"] and t[m]]
@@ -197,7 +197,7 @@ def figure_5(lab: Lab) -> str:
 
         times = {m: lab.once(f"{name} {m}", lambda m=m, cell=cell: cell(m)) for m in sizes}
         curves = {k: [(m, t[k]) for m, t in times.items() if t[k] is not None] for k in ("ours", "BMRM")}
-        panels.append(Panel(f"{name}, lam = 1e-5", curves, "rows"))
+        panels.append(Panel(f"{name}, lam = 1e-5: CPU seconds", curves, "rows"))
         slopes = [
             f"{np.polyfit(*np.log(np.array(curve)).T, 1)[0]:.2f}" if len(curve) > 2 else "-"
             for curve in curves.values()
@@ -249,7 +249,7 @@ def figure_7(lab: Lab) -> str:
                 return out
 
             curves[f"lam {lam:g}"] = lab.once(f"{name} {lam:g}", gaps)
-        panels.append(Panel(name, curves, "iteration", log_x=False, lowest=1e-6))
+        panels.append(Panel(f"{name}: gap", curves, "iteration", log_x=False, lowest=1e-6))
     return (
         "The gap of `Bmrm` against its iterations: more of them the smaller lam is, as in the paper, "
         "whose curves "

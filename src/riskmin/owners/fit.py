@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from riskmin.estimators.certification import (
     cut_excess,
     cut_lower_bound,
 )
-from riskmin.owners.executor import OwnersExecutor
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
+
+if TYPE_CHECKING:
+    from riskmin.owners.executor import OwnersExecutor
 
 
 def fit_owners(model: Any, owners: OwnersExecutor) -> Any:

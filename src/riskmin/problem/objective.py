@@ -15,7 +15,8 @@ from riskmin.core.deadline import check
 from riskmin.problem.convexity import refuse_nan
 from riskmin.problem.oracle import Cursor, Oracle, OracleCursor, as_oracle
 from riskmin.regularizers import unpenalized_tail
-from riskmin.regularizers.base import Regularizer, as_regularizer
+from riskmin.regularizers.adapt import as_regularizer
+from riskmin.regularizers.base import Regularizer
 
 
 @dataclass

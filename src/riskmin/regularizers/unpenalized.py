@@ -9,7 +9,8 @@ from typing import Any
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut
-from riskmin.regularizers.base import Regularizer, as_regularizer
+from riskmin.regularizers.adapt import as_regularizer
+from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.separable import SeparableTerms
 
 
