@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,6 +106,7 @@ def n_multiprocessors(device: int) -> int:
     return int(cupy().cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])
 
 
+@lru_cache(maxsize=512)
 def _resident_blocks(function: Any, threads: int, shared: int) -> int:
     """Return how many blocks run at the same time on the device."""
     # a kernel may use 48 KiB without asking for more, what it declares itself included
