@@ -674,7 +674,7 @@ def test_sparse_npz(tmp_path, kind):
         ({"X": np.ones((3, 2)), "y": np.array([1, "a", None], object)}, "Python objects"),
         ({"X": np.ones((3, 2)), "y": np.ones(2)}, r"y has the shape \(2,\) where X has 3 rows"),
         ({"X": np.ones(3), "y": np.ones(3)}, r"X is float64 of shape \(3,\)"),
-        ({"X": np.array([[1, 2], [3, np.nan]]), "y": np.ones(2)}, "row 2, column 'a': NaN is not finite"),
+        ({"X": np.array([[1, 2], [3, np.nan]]), "y": np.ones(2)}, "row 2 of X is not finite"),
         ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "y is not of finite numbers"),
         ({"X": np.ones((2, 2)), "y": np.ones(2), "feature_names": np.array(["a"])}, "1 feature_names"),
         ({"X": np.ones((2, 2)), "y": np.ones(2), "qid": np.array([0.5, 1])}, "whole numbers"),

@@ -458,8 +458,12 @@ OF_ROWS = [name for name in SOLVERS if not name.startswith("chain")]
 def test_every_solver_reaches_the_same_objective(diabetes, solver):
     X, y = diabetes
     reg = "elastic" if solver == "owlqn" else "l2"  # OWL-QN needs an absolute value in the regularizer
-    loss = "absolute" if solver == "smoothing" else "huber"  # smoothing needs a nonsmooth loss
-    intercept = solver not in ("dual", "dual_gauss_seidel")  # these need a problem without one
+    # smoothing needs a nonsmooth loss, conjugate gradients the squared one
+    loss = {"smoothing": "absolute", "excessive_gap": "absolute", "dual_conjugate_gradient": "squared"}.get(
+        solver if isinstance(solver, str) else "", "huber"
+    )
+    # these need a problem without one
+    intercept = solver not in ("dual", "dual_gauss_seidel", "excessive_gap", "dual_conjugate_gradient")
     y = y if intercept else y - y.mean()
     alpha = 0.1 if reg == "elastic" else 1.0  # at alpha = 1 all weights are zero
     problem = {"alpha": alpha, "regularizer": reg, "fit_intercept": intercept}

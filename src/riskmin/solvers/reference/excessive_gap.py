@@ -7,6 +7,7 @@ and the cut of a mixture of distributions is the mixture of their cuts.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -60,10 +61,13 @@ class ExcessiveGap(Solver):
     """
 
     def supports(self, obj: Objective) -> str | None:
-        """None for losses that can be smoothed, and a quadratic regularizer without intercepts in w."""
+        """None for nonsmooth losses that can be smoothed, and a quadratic regularizer without intercepts."""
         risk = obj.risk
         if risk.linear_map is None or not risk.loss.can_be_smoothed:
             return "ExcessiveGap needs a loss of linear_risk that can be smoothed: use Bundle"
+        # the dual variables of a smooth loss may be unbounded, and so is the prox function on them
+        if risk.loss.smooth:
+            return f"ExcessiveGap is for nonsmooth losses, and {risk.loss!r} is smooth: use Lbfgs"
         if not obj.has_inverse_metric:
             return f"ExcessiveGap needs L2() or Quadratic, not {obj.reg!r}: use Bundle"
         if risk.intercept.profiled:
@@ -97,12 +101,14 @@ class Projection(NamedTuple):
 class ExcessiveGapRun:
     """State of a run: the averaged weights w and cut x, the cut v of the last projection, A and L."""
 
-    FIRST_MU_RATIO = 1e5
+    FIRST_MU_RATIO = 1e10
     """The first smoothing parameter over R(w0): its distribution is the prox center, up to this ratio."""
     GAP_LIPSCHITZ_INCREASE = 1.5
     """Factor by which L grows while the excessive gap condition fails."""
     GAP_LIPSCHITZ_DECREASE = 1.05
     """Factor by which L shrinks after a step: near the solution the dual is often less curved than L."""
+    MAX_LIPSCHITZ = 1e100
+    """A larger L is none: steps of 1 / L would change nothing."""
     MAX_A_TIMES_L = 1e40
     """Stop once A L exceeds this: the bound on the gap is then below rounding."""
 
@@ -128,8 +134,9 @@ class ExcessiveGapRun:
 
     def iterates(self) -> Iterator[Iterate]:
         """Yield one iterate per step."""
-        while self.A * self.L < self.MAX_A_TIMES_L:
-            self._step()
+        advanced = True
+        while advanced and self.A * self.L < self.MAX_A_TIMES_L:
+            advanced = self._step()
             info = {"A": self.A, "L": self.L}
             self.L /= self.GAP_LIPSCHITZ_DECREASE
             value = self.risk.unsmoothed_value(self.w) + self.obj.lam * self.obj.reg.value(self.w)
@@ -137,10 +144,13 @@ class ExcessiveGapRun:
             saved = {"w": self.w, "x": self.x.a, "v": self.v.a, "numbers": numbers}
             yield Iterate(self.w, value, self.x, info, saved.copy)
 
-    def _step(self) -> None:
-        """Take a step with the smallest tried L that keeps the excessive gap condition."""
+    def _step(self) -> bool:
+        """Take a step with the smallest tried L that keeps the excessive gap condition.
+
+        Returns whether there is one: rounding of the prox center may leave none.
+        """
         obj = self.obj
-        while True:
+        while self.L < self.MAX_LIPSCHITZ:
             # a^2 / (A + a) = 1 / L
             t = 1 / self.L
             a = 0.5 * (t + math.sqrt(t * t + 4 * t * self.A))
@@ -154,11 +164,12 @@ class ExcessiveGapRun:
             noise = CUT_ROUNDING * A * (abs(self.smoothed_value) + abs(slope) + 2 * abs(new.cut.b))
             bregman = self._bregman(new.cut, self.v)
             if bregman <= self.L * (distance + noise):
-                break
-            ratio = bregman / max(distance, noise)
+                self.x, self.v = mixture(self.x, new.cut, share), new.cut
+                self.w, self.A, self.smoothed_value = w, A, new.value
+                return True
+            ratio = bregman / max(distance, noise, sys.float_info.min)
             self.L = max(self.GAP_LIPSCHITZ_INCREASE * self.L, min(ratio, 1e3 * self.L))
-        self.x, self.v = mixture(self.x, new.cut, share), new.cut
-        self.w, self.A, self.smoothed_value = w, A, new.value
+        return False
 
     def _project(self, w: Array, A: float) -> Projection:
         self.obj.count.calls += 1
