@@ -81,7 +81,7 @@ def rank(ordered, floats, rounds):
     from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd(ordered=ordered)
-    seconds = latencies(settings(shards()), floats, rounds)
+    seconds = latencies(settings.place(shards()), floats, rounds)
     if settings.rank == 0:
         print(json.dumps(seconds))
 
@@ -116,7 +116,7 @@ def rows(only, floats, rounds):
     }
     for name, settings in local.items():
         if name in only:
-            executor = settings(shards())
+            executor = settings.place(shards())
             yield f"`{type(executor).__name__}`", latencies(executor, floats, rounds)
             del executor
     if "mpi" in only:

@@ -31,28 +31,37 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder of the data sets")
-    parser.add_argument("--only", nargs="*", help="names of parts, such as a-figure-3")
+    parser.add_argument("--only", nargs="*", help="names of parts or pages, such as a-figure-3 or beyond")
     parser.add_argument("--out", type=Path, default=Path("docs/papers"))
     parser.add_argument("--cells", type=Path, default=Path("build/papers"))
     args = parser.parse_args()
     for page, (title, parts) in PAGES.items():
-        sections = []
-        for part in parts:
-            if args.only and part.name not in args.only:
-                continue
+        file = args.out / f"{page}.md"
+        # a part that is not run now keeps its section
+        sections = sections_of(file.read_text(encoding="utf-8")) if file.exists() else {}
+        chosen = [part for part in parts if not args.only or {page, part.name} & {*args.only}]
+        for part in chosen:
             start = time.perf_counter()
             try:
                 text = part.run(Lab(part.name, args.data, args.cells, args.out))
             except (MissingData, FileNotFoundError) as missing:
                 print(f"{part.name}: skipped, {missing}", flush=True)
                 continue
-            sections.append(f"## {part.heading}\n\n{text}")
+            sections[part.heading] = text
             print(f"{part.name}: {time.perf_counter() - start:.0f} s", flush=True)
-        if sections and not args.only:
+        written = [
+            f"## {part.heading}\n\n{sections[part.heading]}" for part in parts if part.heading in sections
+        ]
+        if chosen and written:
             args.out.mkdir(parents=True, exist_ok=True)
             note = "Written by `make papers`; times are CPU seconds of one thread.\n"
-            text = "\n".join([f"# {title}\n", note, *sections])
-            (args.out / f"{page}.md").write_text(text, encoding="utf-8")
+            file.write_text("\n".join([f"# {title}\n", note, *written]), encoding="utf-8")
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """The text of each section of a page, by its heading."""
+    parts = [part.partition("\n\n") for part in text.split("\n## ")[1:]]
+    return {heading: body if body.endswith("\n") else body + "\n" for heading, _, body in parts}
 
 
 if __name__ == "__main__":

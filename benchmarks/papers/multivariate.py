@@ -89,7 +89,7 @@ def objective_of(lab: Lab, name: str, loss: str, lam: float) -> rm.Objective:
 
 
 def figures(lab: Lab) -> str:
-    text = "J of the best point so far, above the minimum, for the paper's three lam.\n\n"
+    text = "J of the best point so far, above the minimum, at lam = 1e-4 and 1e-6.\n\n"
     for name in ("a9a", "w8a", "covtype", "kdd99", "news20", "rcv1 C11", "rcv1 CCAT"):
         panels = []
         for loss in LOSSES:
@@ -105,7 +105,7 @@ def figures(lab: Lab) -> str:
                     return curves_of(objective_of(lab, name, loss, lam), solvers)
 
                 panels.append(panel(f"{loss}, lam = {lam:g}", lab.once(f"{name} {loss} {lam:g}", runs)))
-        text += f"**{name}**\n\n" + lab.figure(
+        text += f"\n**{name}**\n\n" + lab.figure(
             f"J against time on {name}", panels, f"-{name.replace(' ', '-')}"
         )
     return text
