@@ -148,9 +148,10 @@ def figures_2_and_3(lab: Lab) -> str:
         }
         panels += two_panels(topic, curves)
     return (
-        "The gap falls in the first few passes, and the score settles with it. In the paper the gap of LM-Perc, "
-        f"with exact steps, rises at times; here, at lam = {TEXT_LAM:g}, it never does, that of Spars does.\n\n"
-        + lab.figure("Convergence on acq and trade", panels)
+        "The gap falls in the first few passes, and the score settles with it. In the paper the gap of "
+        "LM-Perc, "
+        f"with exact steps, rises at times; here, at lam = {TEXT_LAM:g}, it never does, that of Spars "
+        "does.\n\n" + lab.figure("Convergence on acq and trade", panels)
     )
 
 
@@ -173,7 +174,8 @@ def figures_4_to_6(lab: Lab) -> str:
         }
         panels += two_panels(f"{name} on trade", curves)
     return (
-        "Steps of t times the exact one (figure 4) and learning rates (figures 5 and 6) on trade. Ten times the "
+        "Steps of t times the exact one (figure 4) and learning rates (figures 5 and 6) on trade. Ten "
+        "times the "
         "exact step, or a rate of 0.1 for Spars, oscillates, as in the paper. A tenth of the exact step was "
         "smoother there and about as fast; here the exact step is smooth as well, and faster.\n\n"
         + lab.figure("Learning rates", panels)
@@ -197,7 +199,8 @@ def figure_7(lab: Lab) -> str:
     curves = {f"rate {r:g}": lab.once(f"{r:g}", lambda r=r: cell(r)) for r in (0.01, 0.1, 1.0, 10.0)}
     panel = Panel("trade: duality gap, bias by multipliers", curves, "pass", lowest=1e-5)
     return (
-        "The bias by an augmented Lagrangian with mu = 1 and steps of a tenth: rates of the multiplier up to 1 do "
+        "The bias by an augmented Lagrangian with mu = 1 and steps of a tenth: rates of the multiplier up "
+        "to 1 do "
         "equally well, 10 does not converge; the paper recommends 0.1. The gap here is proved: the cut has "
         "slope zero in the bias.\n\n" + lab.figure("Augmented Lagrangian", [panel])
     )
