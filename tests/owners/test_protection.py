@@ -161,7 +161,7 @@ def test_coordinate_probing_is_ended():
     )
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("loss", [pytest.param("hinge", marks=pytest.mark.exhaustive), "logistic"])
 def test_an_honest_run_with_contradicting_owners_is_answered(serve, loss):
     """One owner has other labels than the rest: its objective rises, but not beyond the tolerance."""
     X, y, _ = table(3000)
