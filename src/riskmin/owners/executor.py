@@ -145,10 +145,20 @@ class OwnersExecutor:
         if not owners or len({name for name, _ in owners}) < len(owners):
             raise ValueError("give at least one owner, and each of them once")
         tls = TlsFiles(ca, cert, key)
-        self.connections = [OwnerConnection(name, address, tls, patience) for name, address in owners]
+        self._begin([OwnerConnection(name, address, tls, patience) for name, address in owners])
+
+    def _begin(self, connections: Sequence[Any]) -> None:
+        self.connections = list(connections)
         self.descriptions = self._describe()
         self.widening = 0.0
         """By how much rounding and noise lowered the cuts of the last fit, at most, relative to J."""
+
+    @classmethod
+    def from_connections(cls, connections: Sequence[Any]) -> Self:
+        """Return the executor over connections of another kind, such as `riskmin.owners.flower` makes."""
+        executor = cls.__new__(cls)
+        executor._begin(connections)
+        return executor
 
     @classmethod
     def from_file(cls, path: str | Path, patience: float | None = None) -> Self:
@@ -293,7 +303,7 @@ class OwnersRun(Executor):
     @property
     def n_rounds(self) -> int:
         """The number of requests to the first owner so far."""
-        return self.owners.connections[0].n_rounds
+        return int(self.owners.connections[0].n_rounds)
 
     # ------------------------------------------------------------ runs
     def _open_all(self) -> list[dict[str, Any]]:
