@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from tests.owners.conftest import split, table, tls_files, tls_paths
 
 from riskmin import (
@@ -22,9 +23,10 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.owners.client import OwnerRefused, OwnerUnavailable
-from riskmin.owners.executor import OwnersExecutor, PooledRisk
+from riskmin.owners.executor import OwnersExecutor
 from riskmin.owners.owner import Owner
 from riskmin.owners.protection.policy import OPEN, Policy
+from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import OwnerServer
 from riskmin.problem.intercept.strategies import with_intercept
 
@@ -159,6 +161,17 @@ def test_a_certificate_is_verified_with_the_owners(shared, serve):
     assert serve(split(X, 1 - y)).certify(model).status == "refuted"
     model.lower_bound_ = model.objective_
     assert shared.certify(model).status == "refuted"
+
+
+def test_a_fit_that_few_rows_end_names_the_cause_and_the_remedy(serve):
+    """20 rows per owner: the bounds enclose the optimum, but `min_rows` forbids to prove 1e-3."""
+    X, y, _ = table(60, 2)
+    owners = serve(split(X, y, shares=(1 / 3, 2 / 3)))
+    with pytest.warns(ConvergenceWarning, match=r"singled out few rows.*lower min_rows"):
+        model = owners.fit(LinearClassifier("hinge", alpha=0.1, fit_intercept=False, solver="bundle"))
+    best = minimize(Objective(pooled(X, y, None, "hinge", False), L2(), 1e-1), tol=1e-7)
+    assert model.result_.status == "stalled"
+    assert model.lower_bound_ <= best.value <= model.objective_ * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
