@@ -439,8 +439,8 @@ class OwnersRun(Executor):
             return f"the owners' noise hides smaller gaps ({size}): raise tol, or lower noise_multiplier"
         return (
             f"{self.n_coarse} answers would have singled out few rows, and were given by earlier tangents, "
-            f"with {size}: raise tol, choose a smooth loss such as smoothed_hinge or logistic, or have the owners "
-            "lower min_rows in their policies"
+            f"with {size}: raise tol, choose a smooth loss such as smoothed_hinge or logistic, or have the "
+            "owners lower min_rows in their policies"
         )
 
     def _error_factor(self, linear_map: Any) -> float:
