@@ -24,9 +24,9 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
-from riskmin.owners.executor import PooledRisk
 from riskmin.owners.owner import Owner
 from riskmin.owners.protection.policy import OPEN, Policy
+from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import OwnerServer, TlsFiles, serve_forever
 from riskmin.owners.wire.certificates import make_authority
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -95,20 +96,27 @@ def certificates(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def owners(tmp_path, certificates):
-    """Return a function that starts three owners of the given rows."""
+@contextmanager
+def server_processes(folder, certificates):
+    """Yield a function that starts three owners of the given rows, as processes."""
     groups = []
 
     def start(tables, policy=""):
         for path in certificates.iterdir():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-        groups.append(Group(tmp_path, tables, policy))
+            (folder / path.name).write_bytes(path.read_bytes())
+        groups.append(Group(folder, tables, policy))
         return groups[-1]
 
     yield start
     for group in groups:
         group.stop()
+
+
+@pytest.fixture
+def owners(tmp_path, certificates):
+    """Return a function that starts three owners of the given rows."""
+    with server_processes(tmp_path, certificates) as start:
+        yield start
 
 
 def split(X, y, qid=None, shares=(0.3, 0.55)):
@@ -122,23 +130,18 @@ def split(X, y, qid=None, shares=(0.3, 0.55)):
     }
 
 
-@pytest.fixture
-def serve(certificates):
-    """Return a function that serves rows in this process, over TLS on loopback, and connects to them."""
+@contextmanager
+def servers_in_threads(certificates):
+    """Yield a function that serves rows in this process, over TLS on loopback, and connects to them."""
     opened = []
 
     def start(tables, policy=None, patience=5.0, **settings):
         policies = policy if isinstance(policy, dict) else dict.fromkeys(tables, policy)
+        identities = {name: tls_files(certificates, name) for name in tables}
         servers = {
             name: OwnerServer(
-                Owner(
-                    **arrays,
-                    name=name,
-                    policy=policies[name],
-                    identity=tls_files(certificates, name),
-                    **settings,
-                ),
-                tls_files(certificates, name),
+                Owner(**arrays, name=name, policy=policies[name], identity=identities[name], **settings),
+                identities[name],
             )
             for name, arrays in tables.items()
         }
@@ -154,6 +157,20 @@ def serve(certificates):
         executor.close()
         for server in executor.servers.values():
             server.stop()
+
+
+@pytest.fixture
+def serve(certificates):
+    """Return a function that serves rows in this process, over TLS on loopback, and connects to them."""
+    with servers_in_threads(certificates) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared(certificates):
+    """Three owners of the rows of `table()` under the default policy, the same for all tests of a module."""
+    with servers_in_threads(certificates) as start:
+        yield start(split(*table()))
 
 
 def tls_paths(folder, name):

@@ -63,14 +63,21 @@ def test_a_coordinator_cannot_put_its_own_keys_in_place(certificates, tmp_path):
     made["north"].set_peers(list(cards.values()), 3)
 
 
-@pytest.mark.parametrize(("loss", "intercept"), [("logistic", True), ("hinge", False), ("softmax", True)])
+@pytest.mark.parametrize(
+    ("loss", "intercept"),
+    [
+        ("logistic", True),
+        pytest.param("hinge", False, marks=pytest.mark.exhaustive),
+        pytest.param("softmax", True, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_masked_runs_reach_the_pooled_optimum(serve, loss, intercept):
     X, y, _ = table(3000)
     owners = serve(split(X, y), Policy(min_owners=3))
     result = minimize(owners.objective(owners.risk(loss, fit_intercept=intercept), L2(), 1e-2), tol=3e-3)
     labels = y if loss == "softmax" else 2 * y - 1
     J = Objective(linear_risk(X, labels, loss, fit_intercept=intercept), L2(), 1e-2)
-    best = minimize(J, tol=1e-8)
+    best = minimize(J, tol=1e-6)
     assert result.status == "converged"
     assert result.lower <= best.value <= J.value(result.w) <= result.value * (1 + 1e-12)
 

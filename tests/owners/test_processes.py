@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.owners.conftest import RISKMIN, free_port, split, table
+from tests.owners.conftest import RISKMIN, free_port, server_processes, split, table
+from tests.owners.test_pooled import check_pooled_optimum
 
-from riskmin import LinearClassifier, load_model
+from riskmin import L1, L2, LinearClassifier, load_model, minimize
 from riskmin.cli import main
 from riskmin.owners.protection.audit import read_log
 
@@ -66,10 +67,50 @@ def wide_table():
     return X * 10.0 ** np.linspace(-2, 2, 60), y
 
 
+@pytest.fixture(scope="module")
+def group(tmp_path_factory, certificates):
+    """Three processes with the rows of `table()`, started once."""
+    with server_processes(tmp_path_factory.mktemp("group"), certificates) as start:
+        yield start(split(*table()))
+
+
+@pytest.fixture(scope="module")
+def connected(group):
+    executor = group.connect()
+    yield executor
+    executor.close()
+
+
 @pytest.mark.slow
-def test_a_killed_owner_loses_nothing(owners, tmp_path):
-    group = owners(split(*wide_table()))
-    facts = kill_during_a_fit(group, tmp_path, 1.0, "south", 0)
+@pytest.mark.parametrize(
+    ("loss", "reg", "lam", "intercept"),
+    [
+        ("hinge", L2(), 1e-2, True),
+        ("quantile:level=0.7", L2(), 1e-2, False),
+        ("softmax", L2(), 1e-3, True),
+        ("ndcg", L2(), 1e-2, False),
+        ("logistic", L1(), 1e-2, False),
+    ],
+)
+def test_processes_reach_the_pooled_optimum(connected, loss, reg, lam, intercept):
+    check_pooled_optimum(connected, loss, reg, lam, intercept)
+
+
+@pytest.mark.slow
+def test_a_killed_owner_loses_nothing(group, connected):
+    """kill -9 of an owner in the middle of a run, which goes on with its next process."""
+    kills = []
+
+    def callback(iterate, row):
+        if row["iteration"] == 3:
+            group.kill("south")
+            group.start("south")
+            kills.append("south")
+
+    objective = connected.objective(connected.risk("logistic", fit_intercept=True), L2(), 1e-4)
+    result = minimize(objective, callback=callback, tol=1e-4)
+    assert kills == ["south"]
+    facts = {"status": result.status, "lower_bound": result.lower, "objective": result.value}
     check_facts(facts, best_objective(group))
     check_logs(group)
 
@@ -85,7 +126,7 @@ def test_the_commands_of_the_guide(tmp_path, monkeypatch, capsys):
     assert len(lines) == 10
     assert lines[-1].startswith("kill ")
     monkeypatch.chdir(tmp_path)
-    X, y, _ = table(3000)
+    X, y, _ = table(1500)
     names = [f"x{j}" for j in range(8)]
     for name, part in zip("abc", split(X, y).values(), strict=True):
         rows = np.column_stack([part["X"], part["y"]])

@@ -161,7 +161,7 @@ def test_coordinate_probing_is_ended():
     )
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("loss", [pytest.param("hinge", marks=pytest.mark.exhaustive), "logistic"])
 def test_an_honest_run_with_contradicting_owners_is_answered(serve, loss):
     """One owner has other labels than the rest: its objective rises, but not beyond the tolerance."""
     X, y, _ = table(3000)
@@ -299,19 +299,26 @@ def test_hessian_products():
 
 def test_references_and_rounding():
     assert effective_rows(np.ones((7, 2))) == pytest.approx(7)
-    references = References(3, (10,))
+    references, z = References(3, (10,)), np.ones(10)
     u = np.ones(10)
     first = ReferenceTangent(u, 0.0)
-    assert references.answer(first) is first
+    assert references.answer(first, z) is first
     near = ReferenceTangent(u - np.eye(10)[3], 0.0)
-    assert references.answer(near) is first
-    far = ReferenceTangent(np.repeat([1.0, 0.0], 5), 0.0)
-    assert references.answer(far) is far
+    assert references.answer(near, z) is first
+    far = ReferenceTangent(np.repeat([1.0, 0.0], 5), 3.0)
+    assert references.answer(far, z) is far
+    # near to the first, but at these scores the other one is the higher cut: 3 > -10
+    assert references.answer(ReferenceTangent(u - np.eye(10)[4], 0.0), -z * np.repeat([0, 1], 5)) is far
+    # coefficients of a Hessian product are no cut: what is near to them is answered by another
+    product = ReferenceTangent(np.repeat([9.0, -9.0], 5), -np.inf)
+    assert references.answer(product, 0 * z) is product
+    close = ReferenceTangent(product.slopes + np.eye(10)[2], 0.0)
+    assert references.answer(close, 50 * product.slopes) in (first, far)
     # beyond the capacity the oldest is replaced, but equal slopes are answered as before
-    references.capacity = 3
-    assert references.answer(ReferenceTangent(np.repeat([0.0, 1.0], 5), 0.0)).slopes[0] == 0
+    references.capacity = 4
+    assert references.answer(ReferenceTangent(np.repeat([0.0, 1.0], 5), 0.0), z).slopes[0] == 0
     assert first not in references.tangents
-    assert references.answer(ReferenceTangent(near.slopes.copy(), 0.0)) is first
+    assert references.answer(ReferenceTangent(near.slopes.copy(), 0.0), z) is first
     rng = np.random.default_rng(0)
     for digits in (2, 9, 15):
         rounding = Rounding(digits, 0.7)

@@ -105,6 +105,10 @@ class Executor(ABC):
     can_gather: bool = True
     """Whether scores and labels of single rows may be sent to this process: not by data owners."""
 
+    def stall_note(self) -> str:
+        """Return why sums of this executor may have ended a run as ``stalled``, and the remedy; "" if not."""
+        return ""
+
     @abstractmethod
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return ``[f(shard_k, *args, each_k) for k]``, in shard order."""

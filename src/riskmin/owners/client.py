@@ -74,7 +74,7 @@ class OwnerConnection:
         """Send a request; the function that is returned waits for the reply."""
         data = encode(message)
         # a reply with a gradient is as long as w
-        pending = self._send(data, reply_is_long)
+        pending = self.send(data, reply_is_long)
 
         def wait() -> OwnerMessage:
             return self._wait(pending, data, reply_is_long)
@@ -85,7 +85,8 @@ class OwnerConnection:
         """Send a request and return the reply."""
         return self.start(message)()
 
-    def _send(self, data: bytes, reply_is_long: bool) -> Callable[[], bytes]:
+    def send(self, data: bytes, reply_is_long: bool) -> Callable[[], bytes]:
+        """Send the bytes of a request once; the function that is returned waits for those of the reply."""
         self.n_rounds += 1
         if len(data) <= CHUNK and not reply_is_long:
             future = self._call.future(data, timeout=self.timeout)
@@ -100,7 +101,7 @@ class OwnerConnection:
             try:
                 reply = decode(pending())
                 if reply.kind != "busy":
-                    return self._checked(reply)
+                    return checked_reply(self.name, reply)
                 problem = "requests come faster than it allows"
             except grpc.RpcError as error:
                 problem = error.details() or error.code().name
@@ -119,9 +120,11 @@ class OwnerConnection:
             time.sleep(delay)
             delay = min(2 * delay, 1.0)
             # the same bytes again: an owner that has answered them sends the same reply
-            pending = self._send(data, reply_is_long)
+            pending = self.send(data, reply_is_long)
 
-    def _checked(self, reply: OwnerMessage) -> OwnerMessage:
-        if reply.kind in ("refused", "invalid"):
-            raise OwnerRefused(f"{self.name} refuses: {reply.fields.get('reason')}")
-        return reply
+
+def checked_reply(name: str, reply: OwnerMessage) -> OwnerMessage:
+    """Return the reply of an owner; raise `OwnerRefused` if it is a refusal."""
+    if reply.kind in ("refused", "invalid"):
+        raise OwnerRefused(f"{name} refuses: {reply.fields.get('reason')}")
+    return reply

@@ -13,13 +13,12 @@ import math
 import secrets
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from riskmin.core import Array, Evaluation, NDArray, ShardStateLost, UnsupportedProblem
+from riskmin.core import NDArray, ShardStateLost, UnsupportedProblem
 from riskmin.core.deadline import check
 from riskmin.driver import fingerprint
 from riskmin.executors.base import Executor, sum_tuples
@@ -29,6 +28,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import QueryLoss
 from riskmin.owners.client import OwnerConnection
 from riskmin.owners.problem import separable_form
+from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import TlsFiles
 from riskmin.owners.wire.answers import answer_result, unmasked_result
 from riskmin.owners.wire.codec import OwnerMessage
@@ -44,52 +44,11 @@ from riskmin.problem.column_moments import ColumnMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments
-from riskmin.problem.risk import Risk, ScoreCursor
 
 RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": SampleMoments}
 """Operations whose results are records: None where an owner has none."""
 SINGLE = {"cache_scores", "advance"}
 """Operations whose result is one number."""
-
-
-@dataclass(frozen=True)
-class PooledRisk(Risk):
-    """A risk over the rows of owners, whose answers carry the errors of their rounding."""
-
-    @property
-    def _single_pass(self) -> bool:
-        """Always by a cursor: its answers have bounds on their errors."""
-        return False
-
-    def cursor(self, w: Array) -> PooledCursor:
-        """A cursor at w whose scores are kept by the owners."""
-        return PooledCursor(self, w)
-
-
-class PooledCursor(ScoreCursor):
-    """A cursor over owners, who answer equal requests alike, unless one of them was restarted meanwhile."""
-
-    INTERCEPT_GAP = 1e-8
-    """To which the intercept is minimized out, relative to the risk at w = 0: each step is a round."""
-
-    restarts: int = 0
-    """The number of restarts when the tangents in the intercept were asked for."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.profile is not None:
-            at_zero = self.risk.executor.value_at_zero  # type: ignore[attr-defined]
-            self.profile.min_slack = self.INTERCEPT_GAP * at_zero if math.isfinite(at_zero) else 0.0
-
-    def evaluate(self, t: float = 0.0) -> Evaluation:
-        """R(w + t d), a subgradient and a cut, from answers of the same processes of all owners."""
-        executor: Any = self.risk.executor
-        while True:
-            if self.profile is not None and executor.n_restarts != self.restarts:
-                self.profile.brackets, self.restarts = {}, executor.n_restarts
-            evaluation = super().evaluate(t)
-            if self.profile is None or executor.n_restarts == self.restarts:
-                return evaluation
 
 
 class OwnersExecutor:
@@ -145,10 +104,20 @@ class OwnersExecutor:
         if not owners or len({name for name, _ in owners}) < len(owners):
             raise ValueError("give at least one owner, and each of them once")
         tls = TlsFiles(ca, cert, key)
-        self.connections = [OwnerConnection(name, address, tls, patience) for name, address in owners]
+        self._begin([OwnerConnection(name, address, tls, patience) for name, address in owners])
+
+    def _begin(self, connections: Sequence[Any]) -> None:
+        self.connections = list(connections)
         self.descriptions = self._describe()
         self.widening = 0.0
         """By how much rounding and noise lowered the cuts of the last fit, at most, relative to J."""
+
+    @classmethod
+    def from_connections(cls, connections: Sequence[Any]) -> Self:
+        """Return the executor over connections of another kind, such as `riskmin.owners.flower` makes."""
+        executor = cls.__new__(cls)
+        executor._begin(connections)
+        return executor
 
     @classmethod
     def from_file(cls, path: str | Path, patience: float | None = None) -> Self:
@@ -170,9 +139,12 @@ class OwnersExecutor:
 
     def fit(self, model: Any) -> Any:
         """Fit an estimator to the rows of all owners, and return it; see `riskmin.owners.fit.fit_owners`."""
+        from riskmin.estimators._common.fit import warn_unless_converged
         from riskmin.owners.fit import fit_owners
 
-        return fit_owners(model, self)
+        fitted = fit_owners(model, self)
+        warn_unless_converged(fitted)
+        return fitted
 
     def certify(self, model: Any, **limits: Any) -> Any:
         """Verify the certificate of a model; see `riskmin.owners.fit.certify_owners`."""
@@ -285,6 +257,8 @@ class OwnersRun(Executor):
         self._widening: dict[str, float] = {}
         self.largest_widening = 0.0
         self._digests: list[tuple[Any, str]] = []
+        self.n_coarse, self.largest_error = 0, 0.0
+        """Answers with errors beyond those of rounding, and the largest error."""
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -293,7 +267,7 @@ class OwnersRun(Executor):
     @property
     def n_rounds(self) -> int:
         """The number of requests to the first owner so far."""
-        return self.owners.connections[0].n_rounds
+        return int(self.owners.connections[0].n_rounds)
 
     # ------------------------------------------------------------ runs
     def _open_all(self) -> list[dict[str, Any]]:
@@ -439,14 +413,36 @@ class OwnersRun(Executor):
         answers = self._answers(f, args, each)
         total = sum_tuples([result for result, _ in answers])
         error = math.fsum(error for _, error in answers)
-        if NAME_OF[f] != "pull_back" or not error:
+        if NAME_OF[f] != "pull_back":
             return total
         value, grad, rounding, offset = total
+        if rounding > self._rounding_error():
+            self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
+        if not error:
+            return total
         widening = error * self._error_factor(args[2])
         self.largest_widening = max(self.largest_widening, widening)
         return value, grad, rounding + widening, offset
 
     # ------------------------------------------------------------ errors of rounding
+    def _rounding_error(self) -> float:
+        """Return a bound of the errors of values by the digits that owners round to."""
+        digits = min(d["digits"] or 9 for d in self.owners.descriptions)
+        return 2 * 10.0**-digits * self.value_at_zero
+
+    def stall_note(self) -> str:
+        """Return that owners protect few rows or add noise, if they did, and what to change."""
+        if not self.n_coarse:
+            return ""
+        size = f"errors up to {self.largest_error / self.value_at_zero:.1g} of the objective at w = 0"
+        if any(d["noise"] for d in self.owners.descriptions):
+            return f"the owners' noise hides smaller gaps ({size}): raise tol, or lower noise_multiplier"
+        return (
+            f"{self.n_coarse} answers would have singled out few rows, and were given by earlier tangents, "
+            f"with {size}: raise tol, choose a smooth loss such as smoothed_hinge or logistic, or have the "
+            "owners lower min_rows in their policies"
+        )
+
     def _error_factor(self, linear_map: Any) -> float:
         """Return by how much errors of one in the gradient may raise a cut where the minimizer can be."""
         digest = self._digest(linear_map)

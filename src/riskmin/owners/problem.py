@@ -256,8 +256,9 @@ class OwnerProblem:
             raise AnswerRefused("the loss has no second derivatives that are one number per row")
         # X' h X d is a sum over rows with the coefficients h_i x_i'd, protected like slopes
         slopes = hessian.diagonal * shard_ops.scores(self.shard, map, w)
-        tangent = ReferenceTangent(slopes, 0.0)
-        if self.references.answer(tangent) is not tangent:
+        # no tangent of the risk, so that no answer may be given by it: it is never the highest
+        tangent = ReferenceTangent(slopes, -math.inf)
+        if self.references.answer(tangent, np.zeros_like(slopes)) is not tangent:
             raise AnswerRefused(
                 f"a product with the Hessian depends on fewer than {self.policy.min_rows} rows"
             )
@@ -320,7 +321,7 @@ class OwnerProblem:
         with np.errstate(over="ignore", invalid="ignore"):
             value, slopes, offset = loss.offset_tangent(z, self.shard.y, self.shard.c)
         own = ReferenceTangent(slopes, float(value) - shard_ops.inner(slopes, z), float(offset))
-        answered = self.references.answer(own)
+        answered = self.references.answer(own, z)
         error = 0.0 if answered is own else round_up(max(float(value) - answered.height(z), 0.0))
         return EvaluatedTangent(float(value), z, answered, answered is own, error)
 

@@ -199,6 +199,8 @@ def fit_objective(
     if result.status == "converged" and not explained and not _has_learned(objective, result, start):
         # a run may converge to w = 0: the note explains why, and how to avoid it
         result = replace(result, note=describe_trivial_fit(model, objective, result, b))
+    if result.status == "stalled" and not result.note and executor is not None:
+        result = replace(result, note=executor.stall_note())
     store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
     if model.can_standardize:
         model.scale_ = None if scaling is None else scaling.scale

@@ -56,6 +56,8 @@ def round_up(error: float) -> float:
 class References:
     """The tangents that were answered, by which near ones are answered, too.
 
+    A tangent that differs from an earlier one by few rows is answered by the earlier tangent, of all, that is
+    highest at its scores: each is a cut that the coordinator has, so that it could choose the same one.
     Equal slopes are always answered in the same way: the cut of a model with an intercept is a mixture of
     tangents whose slopes were asked for before.
 
@@ -83,32 +85,33 @@ class References:
         self._oldest = 1
         self._decisions: OrderedDict[bytes, ReferenceTangent | None] = OrderedDict()
 
-    def answer(self, tangent: ReferenceTangent) -> ReferenceTangent:
-        """Return the tangent itself, or the earlier one by which it must be answered."""
+    def answer(self, tangent: ReferenceTangent, z: NDArray) -> ReferenceTangent:
+        """Return the tangent at scores z itself, or the earlier one by which it must be answered."""
         if not self.min_rows:
             return tangent
         digest = hashlib.blake2b(np.ascontiguousarray(tangent.slopes).data, digest_size=16).digest()
         if digest not in self._decisions:
-            self._decisions[digest] = self._near(tangent)
+            self._decisions[digest] = self._earlier(tangent, z)
             if len(self._decisions) > self.MAX_DECISIONS:
                 self._decisions.popitem(last=False)
         self._decisions.move_to_end(digest)
-        near = self._decisions[digest]
-        return tangent if near is None else near
+        earlier = self._decisions[digest]
+        return tangent if earlier is None else earlier
 
-    def _near(self, tangent: ReferenceTangent) -> ReferenceTangent | None:
-        """Return an earlier tangent that differs by few rows; if there is none, add this one."""
-        sizes = np.abs(self._slopes[: len(self.tangents)] - tangent.slopes)
+    def _earlier(self, tangent: ReferenceTangent, z: NDArray) -> ReferenceTangent | None:
+        """Return the highest earlier tangent if one differs by few rows; if none does, add this one."""
+        k = len(self.tangents)
+        sizes = np.abs(self._slopes[:k] - tangent.slopes)
         if sizes.ndim == 3:
             sizes = sizes.sum(axis=2)
         sums, squares = sizes.sum(axis=1), np.einsum("ki,ki->k", sizes, sizes)
         if np.any(sums <= self.SAME * float(np.abs(tangent.slopes).sum())):
             return None
-        near = np.flatnonzero(sums * sums < self.min_rows * squares)
-        if len(near):
-            return self.tangents[int(near[0])]
-        self._add(tangent)
-        return None
+        if not np.any(sums * sums < self.min_rows * squares):
+            self._add(tangent)
+            return None
+        offsets = np.array([each.offset for each in self.tangents])
+        return self.tangents[int(np.argmax(offsets + self._slopes[:k].reshape(k, -1) @ z.ravel()))]
 
     def _add(self, tangent: ReferenceTangent) -> None:
         k = len(self.tangents)
