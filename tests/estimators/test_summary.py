@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import sklearn
 import statsmodels.api as sm
+from sklearn.exceptions import ConvergenceWarning
 
 from riskmin import LinearClassifier, LinearClassifierCV, LinearRegressor, Quadratic
 
@@ -221,3 +223,37 @@ def test_tables_sparse_rows_and_searches():
     page = ET.fromstring(f"<div>{summary._repr_html_()}</div>")
     assert [cell.text for cell in page.findall(".//tbody/tr/th")] == summary.names
     assert repr(summary).splitlines()[0].startswith("model         LinearClassifier, logistic, l2, alpha=")
+
+
+# ---------------------------------------------------------------- HTML of estimators
+def certificate(page):
+    """The rows of the certificate in the HTML of an estimator; empty if there is none."""
+    _, found, table = page.partition('<table class="riskmin-certificate">')
+    rows = ET.fromstring(found + table).findall(".//tr") if found else []
+    return {row[0].text: row[1].text for row in rows}
+
+
+def test_notebooks_show_the_certificate_below_the_diagram():
+    X, y = rows("logistic", n=40)
+    model = LinearClassifier("logistic", standardize=True, solver="lbfgs")
+    assert certificate(model._repr_html_()) == {}
+    model.fit(X, y)
+    page = model._repr_html_()
+    assert certificate(page) == certificate(model._repr_mimebundle_()["text/html"])
+    assert "sk-top-container" in page.partition("riskmin-certificate")[0]  # scikit-learn's diagram first
+    shown = certificate(page)
+    assert shown["status"] == model.result_.status
+    assert shown["solver"] == model.result_.solver
+    assert float(shown["objective"]) == pytest.approx(model.objective_, rel=1e-8)
+    assert float(shown["proved gap"].partition(",")[0]) == pytest.approx(model.gap_, rel=1e-2)
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()
+        assert not hasattr(model, "_repr_html_")
+
+
+def test_notebooks_show_that_a_fit_did_not_converge():
+    X, y = rows("logistic", n=40)
+    model = LinearClassifier("logistic", standardize=True, max_iter=1, tol=1e-9, solver="lbfgs")
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert certificate(model._repr_html_())["status"] == "max_iter"
