@@ -33,7 +33,7 @@ def html_facts(rows: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
-def certificate_html(result: Result, value: float, tol: float) -> str:
+def certificate_html(result: Result, value: float, tol: float, title: str = "certificate") -> str:
     """Return a small table of the certificate, in the colors of the page around it: for notebooks.
 
     `value` is J at the fitted point, the best intercept included.
@@ -52,7 +52,7 @@ def certificate_html(result: Result, value: float, tol: float) -> str:
     body = "".join(
         f'<tr><th scope="row" {cell}>{name}</th><td {cell}>{escape(text)}</td></tr>' for name, text in rows
     )
-    caption = '<caption style="text-align: left; padding: 1px 4px">certificate</caption>'
+    caption = f'<caption style="text-align: left; padding: 1px 4px">{escape(title)}</caption>'
     return f'<table class="riskmin-certificate">{caption}<tbody>{body}</tbody></table>'
 
 
