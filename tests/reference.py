@@ -21,6 +21,7 @@ from riskmin import (
     ExpectedRankUtility,
     Exponential,
     FBeta,
+    GroupLasso,
     Hinge,
     Huber,
     Logistic,
@@ -238,6 +239,11 @@ def omega(reg, w):
         u, v = cp.Variable(p), cp.Variable(p)
         total = [cp.sum(u) + cp.sum(v) == 2 * mu.sum()] * reg.normalized
         return cp.sum(cp.kl_div(u, mu) + cp.kl_div(v, mu)), [u - v == w, *total]
+    if isinstance(reg, GroupLasso):
+        groups = [np.flatnonzero(reg.groups == g) for g in range(reg.n_groups)]
+        sizes = [len(g) ** 0.5 for g in groups] if reg.weights is None else reg.weights * np.ones(len(groups))
+        norms = sum(size * cp.norm(w[g], 2) for size, g in zip(sizes, groups, strict=True))
+        return norms + reg.ridge * cp.sum_squares(w) / 2, []
     return {
         L2: lambda: cp.sum(cp.multiply(by_feature(reg.weights), cp.square(w))) / 2,
         L1: lambda: cp.sum(cp.multiply(by_feature(reg.weights), cp.abs(w))),

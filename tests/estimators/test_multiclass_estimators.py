@@ -506,7 +506,7 @@ def test_invalid_files(tmp_path):
         (LinearClassifier("logistic", solver="dual"), X, Y, "Dual"),
         (LinearRegressor("softmax"), X, Y, "Softmax is a loss for multiclass.*use LinearClassifier"),
         (KernelClassifier("softmax"), X, Y, "Softmax is a loss for multiclass, not for classification"),
-        (KernelClassifier("hinge"), X, Y, "Only binary.*wrap the model in sklearn.multiclass"),
+        (KernelClassifier("roc_area"), X, Y, "Only binary.*wrap the model in sklearn.multiclass"),
         (KernelRegressor(MultivariateSquared()), X, Y, "a multi-output loss: use LinearRegressor"),
         (OrdinalClassifier(MultivariateSquared()), X, Y, "a multi-output loss"),
         (LinearRegressor(MultivariateSquared(np.eye(2))), D, TARGETS, "M is for 2 outputs, but y has 3"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.persistence.model_file import save_model as save_model
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+    from riskmin.estimators.summary.table import CoefficientSummary as CoefficientSummary
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
 MODULE_OF = {
@@ -45,6 +46,7 @@ MODULE_OF = {
     "OrdinalClassifier": "ordinal",
     "TrivialModelWarning": "_common.trivial",
     "CertificationResult": "certification",
+    "CoefficientSummary": "summary.table",
     "certify": "certification",
     "get_scorer": "_common.scoring",
     "load_model": "persistence.model_file",

@@ -35,10 +35,11 @@ from riskmin.estimators.persistence.records import (
     read_finite,
     read_flag,
 )
+from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, RowEstimator):
+class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

@@ -21,6 +21,8 @@ from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_
 from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
+from riskmin.estimators.scikit_learn import check_is_fitted
+from riskmin.estimators.summary.table import CoefficientSummary
 
 _FITTED_ATTRIBUTES = (
     "coef_",
@@ -81,6 +83,12 @@ class _AlphaSearch:
         # `fit` passed a validated array without names on to the estimator
         if (names := vars(self).get("feature_names_in_")) is not None:
             self.best_estimator_.feature_names_in_ = names
+
+    def summary(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> CoefficientSummary:
+        """Return the summary of the fit to all rows with the chosen alpha; see `LinearClassifier.summary`."""
+        check_is_fitted(self)
+        result: CoefficientSummary = self.best_estimator_.summary(X, y, sample_weight, **options)
+        return result
 
     def _scorer(self, template: Any) -> Any:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""

@@ -45,6 +45,11 @@ class Loss(ABC):
     """Whether labels have one column per output."""
     probabilistic: bool = False
     """Whether the loss is minus the log-likelihood of a model of class probabilities."""
+    likelihood: str = ""
+    """The distribution of y whose minus log-likelihood the loss is, such as "poisson"; empty if none.
+
+    The variance of "normal" is a factor that the loss leaves out.
+    """
     log_link: bool = False
     """Whether the prediction of a score z is exp(z)."""
     min_rows: int = 0

@@ -284,6 +284,7 @@ class Logistic(Loss):
 
     smooth = True
     probabilistic = True
+    likelihood = "binomial"
     task = "classification"
     formula = "log(1 + exp(-y z))"
     check_labels = check_signs

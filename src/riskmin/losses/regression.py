@@ -44,6 +44,7 @@ class Squared(Loss):
     smooth = True
     task = "regression"
     formula = "(z - y)^2 / 2"
+    likelihood = "normal"
     constant_curvature = True
     check_labels = check_finite
 
@@ -273,6 +274,7 @@ class Poisson(Loss):
     task = "regression"
     formula = "exp(z) - y z + y log y - y"
     log_link = True
+    likelihood = "poisson"
     check_labels = check_counts
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

@@ -70,6 +70,8 @@ def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
     # the bound is s b, where s <= 1 scales the largest slope down to |s a_j| = lam l_j: an error e of that
     # slope changes the bound by at most (s b / lam) e / l_j; much smaller slopes do not limit s
     distance = max(s * cut.b, 0.0) / obj.lam
+    if not reg.penalized_part.separable:
+        return distance * reg.penalized_part.scale_sensitivity(columns[: len(columns) - obj.n_intercepts])
     relative = columns / _l1_weights(reg.penalized_part, columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
     return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))

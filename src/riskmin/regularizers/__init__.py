@@ -13,6 +13,7 @@ from riskmin.regularizers.base import Regularizer as Regularizer
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
 from riskmin.regularizers.constrained import Equality as Equality
 from riskmin.regularizers.entropy import Entropy as Entropy
+from riskmin.regularizers.groups import GroupLasso as GroupLasso
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
@@ -36,7 +37,14 @@ _OWN: dict[str, Any] = {
 _SYNONYMS = {"lasso": "l1", "ridge": "l2", "elasticnet": "elastic", "elastic_net": "elastic"}
 
 REGULARIZERS = Registry(
-    "regularizer", "prox", "riskmin.regularizers", "elastic:eps=0.5", _OWN, Box, synonyms=_SYNONYMS
+    "regularizer",
+    "prox",
+    "riskmin.regularizers",
+    "elastic:eps=0.5",
+    _OWN,
+    Box,
+    GroupLasso,
+    synonyms=_SYNONYMS,
 )
 """The regularizers by the names that commands and estimators accept."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import array_shape
 from riskmin.regularizers.entropy import Entropy
+from riskmin.regularizers.groups import GroupLasso
 from riskmin.regularizers.separable import Separable
 
 
@@ -19,6 +20,8 @@ def repeat_per_output(reg: Any, n_features: int, dim: int) -> Any:
     an array with one entry per feature.
     """
     n_outputs, remainder = divmod(dim, n_features)
+    if isinstance(reg, GroupLasso) and len(reg.groups) == n_features and not remainder:
+        return replace(reg, groups=np.repeat(reg.groups, n_outputs)) if n_outputs > 1 else reg
     if remainder or n_outputs < 2 or not isinstance(reg, (Separable, Entropy)):
         return reg
     changed: dict[str, Any] = {}

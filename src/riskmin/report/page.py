@@ -33,6 +33,29 @@ def html_facts(rows: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
+def certificate_html(result: Result, value: float, tol: float, title: str = "certificate") -> str:
+    """Return a small table of the certificate, in the colors of the page around it: for notebooks.
+
+    `value` is J at the fitted point, the best intercept included.
+    """
+    gap = value - result.lower
+    relative = f", {gap / value:.2g} of the objective (tol {tol:g})" if value else ""
+    rows = [
+        ("status", f"{result.status}, by atol" if result.criterion == "atol" else result.status),
+        ("objective", f"{value:.9g}"),
+        ("proved gap", f"{gap:.3g}{relative}"),
+        ("solver", result.solver),
+        ("iterations", f"{result.n_iter:,}"),
+    ]
+    rows += [("note", result.note)] if result.note else []
+    cell = 'style="text-align: left; vertical-align: top; padding: 1px 12px 1px 4px"'
+    body = "".join(
+        f'<tr><th scope="row" {cell}>{name}</th><td {cell}>{escape(text)}</td></tr>' for name, text in rows
+    )
+    caption = f'<caption style="text-align: left; padding: 1px 4px">{escape(title)}</caption>'
+    return f'<table class="riskmin-certificate">{caption}<tbody>{body}</tbody></table>'
+
+
 def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Sequence[str]) -> None:
     """Write a page with a title, an introduction and HTML sections."""
     from riskmin import __version__

@@ -24,6 +24,7 @@ from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator
 from riskmin.regularizers import unpenalized_tail
+from riskmin.report.page import certificate_html
 
 Kind = TypeVar("Kind")
 
@@ -320,6 +321,24 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    # ------------------------------------------------------------ notebooks
+    def _certificate_html(self) -> str:
+        """Return the certificate as an HTML table; empty before the fit."""
+        if "result_" not in vars(self):
+            return ""
+        return certificate_html(self.result_, self.objective_, self.tol)
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram, and the certificate below it."""
+        return str(super()._repr_html_inner()) + self._certificate_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """Return what notebooks display, with the certificate in the HTML."""
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:  # unless scikit-learn is set to display text
+            bundle["text/html"] += self._certificate_html()
+        return bundle
 
 
 @estimator

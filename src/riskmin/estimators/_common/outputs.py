@@ -55,7 +55,7 @@ def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, N
             single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         # after Ctrl-C every output still gets weights: those of its first iterate
         if stopped:
-            single.callback = _stop_at_once
+            single.callback = stop_at_once
         w, b, _ = fit_linear(single, X, rows._replace(labels=Y[:, j]), weight)
         stopped = stopped or single.result_.status == "interrupted"
         fits.append((w, b, single))
@@ -73,7 +73,7 @@ def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, N
     return np.asarray(result.w), np.array([b for _, b, _ in fits])
 
 
-def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
+def stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
     """Stop a run after its first iteration (a callback)."""
     return True
 

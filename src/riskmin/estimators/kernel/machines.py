@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.core import Cut, NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
-from riskmin.estimators._common.classes import BinaryMixin
+from riskmin.estimators._common.classes import unique_classes
 from riskmin.estimators._common.fit import (
     check_number,
     normalize_weights,
@@ -25,9 +25,12 @@ from riskmin.estimators.kernel.names import (
     resolve_kernel,
     validate_kernel_rows,
 )
+from riskmin.estimators.kernel.one_vs_rest import OneVsRestMixin, fit_one_vs_rest
 from riskmin.estimators.persistence.records import (
     classes_to_json,
     read_binary,
+    read_classes,
+    read_count,
     read_finite,
     rows_from_arrays,
     rows_to_arrays,
@@ -128,27 +131,34 @@ class KernelMachine(CertifiedEstimator):
         return arrays, fitted | {"gamma": None if gamma is None else float(gamma)}
 
     def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        return 2 * n_rows  # the pair (K beta, beta)
+        # the pair (K beta, beta), with one column per class if there are more than two
+        return 2 * n_rows * _n_functions(fitted)
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        p, beta = int(fitted["n_features"]), coefficients(w)
+        p, beta = int(fitted["n_features"]), coefficients(w).reshape(-1, _n_functions(fitted))
         resolved = copy.copy(self)  # `gamma` of the model itself may be a string such as "scale"
         if fitted["gamma"] is not None:
             resolved.gamma = read_finite(fitted, "gamma")
-        self.kernel_, self.support_ = resolve_kernel(resolved, np.empty((0, p))), np.flatnonzero(beta)
+        self.kernel_ = resolve_kernel(resolved, np.empty((0, p)))
+        self.support_ = np.flatnonzero(beta.any(axis=1))
         if self.kernel_ != "precomputed":
             self.support_vectors_ = rows_from_arrays(arrays, (len(self.support_), p))
         elif p == len(beta):
             self.support_vectors_ = np.empty((0, 0))
         else:
             raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
-        self.dual_coef_ = beta[self.support_]
+        self.dual_coef_ = beta[self.support_].T[0] if beta.shape[1] == 1 else beta[self.support_].T
         self.intercept_: Any = read_finite(fitted, "intercept")
 
 
+def _n_functions(fitted: dict[str, Any]) -> int:
+    """Return how many functions a model file holds: one, or one per class."""
+    return read_count(fitted, "outputs") if "outputs" in fitted else 1
+
+
 @estimator
-class KernelClassifier(BinaryMixin, KernelMachine):
-    r"""A kernel machine for two classes and any convex loss, with a certified objective.
+class KernelClassifier(OneVsRestMixin, KernelMachine):
+    r"""A kernel machine for two or more classes and any convex loss, with a certified objective.
 
     .. math::
         \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
@@ -158,25 +168,32 @@ class KernelClassifier(BinaryMixin, KernelMachine):
     weights, which sum to one. The intercept b is not penalized. The fit stops when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
+    With more than two classes, each class has a function :math:`f_j` and an intercept, fitted against all
+    other classes as a problem with its own certificate, and the class of the largest score is predicted. J
+    and its bound are the sums over the classes.
+
     Parameters
     ----------
     loss : str or Loss
-        A name of `riskmin.LOSSES` for classification, optionally with parameters, or a loss object. Losses
-        with a conjugate, which all decomposable losses of riskmin have, are solved by `KernelDual`, others
-        by `Bundle`.
+        A name of `riskmin.LOSSES` for classification, optionally with parameters, or a loss object; more
+        than two classes need a sum over rows. Losses with a conjugate, which all decomposable losses of
+        riskmin have, are solved by `KernelDual`, others by `Bundle`.
     alpha : float
         Regularization strength. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
     class_weight : dict, "balanced" or None
-        Factors for the row weights of each class; "balanced" gives both classes the same total weight.
+        Factors for the row weights of each class; "balanced" gives all classes the same total weight.
 
     Attributes
     ----------
-    classes_ : (2,) array
+    classes_ : (k,) array
         The labels, sorted.
-    dual_coef_ : (1, m) array
-        The coefficients of the support vectors.
-    intercept_, threshold_ : (1,) array, float
+    dual_coef_ : (1, m) or (k, m) array
+        The coefficients of the support vectors, one row per class if there are more than two.
+    intercept_, threshold_ : (1,) or (k,) array, float
         As in `LinearClassifier`.
+    estimators_ : list of KernelClassifier
+        With more than two classes, the machine of each class against the rest, with its certificate. Models
+        read from files do not have it.
 
     References
     ----------
@@ -191,6 +208,13 @@ class KernelClassifier(BinaryMixin, KernelMachine):
     >>> model = KernelClassifier("logistic", alpha=1e-4).fit(X, y)
     >>> model.score(X, y) > 0.98, model.gap_ <= model.tol * model.objective_
     (True, True)
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = KernelClassifier("hinge", alpha=1e-3).fit(X, y)
+    >>> model.decision_function(X).shape, model.score(X, y) > 0.95
+    ((150, 3), True)
+    >>> [machine.result_.status for machine in model.estimators_]
+    ['converged', 'converged', 'converged']
     """
 
     task = "classification"
@@ -206,7 +230,7 @@ class KernelClassifier(BinaryMixin, KernelMachine):
         X : (n, p) array, CSR matrix or data frame
             The (n, n) kernel matrix itself, if the kernel is "precomputed".
         y : (n,) array
-            Labels of two classes: numbers or strings.
+            Labels of two or more classes: numbers or strings.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
 
@@ -224,7 +248,13 @@ class KernelClassifier(BinaryMixin, KernelMachine):
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
         kernel = resolve_kernel(self, X, weight)
+        if loss.separable and len(unique_classes(y, weight)) > 2:
+            fit_one_vs_rest(self, kernel, X, y, weight, loss)
+            warn_unless_converged(self)
+            return self
         labeled = self._encode_labels(y, weight, loss)
+        if "estimators_" in vars(self):  # an earlier fit had more classes
+            del self.estimators_, self.result_
         beta, b = fit_kernel_machine(self, kernel, X, labeled)
         # indices into X as given, before rows of weight zero were dropped
         self.support_: NDArray = rows[self.support_]
@@ -240,15 +270,25 @@ class KernelClassifier(BinaryMixin, KernelMachine):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays, fitted = super()._state()
-        return arrays, fitted | {"classes": classes_to_json(self.classes_), "threshold": self.threshold_}
+        fitted |= {"classes": classes_to_json(self.classes_), "threshold": self.threshold_}
+        if len(self.classes_) > 2:
+            fitted |= {"outputs": len(self.classes_), "intercepts": self.intercept_.tolist()}
+        return arrays, fitted
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         super()._restore(w, fitted, arrays)
+        if (k := _n_functions(fitted)) > 1:
+            self.classes_, self.threshold_ = read_classes(fitted["classes"]), 0.0
+            self.intercept_ = np.array(fitted["intercepts"], dtype=np.float64)
+            sizes_agree = self.classes_.shape == self.intercept_.shape == (k,)
+            if not (sizes_agree and np.isfinite(self.intercept_).all()):
+                raise ValueError(f"its classes and intercepts are not {k} labels and {k} finite numbers")
+            return
         self.classes_, self.threshold_ = read_binary(fitted)
         self.dual_coef_, self.intercept_ = self.dual_coef_[None, :], np.array([self.intercept_])
 
     def decision_function(self, X: Any) -> NDArray:
-        """Return the scores f(x) + b: above zero for ``classes_[1]``."""
+        """Return the scores f(x) + b: above zero for ``classes_[1]``, or one column per class if k > 2."""
         return kernel_scores(self, X)
 
 

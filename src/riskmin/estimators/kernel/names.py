@@ -123,11 +123,18 @@ def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
-def fit_kernel_machine(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, float]:
+def kernel_matrix(model: Any, kernel: Any, X: Any) -> KernelMatrix:
+    """Return the kernel matrix of rows, with a cache of the size that the model's parameters denote."""
+    # cache_size is in MB of 2**20 bytes
+    return KernelMatrix(kernel, X, int(model.cache_size * 2**20))
+
+
+def fit_kernel_machine(
+    model: Any, kernel: Any, X: Any, rows: EncodedLabels, K: KernelMatrix | None = None
+) -> tuple[NDArray, float]:
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     model._check_parameters()
-    # cache_size is in MB of 2**20 bytes
-    K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
+    K = kernel_matrix(model, kernel, X) if K is None else K
     y, weight, _, loss = rows
     fit_intercept = model.fit_intercept and supports_intercept(loss)
     risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
@@ -155,16 +162,20 @@ def fit_kernel_machine(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> 
 
 def kernel_matrix_of_model(model: Any, X: Any) -> KernelMatrix:
     """Return the kernel matrix of these rows, with the kernel of a fitted model."""
-    return KernelMatrix(
-        model.kernel_, validate_kernel_rows(model, X, reset=False), int(model.cache_size * 2**20)
-    )
+    return kernel_matrix(model, model.kernel_, validate_kernel_rows(model, X, reset=False))
 
 
 def kernel_scores(model: Any, X: Any) -> NDArray:
-    """Validate rows given by the user and return f(x) + b, computed in blocks of rows."""
+    """Validate rows given by the user and return f(x) + b, computed in blocks of rows.
+
+    There is one column per class if the model has more than two.
+    """
     check_is_fitted(model)
     X = validate_kernel_rows(model, X, reset=False)
-    beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
+    if np.size(model.intercept_) > 1:  # one function per class
+        beta, z = model.dual_coef_.T, np.tile(model.intercept_, (X.shape[0], 1))
+    else:
+        beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
     for part in kernel_row_blocks(X.shape[0], len(beta)):
         if len(beta):
             z[part] += (

@@ -1,0 +1,141 @@
+r"""Kernel machines of several classes: one certified problem per class, that class against all others.
+
+.. math:: J = \sum_j J_j, \qquad
+          J_j(f_j, b_j) = \tfrac\alpha2 \|f_j\|_H^2 + \sum_i c_i\, l(f_j(x_i) + b_j, \pm 1),
+
+with +1 for the rows of class j. The problems share the rows of the kernel matrix that were computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.estimators._common.advice import ConvergenceHints
+from riskmin.estimators._common.base import RiskArguments
+from riskmin.estimators._common.classes import (
+    BinaryMixin,
+    apply_class_weight,
+    has_probabilities,
+    unique_classes,
+)
+from riskmin.estimators._common.fit import store_certificate
+from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.outputs import combine_results, stop_at_once
+from riskmin.estimators.kernel.names import fit_kernel_machine, kernel_matrix
+from riskmin.estimators.scikit_learn import available_if
+from riskmin.losses import get_loss
+from riskmin.problem.kernel.rkhs import RkhsNorm, coefficients
+from riskmin.report.page import certificate_html
+
+
+class OneVsRestMixin(BinaryMixin):
+    """A classifier whose `decision_function` has one column per class, one-dimensional for two classes."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        with contextlib.suppress(ValueError):  # before `fit`, the loss may be invalid
+            tags.classifier_tags.multi_class = bool(get_loss(self.loss).separable)
+        return tags
+
+    @property
+    def _n_classes(self) -> int:
+        """The number of classes of the last fit; 0 before it."""
+        return len(vars(self).get("classes_", ()))
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        if self._n_classes > 2:
+            raise ValueError(
+                "its classes are separate problems: certify model.estimators_[j] of the fit, with the labels "
+                "y == model.classes_[j]"
+            )
+        result: RiskArguments = super()._risk_arguments(X, y, weight, **more)
+        return result
+
+    def _certificate_html(self) -> str:
+        text: str = super()._certificate_html()  # the sum
+        for label, single in zip(self.classes_, vars(self).get("estimators_", ()), strict=False):
+            caption = f"certificate of {label} against the rest"
+            text += certificate_html(single.result_, single.objective_, single.tol, caption)
+        return text
+
+    def predict(self, X: Any) -> NDArray:
+        """Predict the class of every row: that of the largest score if there are more than two."""
+        if self._n_classes <= 2:
+            return super().predict(X)
+        labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        return labels
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """Predict the logarithms of the probabilities, in the order of `classes_` (logistic loss only)."""
+        if self._n_classes <= 2:
+            pair: NDArray = super().predict_log_proba(X)
+            return pair
+        special = scipy_module("special")
+        logs = special.log_expit(self.decision_function(X))
+        p: NDArray = logs - special.logsumexp(logs, axis=1, keepdims=True)
+        return p
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> NDArray:
+        """Predict the probabilities of the classes (logistic loss only).
+
+        With more than two classes, those of each class against the rest, divided by their sum.
+        """
+        if self._n_classes <= 2:
+            pair: NDArray = super().predict_proba(X)
+            return pair
+        p: NDArray = np.exp(self.predict_log_proba(X))
+        return p
+
+
+def fit_one_vs_rest(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None, loss: Any) -> None:
+    """Solve one problem per class, and store their sum, the support and the coefficients in the model."""
+    classes = unique_classes(y, weight)
+    # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    weighted = weight is not None
+    if model.class_weight is not None:
+        weight = apply_class_weight(model.class_weight, classes, codes, weight)
+    singles = _fit_singles(model, kernel, X, EncodedLabels(codes, weight, classes, loss))
+    model.classes_, model.estimators_, model.threshold_ = classes, singles, 0.0
+    result = combine_results([m.result_ for m in singles], RkhsNorm(), float(model.alpha), model.tol)
+    model._hints = next((m._hints for m in singles if m.result_.status == result.status), ConvergenceHints())
+    value = sum(m.objective_ for m in singles)
+    store_certificate(model, result, value, n_rows=X.shape[0], weighted=weighted)
+    B = coefficients(result.w).reshape(-1, len(classes))
+    model.kernel_, model.support_ = kernel, np.flatnonzero(B.any(axis=1))
+    model.support_vectors_ = np.empty((0, 0)) if kernel == "precomputed" else X[model.support_]
+    model.dual_coef_ = np.ascontiguousarray(B[model.support_].T)
+    model.intercept_ = np.array([m.intercept_[0] for m in singles])
+
+
+def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[Any]:
+    """Fit one machine per class to the codes of the labels; `max_seconds` limits all of them together."""
+    classes: Any = rows.classes
+    model._check_parameters()
+    K, before = kernel_matrix(model, kernel, X), vars(model).get("estimators_", [])
+    limit, start = math.inf if model.max_seconds is None else model.max_seconds, time.perf_counter()
+    singles: list[Any] = []
+    for j in range(len(classes)):
+        single = type(model)(**(model.get_params(deep=False) | {"class_weight": None}))
+        if math.isfinite(limit):  # positive, so that every class gets a first iterate
+            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        if any(m.result_.status == "interrupted" for m in singles):
+            single.callback = stop_at_once
+        if model.warm_start and len(before) == len(classes):
+            single.result_ = before[j].result_
+        labels = np.where(rows.labels == j, 1.0, -1.0)
+        beta, b = fit_kernel_machine(single, kernel, X, rows._replace(labels=labels), K)
+        single.n_features_in_ = model.n_features_in_
+        single.classes_, single.dual_coef_ = np.array([False, True]), beta[None, :]
+        single.intercept_, single.threshold_ = np.array([b]), 0.0
+        singles.append(single)
+    return singles

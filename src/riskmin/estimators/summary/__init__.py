@@ -1,0 +1,1 @@
+"""Standard errors of the coefficients of linear estimators."""

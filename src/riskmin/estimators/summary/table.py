@@ -1,0 +1,354 @@
+r"""`summary()` of linear estimators: coefficients, standard errors, confidence intervals."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import to_numpy
+from riskmin.arrays.partitioned import is_partitioned
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.estimators._common.base import RiskArguments
+from riskmin.estimators._common.fit import normalize_weights
+from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
+from riskmin.estimators.scikit_learn import check_is_fitted
+from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
+
+MAX_COEFFICIENTS = 10_000
+"""The Hessian of more coefficients than this takes more than 0.8 GB."""
+OBJECTIVE_RTOL = 1e-6
+"""Relative difference up to which the recomputed objective counts as that of the fit."""
+
+
+@dataclass(frozen=True, repr=False)
+class CoefficientSummary:
+    """The coefficients of a linear model with standard errors, as `LinearClassifier.summary` returns them.
+
+    Attributes
+    ----------
+    names : list of str
+        "intercept", if there is one, then the names of the columns.
+    coef : (q,) array
+        The intercept and the weights.
+    std_err : (q,) array
+        Standard errors; NaN if there are none, and `note` states why.
+    statistic : (q,) array
+        ``coef / std_err``: z, or t for the squared loss.
+    p_value : (q,) array
+        Two-sided p-values of the hypothesis that the coefficient is zero.
+    conf_int : (q, 2) array
+        The ends of the confidence intervals.
+    level : float
+        The level of the confidence intervals.
+    covariance : (q, q) array
+        The covariance of the coefficients.
+    method : str
+        "hessian" or "sandwich"; empty without standard errors.
+    freedom : float
+        Degrees of freedom of the t distribution; infinite for the normal distribution.
+    precision : float
+        How far a coefficient may be from that of the minimum of J, in standard errors: by the proved gap, to
+        second order.
+    heading : dict
+        What was fitted: the loss, the penalty, the number of observations and the certificate.
+    note : str
+        What to know about the standard errors.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from riskmin import LinearRegressor
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> summary = LinearRegressor("squared", alpha=1e-9, tol=1e-9).fit(X, y).summary(X, y)
+    >>> summary.names[:3], summary.method, summary.precision < 0.01
+    (['intercept', 'age', 'sex'], 'hessian', True)
+    >>> bool(summary.p_value[summary.names.index("bmi")] < 1e-9)
+    True
+    """
+
+    names: list[str]
+    coef: NDArray
+    std_err: NDArray
+    level: float
+    covariance: NDArray
+    method: str
+    freedom: float
+    precision: float
+    heading: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def statistic(self) -> NDArray:
+        """The coefficients divided by their standard errors."""
+        return self.coef / self.std_err
+
+    @property
+    def p_value(self) -> NDArray:
+        """Two-sided p-values."""
+        special, size = scipy_module("special"), -np.abs(self.statistic)
+        tail = special.ndtr(size) if math.isinf(self.freedom) else special.stdtr(self.freedom, size)
+        return np.asarray(2 * tail)
+
+    @property
+    def conf_int(self) -> NDArray:
+        """The ends of the confidence intervals."""
+        special, q = scipy_module("special"), 0.5 + self.level / 2
+        factor = special.ndtri(q) if math.isinf(self.freedom) else special.stdtrit(self.freedom, q)
+        return np.stack([self.coef - factor * self.std_err, self.coef + factor * self.std_err], axis=1)
+
+    def _columns(self) -> list[str]:
+        symbol = "z" if math.isinf(self.freedom) else "t"
+        tail = 50 * (1 - self.level)
+        return ["coef", "std err", symbol, f"P>|{symbol}|", f"{tail:.3g}%", f"{100 - tail:.4g}%"]
+
+    def _rows(self) -> list[list[str]]:
+        if not self.method:  # no standard errors
+            return [[f"{value:.6g}"] for value in self.coef]
+        formats = ".6g", ".4g", ".3f", ".3g", ".6g", ".6g"
+        numbers = zip(self.coef, self.std_err, self.statistic, self.p_value, *self.conf_int.T, strict=True)
+        return [[format(x, f) for x, f in zip(row, formats, strict=True)] for row in numbers]
+
+    def __repr__(self) -> str:
+        rows = [["", *self._columns()[: len(self._rows()[0])]]]
+        rows += [[name, *cells] for name, cells in zip(self.names, self._rows(), strict=True)]
+        widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+        line = "-" * (sum(widths) + 2 * (len(widths) - 1))
+        # names to the left, numbers to the right
+        body = [
+            "  ".join(
+                cell.rjust(m) if j else cell.ljust(m)
+                for j, (cell, m) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        width = max(map(len, self.heading), default=0)
+        head = [f"{name.ljust(width)}  {text}" for name, text in self.heading.items()]
+        return "\n".join([*head, line, body[0], line, *body[1:], line, self.note])
+
+    def _repr_html_(self) -> str:
+        """Return the tables as HTML, for notebooks."""
+
+        def cells(kind: str, texts: list[str]) -> str:
+            return "".join(
+                f'<{kind} style="text-align: right">{html.escape(text)}</{kind}>' for text in texts
+            )
+
+        head = "".join(
+            f'<tr><th scope="row" style="text-align: left">{html.escape(name)}</th>'
+            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
+            for name, text in self.heading.items()
+        )
+        columns = cells("th", self._columns()[: len(self._rows()[0])])
+        body = "".join(
+            f'<tr><th scope="row" style="text-align: left">{html.escape(name)}</th>{cells("td", row)}</tr>'
+            for name, row in zip(self.names, self._rows(), strict=True)
+        )
+        return (
+            f"<table>{head}</table><table><thead><tr><th></th>{columns}</tr></thead>"
+            f"<tbody>{body}</tbody></table><p>{html.escape(self.note)}</p>"
+        )
+
+
+class SummaryMixin:
+    """The method `summary` of linear estimators of rows."""
+
+    def summary(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        level: float = 0.95,
+        covariance: str | None = None,
+    ) -> CoefficientSummary:
+        r"""Return the coefficients with standard errors, z values and confidence intervals.
+
+        With the Hessian :math:`H = \nabla^2 J(w, b)` at the solution, the sum S of the row weights and
+        gradients :math:`\psi_i` of the terms of J, the covariance is
+
+        .. math:: \frac{\phi}{S} H^{-1} \quad\text{or}\quad
+                  \frac1S H^{-1} \Bigl(\sum_i \tfrac{s_i}{S} \psi_i \psi_i^\top\Bigr) H^{-1}.
+
+        The first one ("hessian") is the default where the loss is a log-likelihood: "logistic", "poisson",
+        and "squared", whose variance :math:`\phi` is estimated from the residuals. The second one
+        ("sandwich", White's) is the default for other smooth losses and with `class_weight`. Standard
+        errors describe the spread of the estimate, not the shift towards zero by the penalty: for intervals
+        that cover the true coefficients, alpha must be small. Losses and penalties that are not smooth have
+        no such errors; the table then has the coefficients only, and its note the reason.
+
+        Parameters
+        ----------
+        X, y
+            The training data, as given to `fit`, in this process.
+        sample_weight : (n,) array, optional
+            As given to `fit`. A weight counts: a row of weight 2 is two observations.
+        level : float
+            The level of the confidence intervals, in (0, 1).
+        covariance : None, "hessian" or "sandwich"
+            Which of the two to compute; None for the default of the loss.
+
+        Returns
+        -------
+        CoefficientSummary
+            Text and, in notebooks, HTML tables; the numbers are its attributes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from riskmin import LinearClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(500, 2))
+        >>> y = rng.random(500) < 1 / (1 + np.exp(-X @ [1.0, 0.0]))
+        >>> LinearClassifier("logistic", alpha=1e-6, tol=1e-8).fit(X, y).summary(X, y)
+        model         LinearClassifier, logistic, l2, alpha=1e-06
+        observations  500
+        certificate   converged: J = 0.618984, proved relative gap ...
+        covariance    inverse Hessian of the objective (binomial likelihood)
+        ----------------------------------------------------------------------
+                         coef  std err       z     P>|z|       2.5%      97.5%
+        ----------------------------------------------------------------------
+        intercept  ...
+        x0           0.8677...   0.1133   7.656  ...
+        x1         ...
+        ----------------------------------------------------------------------
+        By the proved gap, coefficients are within ... standard errors of the minimum. Intervals ...
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level={level!r}, but a confidence level is between 0 and 1, such as 0.95")
+        if covariance not in (None, "hessian", "sandwich"):
+            raise ValueError(f"covariance={covariance!r}: give 'hessian', 'sandwich' or None")
+        check_is_fitted(self)
+        return summarize(self, X, y, sample_weight, level, covariance)
+
+
+def summarize(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: float, covariance: str | None
+) -> CoefficientSummary:
+    """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
+    rows, at, counts = _training_rows(model, X, y, sample_weight)
+    weights = np.ravel(on_host(model.coef_))
+    b = [model._risk_intercept()] if model.fit_intercept else []
+    coef, names = np.concatenate([b, weights]), ["intercept"] * len(b) + _feature_names(model)
+    loss = model._fitted_loss()
+    heading = _heading(model, counts)
+    unknown = np.full(len(coef), math.nan)
+    try:
+        sandwich = _uses_sandwich(model, loss, covariance)
+        found = coefficient_covariance(model, rows, at, counts, sandwich=sandwich)
+    except NoCovariance as reason:
+        matrix = np.full((len(coef),) * 2, math.nan) if len(coef) <= MAX_COEFFICIENTS else np.empty((0, 0))
+        note = f"No standard errors: {reason}."
+        return CoefficientSummary(names, coef, unknown, level, matrix, "", math.inf, math.nan, heading, note)
+    std_err = np.sqrt(np.diag(found.matrix))
+    # |e_j'(theta - theta*)| <= sqrt(2 gap (H^-1)_jj) for a quadratic J
+    precision = float(np.max(np.sqrt(2 * max(model.gap_, 0.0) * found.inverse_hessian) / std_err))
+    exact = loss.likelihood == "normal" and not sandwich
+    heading["covariance"] = (
+        "sandwich, which needs no likelihood"
+        if sandwich
+        else f"inverse Hessian of the objective ({loss.likelihood} likelihood)"
+    )
+    if exact:
+        heading["variance"] = f"{found.dispersion:.6g}"
+    return CoefficientSummary(
+        names,
+        coef,
+        std_err,
+        level,
+        found.matrix,
+        "sandwich" if sandwich else "hessian",
+        float(counts.sum()) - len(coef) if exact else math.inf,
+        precision,
+        heading,
+        _note(model, precision),
+    )
+
+
+def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, RiskArguments, NDArray]:
+    """Return the rows of positive weight, the arguments of the loss, and the given weights; check J."""
+    if (np.ndim(model.coef_) == 2 and len(model.coef_) > 1) or model._fitted_loss().multi_output:
+        raise ValueError(
+            "summary() takes models of one score per row: fit one model per output, or per class "
+            "(y == label), and give each its own y"
+        )
+    X = np.asarray(X) if isinstance(X, list) else X
+    rows = validate_rows(model, X, reset=False)
+    if is_partitioned(rows):
+        raise ValueError("summary() needs all rows in this process: give X.whole()")
+    y, given = compute_if_dask(y), compute_if_dask(sample_weight)
+    if model.weighted_ and given is None:
+        raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
+    weight = normalize_weights(given, X.shape[0])
+    counts = np.ones(X.shape[0]) if given is None else np.asarray(given, dtype=np.float64)
+    if weight is not None and not (counts > 0).all():
+        used = counts > 0
+        X, rows, y = select_rows(X, used), select_rows(rows, used), np.asarray(y)[used]
+        weight, counts = weight[used], counts[used]
+    at = model._risk_arguments(X, y, weight)
+    at = RiskArguments(*(np.asarray(on_host(part), dtype=np.float64) for part in at))
+    J = float(model._fitted_loss().value_grad(*at)[0]) + float(model.alpha) * model._penalty().value(
+        np.asarray(model.result_.w)
+    )
+    if abs(J - model.objective_) > OBJECTIVE_RTOL * abs(model.objective_) + 1e-300:
+        raise ValueError(
+            f"the objective is {J:.9g} for these data, not {model.objective_:.9g} as in the fit: give the X, "
+            "y and sample_weight of the fit"
+        )
+    return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts
+
+
+def _feature_names(model: Any) -> list[str]:
+    names = vars(model).get("feature_names_in_")
+    return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def _uses_sandwich(model: Any, loss: Any, covariance: str | None) -> bool:
+    """Whether the covariance is the sandwich; raise `NoCovariance` if there is none."""
+    name = type(loss).__name__
+    if not (loss.separable and loss.smooth):
+        raise NoCovariance(
+            f"{name} is not a smooth sum over rows, so that it has no Hessian; resample rows instead "
+            "(the bootstrap), or use a smooth loss such as 'huber' or 'logistic'"
+        )
+    penalty = model._penalty()
+    if not penalty.smooth:
+        raise NoCovariance(
+            f"{penalty!r} is not smooth: weights at zero, or at a bound, have no normal distribution; use "
+            "regularizer='l2', or resample rows (the bootstrap)"
+        )
+    if model.n_features_in_ > MAX_COEFFICIENTS:
+        raise NoCovariance(
+            f"the Hessian of {model.n_features_in_} columns is too large: choose at most {MAX_COEFFICIENTS}"
+        )
+    if covariance == "hessian" and not loss.likelihood:
+        raise NoCovariance(f"{name} is no log-likelihood: use covariance='sandwich'")
+    if covariance is not None:
+        return covariance == "sandwich"
+    # class weights change the likelihood, but not the distribution of y
+    return not loss.likelihood or model.class_weight is not None
+
+
+def _heading(model: Any, counts: NDArray) -> dict[str, str]:
+    result, total = model.result_, float(counts.sum())
+    weighted = f" (sum of the weights of {len(counts)} rows)" if model.weighted_ else ""
+    gap = model.gap_ / model.objective_ if model.objective_ else 0.0
+    return {
+        "model": f"{type(model).__name__}, {model.loss}, {model.regularizer}, alpha={model.alpha:g}",
+        "observations": f"{total:g}{weighted}",
+        "certificate": f"{result.status}: J = {model.objective_:.6g}, proved relative gap {gap:.2g}",
+    }
+
+
+def _note(model: Any, precision: float) -> str:
+    """Return how precise the coefficients are, and what the standard errors leave out."""
+    text = (
+        f"By the proved gap, coefficients are within {precision:.2g} standard errors of the minimum. "
+        f"Intervals do not include the bias of the penalty (alpha={model.alpha:g})."
+    )
+    return text if precision <= 0.1 else f"{text} Fit with a smaller tol for more digits."

@@ -1,0 +1,259 @@
+"""`summary()`: standard errors against statsmodels, repeated rows, and the coverage of intervals."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn
+import statsmodels.api as sm
+from sklearn.exceptions import ConvergenceWarning
+
+from riskmin import LinearClassifier, LinearClassifierCV, LinearRegressor, Quadratic
+
+TIGHT = {"alpha": 1e-9, "tol": 1e-9, "standardize": True}
+
+
+def rows(kind, n=120, seed=0):
+    """Columns in units from 1e-6 to 1e6, one with a mean of a thousand standard deviations."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 3))
+    z = Z @ [0.8, -0.5, 0.0] + 0.3
+    y = {
+        "logistic": rng.random(n) < 1 / (1 + np.exp(-z)),
+        "poisson": rng.poisson(np.exp(z)),
+        "squared": z + rng.normal(size=n),
+    }[kind]
+    return Z * [1e-6, 1.0, 1e6] + [0.0, 1e3, 0.0], np.asarray(y, dtype=float)
+
+
+def fitted(kind, X, y, weight=None, **settings):
+    make = LinearClassifier if kind == "logistic" else LinearRegressor
+    return make(kind, **(TIGHT | settings)).fit(X, y, weight)
+
+
+def glm(kind, X, y, weight=None):
+    family = {
+        "logistic": sm.families.Binomial,
+        "poisson": sm.families.Poisson,
+        "squared": sm.families.Gaussian,
+    }
+    # centered columns in units of their deviations, which statsmodels' pseudoinverse needs; undone below
+    Z = sm.add_constant((X - X.mean(0)) / X.std(0))
+    return sm.GLM(y, Z, family=family[kind](), freq_weights=weight)
+
+
+def in_units_of(X, covariance):
+    T = np.eye(X.shape[1] + 1)
+    T[1:, 1:] /= X.std(0)[:, None]
+    T[0, 1:] = -X.mean(0) / X.std(0)
+    return np.sqrt(np.diag(T @ covariance @ T.T))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["logistic", "poisson", "squared"])
+def test_standard_errors_are_those_of_statsmodels(kind, weighted):
+    X, y = rows(kind)
+    s = np.random.default_rng(1).integers(0, 4, len(y)).astype(float) if weighted else None
+    model = fitted(kind, X, y, s)
+    ours = model.summary(X, y, s)
+    for covariance, name in (("nonrobust", "hessian"), ("HC0", "sandwich")):
+        if weighted and name == "sandwich":  # statsmodels squares these weights; see the repeated rows below
+            continue
+        theirs = glm(kind, X, y, s).fit(cov_type=covariance, tol=1e-14, maxiter=200)
+        found = model.summary(X, y, s, covariance=name)
+        np.testing.assert_allclose(found.std_err, in_units_of(X, theirs.cov_params()), rtol=1e-4)
+        assert found.method == name
+        assert found.precision < 0.05
+    assert ours.method == "hessian"  # the default of a likelihood
+
+
+@pytest.mark.parametrize("covariance", ["hessian", "sandwich"])
+@pytest.mark.parametrize("kind", ["logistic", "squared"])
+def test_a_weight_counts_rows(kind, covariance):
+    X, y = rows(kind, n=60)
+    s = np.random.default_rng(1).integers(0, 4, len(y))
+    one, many = fitted(kind, X, y, s), fitted(kind, np.repeat(X, s, axis=0), np.repeat(y, s))
+    ours = one.summary(X, y, s, covariance=covariance)
+    theirs = many.summary(np.repeat(X, s, axis=0), np.repeat(y, s), covariance=covariance)
+    np.testing.assert_allclose(ours.covariance, theirs.covariance, rtol=1e-4)
+    np.testing.assert_allclose(ours.p_value, theirs.p_value, rtol=1e-3)
+
+
+def test_intervals_of_least_squares_are_exact():
+    X, y = rows("squared", n=16)
+    X = X / [1e-6, 1.0, 1e6]
+    ours = fitted("squared", X, y).summary(X, y, level=0.9)
+    theirs = sm.OLS(y, sm.add_constant(X)).fit()
+    np.testing.assert_allclose(ours.conf_int, theirs.conf_int(0.1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours.p_value, theirs.pvalues, rtol=1e-3)
+    np.testing.assert_allclose(ours.statistic, theirs.tvalues, rtol=1e-4, atol=1e-4)
+
+
+def test_the_penalty_is_part_of_the_hessian():
+    X, y = rows("logistic")
+    X = X / [1e-6, 1.0, 1e6] - [0, 1e3, 0]
+    ours = fitted("logistic", X, y, alpha=0.1, standardize=False).summary(X, y)
+    Z = sm.add_constant(X)
+    p = 1 / (1 + np.exp(-Z @ ours.coef))
+    H = Z.T @ ((p * (1 - p))[:, None] * Z) + len(y) * 0.1 * np.diag([0, 1, 1, 1])
+    np.testing.assert_allclose(ours.covariance, np.linalg.inv(H), rtol=1e-8)
+    # a quadratic form is no sum of squares: its gradient is differentiated
+    K = np.diag([1.0, 2.0, 3.0]) + 0.5
+    model = fitted(
+        "logistic", X, y, alpha=0.1, standardize=False, fit_intercept=False, regularizer=Quadratic(K)
+    )
+    ours = model.summary(X, y)
+    p = 1 / (1 + np.exp(-X @ ours.coef))
+    H = X.T @ ((p * (1 - p))[:, None] * X) + len(y) * 0.1 * K
+    np.testing.assert_allclose(ours.covariance, np.linalg.inv(H), rtol=1e-6)
+
+
+def test_class_weights_and_losses_without_likelihood_take_the_sandwich():
+    X, y = rows("logistic")
+    model = fitted("logistic", X, y, class_weight="balanced", fit_intercept=True)
+    assert model.summary(X, y).method == "sandwich"
+    X, y = rows("squared")
+    huber = LinearRegressor("huber:delta=1e6", **TIGHT).fit(X, y).summary(X, y)  # equal to least squares
+    assert huber.method == "sandwich"
+    squared = fitted("squared", X, y).summary(X, y, covariance="sandwich")
+    np.testing.assert_allclose(huber.std_err, squared.std_err, rtol=1e-4)
+    refused = LinearRegressor("huber", **TIGHT).fit(X, y).summary(X, y, covariance="hessian")
+    assert "no log-likelihood" in refused.note
+
+
+def test_a_loss_of_a_user_is_differentiated_numerically():
+    class LogCosh:
+        separable = smooth = True
+
+        def value_grad(self, z, y, c):
+            r = z - y
+            return c @ (np.logaddexp(r, -r) - np.log(2)), c * np.tanh(r)
+
+    X, y = rows("squared")
+    X = X / [1e-6, 1.0, 1e6] - [0, 1e3, 0]
+    ours = LinearRegressor(LogCosh(), alpha=1e-8, tol=1e-9).fit(X, y).summary(X, y)
+    Z = sm.add_constant(X)
+    g = np.tanh(Z @ ours.coef - y)
+    inverse = np.linalg.inv(Z.T @ ((1 - g**2)[:, None] * Z))
+    expected = inverse @ (Z.T @ ((g**2)[:, None] * Z)) @ inverse
+    np.testing.assert_allclose(ours.covariance, expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "logistic"])
+def test_intervals_cover_the_true_coefficients(loss):
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(150):
+        X = rng.normal(size=(250, 2))
+        z = 0.2 + X @ [0.5, -0.3]
+        if loss == "huber":  # heavy tails, and a variance that depends on x
+            y = z + rng.standard_t(3, size=250) * (0.5 + np.abs(X[:, 0]))
+            model = LinearRegressor("huber:delta=1", alpha=1e-6, tol=1e-5)
+        else:
+            y = rng.random(250) < 1 / (1 + np.exp(-z))
+            model = LinearClassifier("logistic", alpha=1e-6, tol=1e-6)
+        low, high = model.fit(X, y).summary(X, y).conf_int.T
+        covered.append((low <= [0.2, 0.5, -0.3]) & (high >= [0.2, 0.5, -0.3]))
+    # 450 intervals at 95%, those of one fit almost independent: four standard deviations, plus the bias of
+    # the sandwich at 250 rows
+    assert 0.905 <= np.mean(covered) <= 0.985
+
+
+def test_the_gap_bounds_the_distance_to_the_minimum():
+    X, y = rows("poisson")
+    rough = fitted("poisson", X, y, tol=1e-2, alpha=1e-6).summary(X, y)
+    exact = fitted("poisson", X, y, tol=1e-9, alpha=1e-6).summary(X, y)
+    distance = np.abs(rough.coef - exact.coef) / rough.std_err
+    assert distance.max() <= 1.2 * rough.precision  # 1.2: the bound is of second order
+    assert "smaller tol" in rough.note
+    assert "smaller tol" not in exact.note
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (LinearClassifier("hinge"), "not a smooth sum over rows"),
+        (LinearClassifier("roc_area"), "not a smooth sum over rows"),
+        (LinearClassifier("logistic", regularizer="l1"), "not smooth"),
+        (LinearClassifier("logistic", positive=True), "not smooth"),
+    ],
+)
+def test_what_has_no_standard_errors_states_why(model, reason):
+    X, y = rows("logistic", n=40)
+    X = X / [1e-6, 1.0, 1e6] - [0, 1e3, 0]
+    summary = model.fit(X, y).summary(X, y)
+    assert reason in summary.note
+    assert np.isnan(summary.std_err).all()
+    np.testing.assert_array_equal(summary.coef[1:], model.coef_[0])
+    assert "std err" not in repr(summary)
+
+
+def test_errors_name_the_remedy():
+    X, y = rows("logistic", n=40)
+    model = fitted("logistic", X, y)
+    with pytest.raises(ValueError, match="give the X, y and sample_weight of the fit"):
+        model.summary(X, 1 - y)
+    with pytest.raises(ValueError, match="give sample_weight"):
+        fitted("logistic", X, y, np.ones(40)).summary(X, y)
+    with pytest.raises(ValueError, match="level=95"):
+        model.summary(X, y, level=95)
+    with pytest.raises(ValueError, match="'sandwich' or None"):
+        model.summary(X, y, covariance="HC0")
+    with pytest.raises(ValueError, match="one score per row"):
+        fitted("logistic", X, np.arange(40) % 3).summary(X, np.arange(40) % 3)
+    few = fitted("squared", X[:4] / [1e-6, 1, 1e6], y[:4] + X[:4, 1])
+    assert "more rows than columns" in few.summary(X[:4] / [1e-6, 1, 1e6], y[:4] + X[:4, 1]).note
+
+
+def test_tables_sparse_rows_and_searches():
+    X, y = rows("logistic", n=80)
+    X = np.where(np.abs(X - [0, 1e3, 0]) > [1e-6, 1, 1e6], X - [0, 1e3, 0], 0.0)
+    table = pd.DataFrame(X, columns=["a<b", "b", "c"])
+    search = LinearClassifierCV("logistic", alphas=[1e-6, 1e-3], cv=3, standardize=True, tol=1e-9).fit(
+        table, y
+    )
+    summary = search.summary(table, y)
+    assert summary.names == ["intercept", "a<b", "b", "c"]
+    best = search.best_estimator_
+    same = LinearClassifier("logistic", alpha=best.alpha, standardize=True, tol=1e-9)
+    sparse = scipy.sparse.csr_array(X)
+    np.testing.assert_allclose(same.fit(sparse, y).summary(sparse, y).std_err, summary.std_err, rtol=1e-4)
+    page = ET.fromstring(f"<div>{summary._repr_html_()}</div>")
+    assert [cell.text for cell in page.findall(".//tbody/tr/th")] == summary.names
+    assert repr(summary).splitlines()[0].startswith("model         LinearClassifier, logistic, l2, alpha=")
+
+
+# ---------------------------------------------------------------- HTML of estimators
+def certificate(page):
+    """The rows of the certificate in the HTML of an estimator; empty if there is none."""
+    _, found, table = page.partition('<table class="riskmin-certificate">')
+    rows = ET.fromstring(found + table).findall(".//tr") if found else []
+    return {row[0].text: row[1].text for row in rows}
+
+
+def test_notebooks_show_the_certificate_below_the_diagram():
+    X, y = rows("logistic", n=40)
+    model = LinearClassifier("logistic", standardize=True, solver="lbfgs")
+    assert certificate(model._repr_html_()) == {}
+    model.fit(X, y)
+    page = model._repr_html_()
+    assert certificate(page) == certificate(model._repr_mimebundle_()["text/html"])
+    assert "sk-top-container" in page.partition("riskmin-certificate")[0]  # scikit-learn's diagram first
+    shown = certificate(page)
+    assert shown["status"] == model.result_.status
+    assert shown["solver"] == model.result_.solver
+    assert float(shown["objective"]) == pytest.approx(model.objective_, rel=1e-8)
+    assert float(shown["proved gap"].partition(",")[0]) == pytest.approx(model.gap_, rel=1e-2)
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()
+        assert not hasattr(model, "_repr_html_")
+
+
+def test_notebooks_show_that_a_fit_did_not_converge():
+    X, y = rows("logistic", n=40)
+    model = LinearClassifier("logistic", standardize=True, max_iter=1, tol=1e-9, solver="lbfgs")
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert certificate(model._repr_html_())["status"] == "max_iter"
