@@ -82,6 +82,13 @@ def test_files_hold_all_classes(kernel, tmp_path):
     np.testing.assert_allclose(loaded.decision_function(rows), model.decision_function(rows), rtol=1e-12)
     np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
     assert loaded.lower_bound_ == model.lower_bound_
+    # the loss of the file's scores is that of J: `riskmin evaluate` prints it
+    labels, _ = loaded._targets(Y, len(Y), None)
+    value, _ = loaded._fitted_loss().value_grad(
+        loaded._loss_scores(rows), labels, np.full(len(Y), 1 / len(Y))
+    )
+    penalty = model.alpha * model._penalty().value(model.result_.w)
+    assert value + penalty == pytest.approx(model.objective_, rel=1e-9)
     save_model(loaded, tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 

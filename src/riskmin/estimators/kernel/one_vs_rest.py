@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,43 @@ from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.classes import (
     BinaryMixin,
     apply_class_weight,
+    class_codes,
     has_probabilities,
     unique_classes,
 )
-from riskmin.estimators._common.fit import store_certificate
+from riskmin.estimators._common.fit import resolve_loss, store_certificate
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import combine_results, stop_at_once
 from riskmin.estimators.kernel.names import fit_kernel_machine, kernel_matrix
 from riskmin.estimators.scikit_learn import available_if
-from riskmin.losses import get_loss
+from riskmin.losses import Loss, get_loss
 from riskmin.problem.kernel.rkhs import RkhsNorm, coefficients
 from riskmin.report.page import certificate_html
+
+
+@dataclass(frozen=True)
+class OneVsRestLoss(Loss):
+    r"""The sum over classes of a binary loss, :math:`\sum_j l(z_j, \pm 1)`, with +1 for the class of the row.
+
+    Examples
+    --------
+    >>> from riskmin import Hinge
+    >>> value, _ = OneVsRestLoss(Hinge()).value_grad(np.zeros((1, 3)), np.array([2.0]), np.ones(1))
+    >>> float(value)
+    3.0
+    """
+
+    loss: Any
+
+    @property
+    def multi_output(self) -> bool:
+        """True: one score per class."""
+        return True
+
+    def value_grad(self, z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
+        """Return the sum of the losses of all classes for the codes y, and its gradient in the scores."""
+        each = [self.loss.value_grad(z[:, j], np.where(y == j, 1.0, -1.0), c) for j in range(z.shape[1])]
+        return sum(value for value, _ in each), np.stack([dz for _, dz in each], axis=1)
 
 
 class OneVsRestMixin(BinaryMixin):
@@ -48,6 +75,14 @@ class OneVsRestMixin(BinaryMixin):
     def _n_classes(self) -> int:
         """The number of classes of the last fit; 0 before it."""
         return len(vars(self).get("classes_", ()))
+
+    def _fitted_loss(self) -> Any:
+        loss = resolve_loss(self)
+        return OneVsRestLoss(loss) if self._n_classes > 2 else loss
+
+    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
+        codes, weight = class_codes(self, y, weight)
+        return codes if self._n_classes > 2 else 2 * codes - 1, weight
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
         if self._n_classes > 2:
