@@ -100,6 +100,31 @@ def test_differencing_reconstructs_a_row_only_without_protection():
         assert not found.any() or distance_to_a_row(found, X) > 0.3
 
 
+def test_neither_a_restart_nor_another_run_forgets_earlier_answers(tmp_path):
+    """Two points between which one row changes its side, asked in two runs, or before and after a restart."""
+    X, y, _ = table(400)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(8) for _ in range(2))
+    slopes = Attacker(Owner(X, y, policy=Policy(**OPEN)))
+    low = slopes.gradient(a)[1]
+    for _ in range(45):
+        middle = 0.5 * (a + b)
+        same = np.allclose(slopes.gradient(middle)[1], low, rtol=0, atol=1e-12)
+        a, b = (middle, b) if same else (a, middle)
+    stolen = {}
+    for name, settings in (("open", OPEN), ("rows", ONLY_ROWS)):
+        owner = Owner(X, y, policy=Policy(**settings), log=AuditLog(tmp_path / f"{name}.jsonl"))
+        first = Attacker(owner).gradient(a)[1]
+        second = Attacker(owner).gradient(b)[1]
+        owner.log.close()
+        again = Owner(X, y, policy=Policy(**settings), log=AuditLog(tmp_path / f"{name}.jsonl"))
+        third = Attacker(again).gradient(b)[1]
+        again.log.close()
+        stolen[name] = len(X) * (second - first), len(X) * (third - first)
+    assert all(distance_to_a_row(difference, X) < 1e-6 for difference in stolen["open"])
+    assert not any(difference.any() for difference in stolen["rows"])
+
+
 def separated(n=300, p=6):
     """Rows that a known direction separates, but for one."""
     rng = np.random.default_rng(1)
@@ -329,6 +354,19 @@ def test_references_and_rounding():
         rounded, error = rounding.gradient(g, 3)
         assert np.max(np.abs(rounded - g)) <= error <= 10.0**-digits * np.max(np.abs(g))
         np.testing.assert_array_equal(rounded[-3:], g[-3:])
+
+
+def test_references_of_a_file_are_those_of_the_process_before(tmp_path):
+    rng, z = np.random.default_rng(0), np.zeros((10, 2))
+    references = References(3, (10, 2), tmp_path / "r")
+    references.capacity = 5  # as if the slopes were long: the oldest are replaced
+    for k in range(9):
+        references.answer(ReferenceTangent(rng.standard_normal((10, 2)), float(-k), 0.5), z)
+    again = References(3, (10, 2), tmp_path / "r")
+    assert sorted(t.offset for t in again.tangents) == [-8, -7, -6, -5, 0]
+    for a, b in zip(references.tangents[1:], again.tangents[1:], strict=True):
+        np.testing.assert_array_equal(a.slopes, b.slopes)
+        assert (a.offset, a.minorant_offset) == (b.offset, b.minorant_offset)
 
 
 def test_policy_files(tmp_path):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from riskmin.losses.nondecomposable.by_query import QueryLoss, query_ends
 from riskmin.owners.problem import Claim, OwnerProblem, finite_or_none, separable_form
 from riskmin.owners.protection.audit import AuditLog
 from riskmin.owners.protection.budgets import Budgets
+from riskmin.owners.protection.guard import References
 from riskmin.owners.protection.masks import MaskKey
 from riskmin.owners.protection.noise import shortened_rows
 from riskmin.owners.protection.policy import AnswerRefused, Policy
@@ -37,6 +40,7 @@ from riskmin.owners.wire.operations import (
     UnknownMap,
     finite_array,
     loss_from_json,
+    loss_to_json,
     map_digest,
     map_from_message,
     read_arguments,
@@ -143,6 +147,7 @@ class Owner:
         self.feature_names = feature_names
         self.fingerprint = self._fingerprint(secret)
         self._runs: dict[str, _Run] = {}
+        self._references: dict[str, References] = {}
         self._lock = threading.Lock()
         self.budgets = Budgets(name, self.policy, self.log)
 
@@ -295,7 +300,8 @@ class Owner:
         separable_form(loss, 1.0)
         shard = self._shard(loss, fields.get("classes"), float(total))
         account = self.budgets.account(peer) if self.policy.noise_multiplier else None
-        problem = OwnerProblem(shard, self.policy, account)
+        content = json.dumps([self.fingerprint, fields.get("classes"), float(total)])
+        problem = OwnerProblem(shard, self.policy, account, partial(self._find_references, content))
         token, run = secrets.token_hex(16), _Run(peer, problem, outputs)
         card = None
         if self.policy.min_owners:
@@ -310,6 +316,18 @@ class Owner:
         self.budgets.record(peer, "open", "answered", run=token[:8], loss=name)
         total_of_queries = problem.query_total(loss) if isinstance(loss, QueryLoss) else 0.0
         return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries, "card": card})
+
+    def _find_references(self, content: str, claim: Claim, shape: tuple[int, ...]) -> References:
+        """Return the earlier answers to the same loss of the same rows, in all runs of all coordinators."""
+        named = f"{content}:{json.dumps(loss_to_json(claim.loss), sort_keys=True, default=repr)}:{shape}"
+        name = hashlib.sha256(named.encode()).hexdigest()[:32]
+        if name not in self._references:
+            log = self.log.path
+            path = None if log is None else log.with_suffix(".references") / name
+            self._references[name] = References(self.policy.min_rows, shape, path)
+            while len(self._references) > self.MAX_RUNS:
+                del self._references[next(iter(self._references))]
+        return self._references[name]
 
     def _shard(self, loss: Loss, classes: Any, total: float) -> Shard:
         """Return the rows with labels as the loss takes them, and weights c_i = s_i / total."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +74,8 @@ class OwnerProblem:
     policy : Policy
     account : PrivacyAccount, optional
         With it, answers get noise.
+    find_references : callable, optional
+        Returns the earlier answers to a claimed problem, by the claim and the shape of slopes.
     """
 
     MAX_POINTS = 64
@@ -81,8 +84,15 @@ class OwnerProblem:
     ONCE_PER_STAGE = 64
     """How often sums that a run needs at its start and end only are answered: moments, sizes of terms."""
 
-    def __init__(self, shard: Shard, policy: Policy, account: PrivacyAccount | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        policy: Policy,
+        account: PrivacyAccount | None = None,
+        find_references: Callable[[Claim, tuple[int, ...]], References] | None = None,
+    ) -> None:
         self.shard, self.policy, self.account = shard, policy, account
+        self.find_references = find_references
         self.noise: GaussianNoise | None = None
         self.share = float(shard.c.sum())
         self.maps: OrderedDict[str, Any] = OrderedDict()
@@ -114,8 +124,11 @@ class OwnerProblem:
             largest = float(self.shard.c.max())
             self.noise = GaussianNoise(self.policy, claim.loss, largest, self.account)
         # noise protects more than references, and is not to be combined with what depends on rows
-        min_rows = 0 if self.account is not None else self.policy.min_rows
-        self.claim, self.references = claim, References(min_rows, shape)
+        if self.account is not None or self.find_references is None:
+            self.references = References(0 if self.account is not None else self.policy.min_rows, shape)
+        else:
+            self.references = self.find_references(claim, shape)
+        self.claim = claim
         self.rounding = Rounding(self.policy.digits, value)
         self.descent = DescentCheck(self.policy, value / self.share)
         return self.rounding.value(value)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,8 @@ class References:
     min_rows : int
     shape : tuple
         That of the slopes.
+    path : path, optional
+        A file in which the tangents are kept, so that a process that is started again knows them.
     """
 
     MAX_ENTRIES = 2**19
@@ -76,7 +80,7 @@ class References:
     SAME = 1e-12
     """Slopes that differ by less than this share are the same up to rounding."""
 
-    def __init__(self, min_rows: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, min_rows: int, shape: tuple[int, ...], path: Path | None = None) -> None:
         self.min_rows, size = min_rows, math.prod(shape)
         self.capacity = min(max(self.MAX_ENTRIES // max(size, 1), 8), self.MAX_TANGENTS)
         # the zero tangent is a cut of every loss: answers with few active rows are given by it
@@ -84,6 +88,26 @@ class References:
         self._slopes = np.zeros((8, *shape))
         self._oldest = 1
         self._decisions: OrderedDict[bytes, ReferenceTangent | None] = OrderedDict()
+        self._kept: NDArray | None = None
+        if path is not None and min_rows:
+            self._read(path, (self.capacity, 3 + size))
+
+    def _read(self, path: Path, shape: tuple[int, int]) -> None:
+        """Map the file into memory, and add its tangents: rows of number, offsets and slopes."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, 8 * math.prod(shape))
+        with os.fdopen(descriptor, "r+b") as file:
+            # pages are the system's: they outlive a process that is killed
+            self._kept = np.memmap(file, np.float64, "r+", shape=shape)
+        numbers = self._kept[:, 0]
+        for row in self._kept[1 : int(np.max(np.flatnonzero(numbers), initial=0)) + 1]:
+            # a row that was being written counts as zero, which is a cut, too
+            whole = row if row[0] else np.zeros_like(row)
+            slopes = np.array(whole[3:]).reshape(self._slopes.shape[1:])
+            self._append(ReferenceTangent(slopes, float(whole[1]), float(whole[2])))
+        if len(self.tangents) == self.capacity:
+            self._oldest = int(np.argmax(numbers)) % (self.capacity - 1) + 1
 
     def answer(self, tangent: ReferenceTangent, z: NDArray) -> ReferenceTangent:
         """Return the tangent at scores z itself, or the earlier one by which it must be answered."""
@@ -116,12 +140,24 @@ class References:
     def _add(self, tangent: ReferenceTangent) -> None:
         k = len(self.tangents)
         if k < self.capacity:
-            if k == len(self._slopes):
-                self._slopes = np.concatenate([self._slopes, np.zeros_like(self._slopes)])
-            self.tangents.append(tangent)
+            self._append(tangent)
         else:  # the zero tangent stays
             k, self._oldest = self._oldest, self._oldest % (self.capacity - 1) + 1
             self.tangents[k] = tangent
+        self._slopes[k] = tangent.slopes
+        if self._kept is not None:
+            number = float(self._kept[:, 0].max()) + 1
+            row = self._kept[k]
+            row[0] = 0.0
+            row[1:3] = tangent.offset, tangent.minorant_offset
+            row[3:] = tangent.slopes.ravel()
+            row[0] = number  # last: a row without a number is not whole
+
+    def _append(self, tangent: ReferenceTangent) -> None:
+        k = len(self.tangents)
+        if k == len(self._slopes):
+            self._slopes = np.concatenate([self._slopes, np.zeros_like(self._slopes)])
+        self.tangents.append(tangent)
         self._slopes[k] = tangent.slopes
 
 
