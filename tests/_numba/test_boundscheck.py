@@ -185,6 +185,9 @@ def large_problems():
             solve(linear_risk(A, Y, "logistic", **threads), solver="newton")
 
 
+checks_bounds = pytest.mark.skipif(
+    not os.environ.get("NUMBA_BOUNDSCHECK"), reason="only make boundscheck checks bounds"
+)
 FAMILIES = [
     large_problems,
     matrices,
@@ -203,12 +206,13 @@ FAMILIES = [
 ]
 
 
+@checks_bounds
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_a_family_of_kernels(family):
     family()
 
 
-@pytest.mark.skipif(not os.environ.get("NUMBA_BOUNDSCHECK"), reason="only make boundscheck checks bounds")
+@checks_bounds
 def test_bounds_are_checked():
     from riskmin._numba import products
 

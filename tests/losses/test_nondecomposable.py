@@ -135,7 +135,7 @@ def test_table_losses_are_the_maximum_over_all_labellings(n):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("n", "times"), [(4, 60), (8, 8), (9, 4), (12, 1)])
+@pytest.mark.parametrize(("n", "times"), [(4, 30), (8, 3), (9, 2)])
 def test_table_losses_are_the_maximum_over_all_labellings_of_more_rows(n, times):
     rng = np.random.default_rng(100 + n)
     for positives in {1, n - 1, n // 2, n // 2 + 1}:
