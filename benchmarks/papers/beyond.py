@@ -125,7 +125,8 @@ def bundle_on_the_constructions(lab: Lab) -> str:
     head = ["construction", "eps 0.1", "0.05", "0.02", "0.01", "fitted exponent"]
     return (
         "Does the line search of `Bundle` escape the constructions of paper C, on which `Bmrm` needs 1 / eps "
-        "steps? On the first three it does, in a step or two; on that of F1 it needs as many as `Bmrm`. Steps "
+        "steps? On the first three it does, in a step or two; on that of F1 it needs as many as `Bmrm`. "
+        "Steps "
         "until J is within eps of the minimum, and the exponent fitted to them:\n\n" + table(head, rows)
     )
 
