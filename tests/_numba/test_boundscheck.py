@@ -229,7 +229,7 @@ def compiled(module):
     }
 
 
-@pytest.mark.slow
+@checks_bounds
 def test_every_module_of_kernels_has_run():
     for family in FAMILIES:
         family()

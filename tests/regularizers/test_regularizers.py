@@ -95,7 +95,7 @@ def test_contract(reg):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("dim", [1, 2, 9, 100])
+@pytest.mark.parametrize("dim", [1, 100])
 def test_contract_in_other_dimensions(dim):
     for reg in [*any_dimension(), *by_feature(dim)]:
         check_regularizer(reg, dim, seed=1)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver
-from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.solvers.base import intercepts_reason, mixture
@@ -107,6 +106,8 @@ class ExcessiveGapRun:
     """Factor by which L grows while the excessive gap condition fails."""
     GAP_LIPSCHITZ_DECREASE = 1.05
     """Factor by which L shrinks after a step: near the solution the dual is often less curved than L."""
+    PROJECTION_ROUNDING = 1e-12
+    """Relative error of a projection, some of which are found by iterations."""
     MAX_LIPSCHITZ = 1e100
     """A larger L is none: steps of 1 / L would change nothing."""
     MAX_A_TIMES_L = 1e40
@@ -161,7 +162,8 @@ class ExcessiveGapRun:
             # distance from the last one
             slope = float(new.cut.a @ self.w)
             distance = self.A * (self.smoothed_value - slope - new.cut.b) + new.prox
-            noise = CUT_ROUNDING * A * (abs(self.smoothed_value) + abs(slope) + 2 * abs(new.cut.b))
+            terms = abs(self.smoothed_value) + abs(slope) + 2 * abs(new.cut.b)
+            noise = self.PROJECTION_ROUNDING * A * terms
             bregman = self._bregman(new.cut, self.v)
             if bregman <= self.L * (distance + noise):
                 self.x, self.v = mixture(self.x, new.cut, share), new.cut
