@@ -16,6 +16,7 @@ from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
 from riskmin.solvers.fallback import Fallback as Fallback
+from riskmin.solvers.interior_point.interior_point import InteriorPoint as InteriorPoint
 from riskmin.solvers.newton.newton import Newton as Newton
 from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
@@ -45,6 +46,7 @@ _OWN: dict[str, Any] = {
     "dual_conjugate_gradient": DualConjugateGradient(),
     "dual_gauss_seidel": DualGaussSeidel(),
     "excessive_gap": ExcessiveGap(),
+    "interior_point": InteriorPoint(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "newton": Newton(),

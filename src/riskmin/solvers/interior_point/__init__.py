@@ -1,0 +1,1 @@
+"""Interior-point methods, for regularizers that are not smooth."""
