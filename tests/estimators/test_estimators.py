@@ -457,7 +457,8 @@ OF_ROWS = [name for name in SOLVERS if not name.startswith("chain")]
 @pytest.mark.parametrize("solver", [*OF_ROWS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
 def test_every_solver_reaches_the_same_objective(diabetes, solver):
     X, y = diabetes
-    reg = "elastic" if solver == "owlqn" else "l2"  # OWL-QN needs an absolute value in the regularizer
+    # these need an absolute value in the regularizer
+    reg = "elastic" if solver in ("owlqn", "interior_point") else "l2"
     # smoothing needs a nonsmooth loss, conjugate gradients the squared one
     loss = {"smoothing": "absolute", "excessive_gap": "absolute", "dual_conjugate_gradient": "squared"}.get(
         solver if isinstance(solver, str) else "", "huber"

@@ -144,6 +144,7 @@ PROBLEMS = {
     ],
     "Any other": [
         problem(Hinge(), reg=NoMasterProblem()),
+        problem(Hinge(), reg=L1(), fit_intercept=True),
         Objective(Parabola(), L2(), 0.1),
         problem(FBeta()),
     ],

@@ -16,6 +16,7 @@ from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.facts import Facts
 from riskmin.solvers.fallback import Fallback
+from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
@@ -226,11 +227,24 @@ OTHER_RULES = (
         Smoothing(ProximalGradient()),
         "{loss} is not smooth, and {reg} has no conjugate_hessian_product",
     ),
+    Rule(
+        "a quadratic conjugate, `L1`, `Elastic` or `Box`, local rows, at most 100 per column",
+        lambda f: f.interior_point and not f.slow_gram,
+        InteriorPoint(),
+        "{loss} is not smooth, nor is {reg}",
+    ),
     Rule("an oracle", lambda f: f.loss is None, BUNDLE, "{loss} has no attribute smooth"),
     Rule("any other", lambda f: True, BUNDLE, "{loss} is not smooth"),
 )
 # Where the first solver is too slow, these continue, in order: a fast one, then one that converges.
 FALLBACK_RULES = (
+    # the number of its steps hardly depends on the sizes of the columns
+    Rule(
+        "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
+        lambda f: f.interior_point,
+        InteriorPoint(),
+        "",
+    ),
     # quasi-Newton methods need gradients only, and no factorization
     Rule("a smooth loss and regularizer", lambda f: f.smooth and f.reg.smooth, Lbfgs(), ""),
     Rule("a smooth loss, `L1` or `Elastic`", lambda f: f.smooth and f.l1, OwlQn(), ""),
@@ -290,7 +304,9 @@ def matching_rule(facts: Facts) -> Rule:
 def trial_work(first: Solver, facts: Facts) -> float:
     """The work after which the selected solver is judged, in passes over X."""
     if isinstance(first, CoordinateDescent):
-        return COSTS.sparse_weights_trial_work
+        # where the interior-point method would continue, it needs few steps
+        few = facts.interior_point and not facts.slow_gram
+        return COSTS.interior_point_trial_work if few else COSTS.sparse_weights_trial_work
     if isinstance(first, DualCoordinateAscent):
         return COSTS.dual_trial_work
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
@@ -334,7 +350,7 @@ class Auto(Solver):
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         first, reason = self.choose(obj, tol)
         facts = Facts(obj)
-        fallbacks = [rule.solver for rule in FALLBACK_RULES if rule.applies(facts)]
+        fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
         return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason
 

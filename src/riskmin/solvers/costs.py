@@ -51,6 +51,8 @@ class CostModel:
     """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
     bundle_max_slope_ratio_of_tables: float = 10.0
     """The same for contingency-table losses, where X is wide."""
+    interior_point_rows_per_column: float = 100.0
+    """Rows per column up to which the interior-point method is faster than `Bundle`."""
     trial_work: float = 100.0
     """The work after which a solver is judged, in passes over X."""
     newton_trial_entries: float = 5e8
@@ -60,6 +62,8 @@ class CostModel:
     continue are slower."""
     sparse_weights_trial_work: float = 2000.0
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
+    interior_point_trial_work: float = 200.0
+    """The same where the interior-point method would continue."""
     multi_output_trial_work: float = 1000.0
     """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
     nonseparable_trial_work: float = 30.0

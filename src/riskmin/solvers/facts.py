@@ -19,6 +19,7 @@ from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
+from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small import SmallProblem
 
@@ -196,6 +197,16 @@ class Facts:
     def newton_multi_output(self) -> bool:
         """Whether Newton's method supports this multi-output risk."""
         return self.multi_output and Newton().supports(self.obj) is None
+
+    @cached_property
+    def interior_point(self) -> bool:
+        """Whether the interior-point method supports the loss and a regularizer that is not smooth."""
+        return self.fits_in_memory and InteriorPoint().supports(self.obj) is None
+
+    @property
+    def slow_gram(self) -> bool:
+        """Whether X has so many rows per column that cuts cost less than Gram matrices."""
+        return self.shape[0] > COSTS.interior_point_rows_per_column * self.shape[1]
 
     @property
     def newton_small(self) -> bool:
