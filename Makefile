@@ -22,7 +22,7 @@ demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo
 test: $(VENV)/.dev  ## every test but the exhaustive sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive"
 
-test-all: $(VENV)/.dev  ## every test
+test-all: $(VENV)/.dev  ## the tests, and a sample of the exhaustive sweeps (all of them: RISKMIN_SWEEPS=all)
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 quick: $(VENV)/.dev  ## the tests that take no time

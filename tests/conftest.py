@@ -1,8 +1,11 @@
-"""Put the tests' modules on the path, restore SIGINT, and define the `run` fixture."""
+"""Put the tests' modules on the path, restore SIGINT, sample the sweeps, and define the `run` fixture."""
 
+import os
+import random
 import signal
 import sys
 import threading
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,29 @@ if (
     and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SAMPLE_FROM, SAMPLE_SHARE = 30, 0.4
+"""Exhaustive tests of more cases than this are a sample of them, of this share."""
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keep a seeded sample of each exhaustive sweep; ``RISKMIN_SWEEPS=all`` runs every case."""
+    if os.environ.get("RISKMIN_SWEEPS") == "all":
+        return
+    sweeps = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            sweeps[item.nodeid.partition("[")[0]].append(item.nodeid)
+    # the seed is the name, so that all workers agree
+    dropped = {
+        case
+        for name, cases in sweeps.items()
+        if len(cases) > SAMPLE_FROM
+        for case in random.Random(name).sample(sorted(cases), round((1 - SAMPLE_SHARE) * len(cases)))
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
+    items[:] = [item for item in items if item.nodeid not in dropped]
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_kills(owners, tmp_path):
     """
     group = owners(split(*wide_table()), "runs_per_day = 1000\nrequests_per_day = 10000000")
     rng, best = np.random.default_rng(1), best_objective(group)
-    for number in range(int(os.environ.get("RISKMIN_KILLS", 2))):
+    for number in range(int(os.environ.get("RISKMIN_KILLS", 1))):
         victim = ("north", "south", "west", "coordinator")[number % 4]
         delay = float(rng.uniform(0.3, 2.5))
         check_facts(kill_during_a_fit(group, tmp_path, delay, victim, number), best)
