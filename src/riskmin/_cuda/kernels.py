@@ -278,10 +278,8 @@ def mixed_tangent(z: Any, dz: Any, t: float, mix: Any, rows: Rows, loss: LossCod
     return slopes, _sum_rows("mixed_tangent", 4, len(z), rows, loss, before, (slopes,))
 
 
-def curvatures(z: Any, b: float, rows: Rows, loss: LossCode) -> Any:
-    """Return the second derivative of each row at z + b."""
-    n, out = len(z), cupy().empty(len(z), dtype=np.float64)
-    function = _row_function("curvatures", rows, loss)
-    arguments = z, np.float64(b), *rows.arguments, _parameters(loss.parameters), out, np.int64(n)
-    function(((n + ROW_THREADS - 1) // ROW_THREADS,), (ROW_THREADS,), arguments)
-    return out
+def score_cut(z: Any, b: float, rows: Rows, loss: LossCode) -> tuple[Any, Any, Any]:
+    """Return slopes and second derivatives at z + b, and the sums of the cut (see `_numba.newton.slots`)."""
+    slopes, curvatures = cupy().empty((2, len(z)), dtype=np.float64)
+    outputs = slopes, curvatures
+    return *outputs, _sum_rows("score_cut", 10, len(z), rows, loss, (z, np.float64(b)), outputs)

@@ -60,6 +60,13 @@ def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     return as_array_like(np.zeros(shape, dtype=b.dtype if namespace(b) is np else float), b)
 
 
+def identity_like(G: Array) -> Array:
+    """Return the identity matrix of the size of a square matrix, in its library and on its device."""
+    from array_api_compat import device
+
+    return namespace(G).eye(len(G), dtype=G.dtype, device=device(G))
+
+
 class _WritableInterface:
     """Array interface of an array's memory, marked as writable."""
 

@@ -93,6 +93,27 @@ def on_stream_of(a: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def tensor_cores(a: Any) -> Iterator[None]:
+    """Multiply float32 matrices of torch in the precision tf32 within the context, if they are on a GPU.
+
+    Ten bits of each factor are used, and sums are in float32: only for what no certificate depends on.
+    """
+    from array_api_compat import is_torch_array
+
+    if not is_torch_array(a) or not a.is_cuda:
+        yield
+        return
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def as_cupy(a: Any, dtype: Any = np.float64) -> Any:
     """Return an array of any library as one of CuPy on the current device; without a copy if it is there."""
     import cupy

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array, Cut, NDArray
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
@@ -211,6 +212,17 @@ class NewtonState:
         numbers |= {name: v for name, v in self.system.items() if name != "kept"}
         arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
         return {name: a for name, a in arrays.items() if a is not None}
+
+    def beside(self, c: Array) -> NewtonState:
+        """The state whose vectors with one entry per row are in the library of c."""
+
+        def moved(a: Array) -> Array:
+            return None if a is None else as_array_like(a, c)
+
+        p, e = self.point, self.point.evaluation
+        evaluation = e._replace(dz=moved(e.dz), hessian_diagonal=moved(e.hessian_diagonal))
+        point = replace(p, z=moved(p.z), evaluation=evaluation, center=moved(p.center))
+        return replace(self, point=point, system=self.system | {"kept": moved(self.system.get("kept"))})
 
     @classmethod
     def from_arrays(cls, obj: Objective, arrays: dict[str, Array]) -> NewtonState:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.namespace import as_indices_like, namespace
+from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Array, Iterate, Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
-from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.objective import CallCounter, Objective
+from riskmin.solvers.newton.devices.design import design_of
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The first sample has one row in 64, the second one row in 16."""
@@ -38,20 +40,25 @@ def sampled_objective(
         return None
     rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
-    design, c = DesignOperator(risk), risk.row_metadata.c[index]
+    design = design_of(risk)
+    chosen = as_indices_like(index, risk.row_metadata.c)
+    y, c = risk.row_metadata.y[chosen], risk.row_metadata.c[chosen]
     total = float(c.sum())
     # rows without weight have no risk; remote rows may be too many to copy
-    if not total > 0 or not design.can_gather(size):
+    if not total > 0 or not design.can_sample(size):
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
-    shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
+    shard = Shard(as_matrix(design.gather(index)), y, c / total, ShardCache())
+    local = namespace(y) is np
     sampled = replace(
         risk,
         linear_map=design.linear_map,
-        executor=_placed(risk.executor, shard),
-        rows=shard,
-        row_metadata=None,
+        executor=_placed(risk.executor, shard) if local else risk.executor.with_shards([shard]),
+        rows=shard if local else None,
+        row_metadata=None if local else RowMetadata.from_rows(*shard[:3]),
     )
+    # the kernels of a traced loss are those of the sample
+    sampled.compiled_losses.update(risk.compiled_losses)
     return replace(obj, risk=sampled, count=CallCounter())
 
 

@@ -1,0 +1,239 @@
+r"""Score problems of rows of another array library, by kernels of the traced loss or by array code.
+
+Smoothing around a center :math:`\bar u` is smoothing around 0 at other scores,
+
+.. math:: u z - l^*(u) - \tfrac\mu2 (u - \bar u)^2 = u (z + \mu \bar u) - l^*(u) - \tfrac\mu2 u^2 + const,
+
+so that all evaluations are those of one function of single rows, the loss smoothed by mu.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin._numba.newton import slots
+from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.core import Array, Hessian, NDArray, Shard
+from riskmin.losses.base import Loss, OffsetSmoothed
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.univariate import Tangent, best_tangent
+from riskmin.problem.compiled import device_loops
+from riskmin.problem.compiled.tracing import TracedLoss, trace_loss
+from riskmin.problem.intercept.solve import solve_intercept
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.solvers.newton.compiled import CompiledScoreProblem
+from riskmin.solvers.newton.score_problem import LINE_SEARCH_SLOPE_RATIO, ScoreEvaluation
+
+
+@dataclass(frozen=True)
+class CurvedSmoothing(OffsetSmoothed):
+    """A smoothed loss with its second derivatives."""
+
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
+        """Return the Hessian of the smoothed loss."""
+        result: Hessian | None = self.loss.hessian(z, y, c, self.mu)
+        return result
+
+
+class DeviceScoreProblem(CompiledScoreProblem):
+    """The loss of rows of another array library, smoothed by mu around a center."""
+
+    FIRST_POINTS = 2.0 ** np.arange(-6.5, 1.5, 0.5)
+    """The first 16 trial steps of a line search, among them 1."""
+
+    damp_below_step = 0.0  # as for other losses that are quadratic on intervals
+
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        super().__init__(risk, intercept)
+        self._last: tuple[float, Any] = 0.0, risk.compiled(self.loss)
+        """The last mu, and the loss smoothed by it."""
+        self._is_traced: bool | None = None
+        self._pull: tuple[float, Array, Array] = 0.0, None, None
+        """The last mu and center, and mu times the multipliers of the center."""
+
+    @classmethod
+    def accepts(cls, obj: Objective) -> bool:
+        """Whether labels are in an array of another library than NumPy, with one score per row."""
+        rows = obj.risk.row_metadata
+        return rows is not None and not obj.risk.multi_output and namespace(rows.y) is not np
+
+    @staticmethod
+    def has_multipliers(loss: Loss) -> bool:
+        """Whether a loss is a sum over rows, and smooth or smoothed by one multiplier per row."""
+        return loss.separable and (loss.smooth or loss.interval_conjugate(np.ones(1)) is not None)
+
+    def saved_score_gradient(self, state: dict[str, Array]) -> Array | None:
+        """The gradient in the scores from the multipliers in a saved state, beside the labels."""
+        saved = super().saved_score_gradient(state)
+        return None if saved is None else as_array_like(saved, self.c)
+
+    # ------------------------------------------------------------ the smoothed loss
+    def _smoothed_loss(self, mu: float) -> Loss | TracedLoss:
+        """The loss smoothed by mu, in the form that the shards evaluate."""
+        if self._last[0] != mu:
+            loss = CurvedSmoothing(self.loss, mu) if mu else self.loss
+            # kernels take mu as a parameter: they are compared with the array code once
+            if self._is_traced is None or not mu:
+                compiled: Any = self.risk.compiled(loss)
+                self._is_traced = isinstance(compiled, TracedLoss) if mu else self._is_traced
+            else:
+                compiled = trace_loss(loss) if self._is_traced else loss
+            self._last = mu, compiled
+        return self._last[1]  # type: ignore[no-any-return]
+
+    def _pulled(self, z: Array, mu: float, center: Array | None) -> Array:
+        """The scores z + mu u of the center's multipliers u, at which smoothing has its center at 0."""
+        if center is None or not mu:
+            return z
+        if self._pull[0] != mu or self._pull[1] is not center:
+            xp = namespace(center)
+            # the center is a gradient c u; rows without weight have no multiplier
+            u = center / xp.where(self.c > 0, self.c, 1.0 + 0.0 * self.c)
+            self._pull = mu, center, mu * u
+        return z + self._pull[2]
+
+    def _sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, rows: tuple[Array, ...]) -> Any:
+        """The sum over the shards of f(shard, *args, parts of the vectors of rows)."""
+        each = [tuple(a if a is None else a[part] for a in rows) for part in self.design.shard_slices]
+        return self.risk.executor.sum(f, *args, each=each)[0]
+
+    def unsmoothed_value(
+        self, z: Array, b: float, slack: float = 0.0, curvature: float = 0.0
+    ) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, up to the slack, and that intercept."""
+        loss = self.risk.compiled(self.loss)
+
+        def tangent_at(b: float) -> Tangent:
+            sums = self._sum(line_sums, loss, 0.0, b, rows=(z, None))
+            return Tangent(b, float(sums[0]), float(sums[2]))
+
+        if not self.intercept:
+            return tangent_at(0.0).value, 0.0
+        best = best_tangent(*solve_intercept(tangent_at, b, slack=slack, curvature=curvature))
+        return best.value, best.x
+
+    # ------------------------------------------------------------ evaluations
+    def line_derivatives(
+        self, z: Array, dz: Array, mu: float, center: Array | None, t: float
+    ) -> Callable[[float], NDArray]:
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
+        loss, rows = self._smoothed_loss(mu), (self._pulled(z, mu, center), dz)
+
+        def derivatives(b: float) -> NDArray:
+            sums = self._sum(line_sums, loss, t, b, rows=rows)
+            # the slots of `device_loops.line_sums`, in the order of `slots`
+            return np.asarray(sums[[1, 2, 5, 6, 7, 4]])
+
+        return derivatives
+
+    def line_search(
+        self, z: Array, dz: Array, mu: float, center: Array | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
+    ) -> tuple[float, float, int]:  # fmt: skip
+        """The step length along dz, the intercept there, and the number of evaluations of up to 16 points."""
+        if self.intercept:
+            return super().line_search(z, dz, mu, center, b, line, start, b_slope)
+        loss, rows = self._smoothed_loss(mu), (self._pulled(z, mu, center), dz)
+
+        def slopes(points: NDArray) -> NDArray:
+            found = self._sum(line_values, loss, points, rows=rows)[:, 1]
+            return np.array([line(t)[0] for t in points.tolist()]) + np.asarray(found)
+
+        t, n_evaluations = grid_search(slopes, start, self.FIRST_POINTS)
+        return t, 0.0, n_evaluations
+
+    def evaluate_with_cut(
+        self, z: Array, mu: float, center: Array | None, b: float
+    ) -> tuple[ScoreEvaluation, NDArray]:
+        """The evaluation at the intercept b, and the sums of the cut."""
+        pulled, loss = self._pulled(z, mu, center), self._smoothed_loss(mu)
+        each = [pulled[part] for part in self.design.shard_slices]
+        parts = self.risk.executor.map(score_cut, loss, b, self.intercept, each=each)
+        xp = namespace(z)
+        dz, h = (p[0] if len(p) == 1 else xp.concat(p) for p in ([part[i] for part in parts] for i in (0, 1)))
+        sums = sum(part[2] for part in parts)
+        offset = float(sums[slots.CUT_OFFSET] - CUT_ROUNDING * sums[slots.CUT_ABS_TERMS])
+        if mu:
+            sums[slots.VALUE] = self._sum(line_sums, self.risk.compiled(self.loss), 0.0, b, rows=(z, None))[0]
+        return ScoreEvaluation(dz, offset, b, float(sums[slots.VALUE]), h), sums
+
+
+# ---------------------------------------------------------------- on a shard
+def line_sums(
+    shard: Shard, loss: Any, t: float, b: float, rows: tuple[Array, Array | None]
+) -> tuple[NDArray]:
+    """The loss at z + t dz + b and its derivatives, in the slots of `device_loops.line_sums`."""
+    z, dz = rows
+    if isinstance(loss, TracedLoss):
+        return (device_loops.line_sums(shard, loss, z, dz, t, b, second=dz is not None),)
+    s = (z if dz is None else z + t * dz) + b
+    value, g, offset = loss.offset_tangent(s, shard.y, shard.c)
+    hessian = loss.hessian(s, shard.y, shard.c) if loss.smooth else None
+    h, d = 0.0 * z if hessian is None else hessian.diagonal, 0.0 * z if dz is None else dz
+    first = value, g @ d, g.sum(), offset, abs(g).sum()
+    return (np.array([float(v) for v in (*first, (h * d) @ d, h @ d, h.sum())]),)
+
+
+def line_values(shard: Shard, loss: Any, points: NDArray, rows: tuple[Array, Array]) -> tuple[NDArray]:
+    """The loss and its slope in t at z + t dz, for up to 16 numbers t, of shape (len, 2)."""
+    z, dz = rows
+    if isinstance(loss, TracedLoss):
+        return (device_loops.line_values(shard, loss, z, dz, points),)
+    sums = [line_sums(shard, loss, t, 0.0, rows)[0] for t in points.tolist()]
+    return (np.array(sums)[:, :2],)
+
+
+def score_cut(shard: Shard, loss: Any, b: float, balance: bool, z: Array) -> tuple[Array, Array, NDArray]:
+    """Slopes and second derivatives at z + b, and the sums of the cut in `slots`.
+
+    Array code sums over rising and falling rows only with `balance`.
+    """
+    if isinstance(loss, TracedLoss):
+        return device_loops.score_cut(shard, loss, z, b)
+    s, y, c = z + b, shard.y, shard.c
+    value, g, offset = loss.offset_tangent(s, y, c)
+    hessian = loss.hessian(s, y, c)
+    assert hessian is not None
+    h, terms = hessian.diagonal, abs(g) @ (abs(z) + abs(b))
+    sums = [value, value + offset - g @ s, abs(value) + offset + terms, g.sum(), abs(g).sum(), h.sum()]
+    for rows in (g > 0, g < 0) if balance else ():
+        # the cut of these rows alone
+        value, slopes, offset = loss.offset_tangent(s, y, c * namespace(c).astype(rows & (h > 0), c.dtype))
+        sums += [abs(slopes.sum()), value + offset - slopes @ s]
+    return g, h, np.array([float(v) for v in sums] + [0.0] * (10 - len(sums)))
+
+
+def grid_search(slopes: Callable[[NDArray], NDArray], start: float, points: NDArray) -> tuple[float, int]:
+    """The minimizer of a convex function on t > 0 by its slopes at several points at a time.
+
+    The first points may include t = 1, which is preferred. Each further call takes as many points in the
+    bracket, which narrows 17 times. `start` < 0 is the slope at t = 0; the number of calls is returned too.
+    """
+    lo, hi, best = 0.0, math.inf, 0.0
+    for n_calls in range(1, 13):
+        found = slopes(points)
+        if 1.0 in points and abs(found[points == 1.0][0]) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return 1.0, n_calls
+        k = int(np.argmin(np.abs(found)))
+        if abs(found[k]) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return float(points[k]), n_calls
+        falling = points[found < 0]
+        rising = points[~(found < 0)]
+        lo, hi = max([lo, *falling.tolist()]), min([hi, *rising.tolist()])
+        best = lo or best
+        if hi == math.inf:
+            points = lo * 2.0 ** np.arange(0.5, 0.5 * len(points) + 0.5, 0.5)
+        else:
+            points = np.linspace(lo, hi, len(points) + 2)[1:-1]
+        if not lo < points[0] <= points[-1] < hi:
+            break
+    # the function decreases up to lo, so that lo is a descent step
+    return lo, n_calls
