@@ -124,7 +124,13 @@ def as_cupy(a: Any, dtype: Any = np.float64) -> Any:
     # vectors of cached scores are converted in every evaluation of a line search
     if isinstance(a, cupy.ndarray) and a.dtype == dtype and a.flags.c_contiguous:
         return a
-    return cupy.ascontiguousarray(cupy.asarray(a), dtype=dtype)
+    if isinstance(a, cupy.ndarray):
+        return cupy.ascontiguousarray(a, dtype=dtype)
+    host = np.ascontiguousarray(a, dtype=dtype)
+    out = cupy.empty(host.shape, dtype=dtype)
+    # the call returns as soon as the driver has a copy of the host's memory: no kernel is waited for
+    out.data.copy_from_host_async(host.ctypes.data, host.nbytes, cupy.cuda.get_current_stream())
+    return out
 
 
 def _shared_memory(a: Any) -> Any:

@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.devices.gpu import tensor_cores
-from riskmin.arrays.namespace import as_array_like, as_indices_like, identity_like, namespace, to_numpy
+from riskmin.arrays.namespace import (
+    as_array_like,
+    as_indices_like,
+    cholesky_solver,
+    identity_like,
+    namespace,
+    to_numpy,
+)
 from riskmin.core import Array, Hessian, NDArray, Shard
-from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
@@ -145,9 +151,8 @@ class DeviceDesign(DesignOperator):
             penalty = identity_like(G) * as_array_like(lam * reg.terms(np.ones(p)).square + np.zeros(p), G)
         else:
             penalty = as_array_like(lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)]), G)
-        factor = cholesky_beside(G + penalty, shift)
         # without a factor, the result is a multiple of g: the direction of steepest descent
-        return (lambda g: g / lam) if factor is None else (lambda g: solved(factor, g))
+        return shifted_solver(G + penalty, shift or 1e-14) or (lambda g: g / lam)
 
     def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
         """The direction by Woodbury's formula in the active rows, with the system of the rows beside X.
@@ -163,12 +168,12 @@ class DeviceDesign(DesignOperator):
             return -1.0 * weight * g
         xp = namespace(Y)
         gram = (Y * as_array_like(weight, Y)) @ xp.matrix_transpose(Y)
-        factor = cholesky_beside(gram + identity_like(gram), 0.0)
-        if factor is None:
+        solve = cholesky_solver(gram + identity_like(gram))
+        if solve is None:
             return None
         d, residual = 0.0 * g, -1.0 * g
         for _ in range(2):  # the second pass is iterative refinement
-            u = solved(factor, to_numpy(Y @ as_array_like(weight * residual, Y)))
+            u = solve(to_numpy(Y @ as_array_like(weight * residual, Y)))
             d = d + weight * (residual - to_numpy(as_array_like(u, Y) @ Y))
             image = to_numpy((Y @ as_array_like(d, Y)) @ Y)
             residual = -1.0 * g - lam * reg.grad(d) - image
@@ -232,27 +237,14 @@ def _square_sums(shard: Shard, linear_map: Any, h: Array) -> tuple[Array]:
 
 
 # ---------------------------------------------------------------- factorizations beside X
-def cholesky_beside(G: Array, shift: float) -> NDArray | None:
-    """The Cholesky factor L of a matrix of another library, G = L L', in NumPy; None if there is none.
+def shifted_solver(G: Array, shift: float) -> Callable[[NDArray], NDArray] | None:
+    """A function that solves G x = b, for a matrix that rounding may have made indefinite; None if none does.
 
-    Where rounding has made eigenvalues negative, `shift` is added to the diagonal, and ten times as much the
-    next time; once if it is 0.
+    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
     """
-    xp = namespace(G)
     while np.isfinite(shift):
-        try:
-            factor = to_numpy(xp.linalg.cholesky(G))
-            if np.isfinite(factor).all():
-                return factor
-        except Exception:  # each library has its own error for a matrix that is not positive definite
-            pass
-        if not shift:
-            return None
+        if (solve := cholesky_solver(G)) is not None:
+            return solve
         G = G + shift * identity_like(G)
         shift *= 10
     return None
-
-
-def solved(factor: NDArray, b: Array) -> NDArray:
-    """The solution x of L L' x = b."""
-    return np.asarray(scipy_module("linalg").cho_solve((factor, True), b, check_finite=False))

@@ -9,7 +9,6 @@ so that all evaluations are those of one function of single rows, the loss smoot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,8 @@ from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.numerics.precision import CUT_ROUNDING
-from riskmin.numerics.univariate import Tangent, best_tangent
+from riskmin.numerics.univariate import Tangent, best_tangent, refine_on_grids
+from riskmin.problem import shard_ops
 from riskmin.problem.compiled import device_loops
 from riskmin.problem.compiled.tracing import TracedLoss, trace_loss
 from riskmin.problem.intercept.solve import solve_intercept
@@ -70,6 +70,11 @@ class DeviceScoreProblem(CompiledScoreProblem):
         """Whether a loss is a sum over rows, and smooth or smoothed by one multiplier per row."""
         return loss.separable and (loss.smooth or loss.interval_conjugate(np.ones(1)) is not None)
 
+    @staticmethod
+    def many_points(loss: Any) -> bool:
+        """Whether many points of a line are evaluated for the price of about one."""
+        return isinstance(loss, TracedLoss)
+
     def saved_score_gradient(self, state: dict[str, Array]) -> Array | None:
         """The gradient in the scores from the multipliers in a saved state, beside the labels."""
         saved = super().saved_score_gradient(state)
@@ -112,7 +117,7 @@ class DeviceScoreProblem(CompiledScoreProblem):
         loss = self.risk.compiled(self.loss)
 
         def tangent_at(b: float) -> Tangent:
-            sums = self._sum(line_sums, loss, 0.0, b, rows=(z, None))
+            sums = self._sum(shard_ops.line_sums, loss, 0.0, b, rows=(z, None))
             return Tangent(b, float(sums[0]), float(sums[2]))
 
         if not self.intercept:
@@ -128,7 +133,7 @@ class DeviceScoreProblem(CompiledScoreProblem):
         loss, rows = self._smoothed_loss(mu), (self._pulled(z, mu, center), dz)
 
         def derivatives(b: float) -> NDArray:
-            sums = self._sum(line_sums, loss, t, b, rows=rows)
+            sums = self._sum(shard_ops.line_sums, loss, t, b, rows=rows)
             # the slots of `device_loops.line_sums`, in the order of `slots`
             return np.asarray(sums[[1, 2, 5, 6, 7, 4]])
 
@@ -138,17 +143,29 @@ class DeviceScoreProblem(CompiledScoreProblem):
         self, z: Array, dz: Array, mu: float, center: Array | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
     ) -> tuple[float, float, int]:  # fmt: skip
-        """The step length along dz, the intercept there, and the number of evaluations of up to 16 points."""
-        if self.intercept:
+        """The step length along dz, the intercept there, and the number of evaluations.
+
+        Kernels evaluate 16 points at a time, where no intercept is minimized out at each of them.
+        """
+        loss = self._smoothed_loss(mu)
+        if self.intercept or not self.many_points(loss):
             return super().line_search(z, dz, mu, center, b, line, start, b_slope)
-        loss, rows = self._smoothed_loss(mu), (self._pulled(z, mu, center), dz)
+        rows, n_evaluations = (self._pulled(z, mu, center), dz), 0
 
-        def slopes(points: NDArray) -> NDArray:
-            found = self._sum(line_values, loss, points, rows=rows)[:, 1]
-            return np.array([line(t)[0] for t in points.tolist()]) + np.asarray(found)
+        def tangents(points: NDArray) -> list[Tangent]:
+            nonlocal n_evaluations
+            n_evaluations += 1
+            found = self._sum(shard_ops.line_values, loss, points, rows=rows)
+            # without the value of the penalty, which is not needed
+            pairs = zip(points.tolist(), found.tolist(), strict=True)
+            return [Tangent(t, value, slope + line(t)[0]) for t, (value, slope) in pairs]
 
-        t, n_evaluations = grid_search(slopes, start, self.FIRST_POINTS)
-        return t, 0.0, n_evaluations
+        def is_flat(lo: Tangent, hi: Tangent) -> bool:
+            return min(-lo.slope, hi.slope) <= -LINE_SEARCH_SLOPE_RATIO * start
+
+        lo, hi = refine_on_grids(tangents, Tangent(0.0, 0.0, start), self.FIRST_POINTS, is_flat)
+        # J decreases up to lo, which is a descent step unless it is 0
+        return (lo.x if -lo.slope < hi.slope and lo.x else hi.x), 0.0, n_evaluations
 
     def evaluate_with_cut(
         self, z: Array, mu: float, center: Array | None, b: float
@@ -162,35 +179,13 @@ class DeviceScoreProblem(CompiledScoreProblem):
         sums = sum(part[2] for part in parts)
         offset = float(sums[slots.CUT_OFFSET] - CUT_ROUNDING * sums[slots.CUT_ABS_TERMS])
         if mu:
-            sums[slots.VALUE] = self._sum(line_sums, self.risk.compiled(self.loss), 0.0, b, rows=(z, None))[0]
+            sums[slots.VALUE] = self._sum(
+                shard_ops.line_sums, self.risk.compiled(self.loss), 0.0, b, rows=(z, None)
+            )[0]
         return ScoreEvaluation(dz, offset, b, float(sums[slots.VALUE]), h), sums
 
 
 # ---------------------------------------------------------------- on a shard
-def line_sums(
-    shard: Shard, loss: Any, t: float, b: float, rows: tuple[Array, Array | None]
-) -> tuple[NDArray]:
-    """The loss at z + t dz + b and its derivatives, in the slots of `device_loops.line_sums`."""
-    z, dz = rows
-    if isinstance(loss, TracedLoss):
-        return (device_loops.line_sums(shard, loss, z, dz, t, b, second=dz is not None),)
-    s = (z if dz is None else z + t * dz) + b
-    value, g, offset = loss.offset_tangent(s, shard.y, shard.c)
-    hessian = loss.hessian(s, shard.y, shard.c) if loss.smooth else None
-    h, d = 0.0 * z if hessian is None else hessian.diagonal, 0.0 * z if dz is None else dz
-    first = value, g @ d, g.sum(), offset, abs(g).sum()
-    return (np.array([float(v) for v in (*first, (h * d) @ d, h @ d, h.sum())]),)
-
-
-def line_values(shard: Shard, loss: Any, points: NDArray, rows: tuple[Array, Array]) -> tuple[NDArray]:
-    """The loss and its slope in t at z + t dz, for up to 16 numbers t, of shape (len, 2)."""
-    z, dz = rows
-    if isinstance(loss, TracedLoss):
-        return (device_loops.line_values(shard, loss, z, dz, points),)
-    sums = [line_sums(shard, loss, t, 0.0, rows)[0] for t in points.tolist()]
-    return (np.array(sums)[:, :2],)
-
-
 def score_cut(shard: Shard, loss: Any, b: float, balance: bool, z: Array) -> tuple[Array, Array, NDArray]:
     """Slopes and second derivatives at z + b, and the sums of the cut in `slots`.
 
@@ -209,31 +204,3 @@ def score_cut(shard: Shard, loss: Any, b: float, balance: bool, z: Array) -> tup
         value, slopes, offset = loss.offset_tangent(s, y, c * namespace(c).astype(rows & (h > 0), c.dtype))
         sums += [abs(slopes.sum()), value + offset - slopes @ s]
     return g, h, np.array([float(v) for v in sums] + [0.0] * (10 - len(sums)))
-
-
-def grid_search(slopes: Callable[[NDArray], NDArray], start: float, points: NDArray) -> tuple[float, int]:
-    """The minimizer of a convex function on t > 0 by its slopes at several points at a time.
-
-    The first points may include t = 1, which is preferred. Each further call takes as many points in the
-    bracket, which narrows 17 times. `start` < 0 is the slope at t = 0; the number of calls is returned too.
-    """
-    lo, hi, best = 0.0, math.inf, 0.0
-    for n_calls in range(1, 13):
-        found = slopes(points)
-        if 1.0 in points and abs(found[points == 1.0][0]) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
-            return 1.0, n_calls
-        k = int(np.argmin(np.abs(found)))
-        if abs(found[k]) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
-            return float(points[k]), n_calls
-        falling = points[found < 0]
-        rising = points[~(found < 0)]
-        lo, hi = max([lo, *falling.tolist()]), min([hi, *rising.tolist()])
-        best = lo or best
-        if hi == math.inf:
-            points = lo * 2.0 ** np.arange(0.5, 0.5 * len(points) + 0.5, 0.5)
-        else:
-            points = np.linspace(lo, hi, len(points) + 2)[1:-1]
-        if not lo < points[0] <= points[-1] < hi:
-            break
-    # the function decreases up to lo, so that lo is a descent step
-    return lo, n_calls
