@@ -105,7 +105,7 @@ class ReusedHessian(LinearSystem):
             self.factor = factorized(self.design, self.reg, lam, used)
         return self.factor(-1.0 * g)
 
-    def check_direction(self, hessian: Hessian, dz: NDArray) -> None:
+    def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample

@@ -47,8 +47,8 @@ class LinearSystem(ABC):
     def solve(self, hessian: Any, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`."""
 
-    def check_direction(self, hessian: Any, dz: NDArray) -> None:
-        """Compare a matrix that is not the current one with the Hessian along dz = X d."""
+    def check_direction(self, hessian: Any, dz: NDArray, t: float) -> None:
+        """Compare a matrix that is not the current one with the Hessian along dz = X d, after a step t."""
         return
 
     def discard(self) -> bool:
@@ -210,15 +210,18 @@ class NewtonSystem(LinearSystem):
         self.expected = (d, lam, -float(g @ d)) if self.design.rounded_gram else None
         return d
 
-    def check_direction(self, hessian: Hessian, dz: NDArray) -> None:
-        """Use double precision from now on, if d' A d is not -g'd: the matrix was too inaccurate for d."""
-        if self.expected is None:
+    def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
+        """Use double precision from now on, if d' A d is not -g'd: the matrix was too inaccurate for d.
+
+        The minimum of the quadratic model along d is at -g'd / d'Ad: steps t of about 1 need no check.
+        """
+        ratio = self.MAX_CURVATURE_RATIO
+        if self.expected is None or 1 / ratio <= t <= ratio:
             return
         (d, lam, expected), self.expected = self.expected, None
         low_rank = sum(self.design.inner(s, dz) ** 2 for s in hessian.low_rank)
         # the penalty is a square: lam d' K d is twice its value
         curvature = self.design.weighted_square(hessian.diagonal, dz) - low_rank + 2 * lam * self.reg.value(d)
-        ratio = self.MAX_CURVATURE_RATIO
         if not (curvature <= ratio * expected and expected <= ratio * curvature):
             self.design.rounded_gram = False
 

@@ -93,7 +93,6 @@ class NewtonPoint:
             return None, 0, 0.0
         dz, line, b = problem.design.forward(d), obj.reg.line(self.w, d), self.evaluation.b
         b_slope = problem.intercept_slope(hessian, dz)
-        system.check_direction(hessian, dz)
         evaluation, t, n_evaluations = None, 1.0, 0
         if system.tries_unit_step:
             unit = problem.design.combination(self.z, 1.0, dz), self.mu, self.center, b + b_slope, slack
@@ -114,6 +113,7 @@ class NewtonPoint:
             search = self.z, dz, self.mu, self.center, b, penalty_derivatives, slope, b_slope
             t, b, searched = problem.line_search(*search)
             n_evaluations += searched
+        system.check_direction(hessian, dz, t)
         w = self.w + t * d
         # the step is lost in rounding
         if np.array_equal(w, self.w):

@@ -17,12 +17,15 @@ from riskmin.core import Array, Iterate, Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.objective import CallCounter, Objective
+from riskmin.solvers.base import beside_another_library
 from riskmin.solvers.newton.devices.design import design_of
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The first sample has one row in 64, the second one row in 16."""
 START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
+BESIDE_MIN_ENTRIES = 2**28
+"""Entries of X beside another array library from which a sample pays: a GPU reads fewer in a millisecond."""
 SAMPLE_SHARD_ENTRIES = 2**17
 """Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
@@ -78,10 +81,16 @@ def sampled_start(
     column and iterations, since its runs end as soon as they are as accurate as the sample.
     """
     mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else NONSMOOTH_SAMPLE)
+    beside = beside_another_library(obj.risk)
+    if beside and obj.risk.row_metadata.nnz < BESIDE_MIN_ENTRIES:
+        return w0, mu
+    n_samples = 0
     for one_in in START_SAMPLE_ONE_ROW_IN:
-        sampled = sampled_objective(obj, one_in, rows_per_column)
+        # on a GPU, steps on any sample take about the same time: that of their launches
+        sampled = None if beside and n_samples else sampled_objective(obj, one_in, rows_per_column)
         if sampled is None:
             continue
+        n_samples += 1
         # the statistical error of a sample of m rows is about p / m of the objective
         error = len(w0) * one_in / obj.risk.row_metadata.shape[0]
         # the certified gap on the sample is best - lower; 0 is a lower bound of any J

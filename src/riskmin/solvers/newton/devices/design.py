@@ -145,14 +145,12 @@ class DeviceDesign(DesignOperator):
         each, p = [hessian.diagonal[part] for part in self.shard_slices], self.shape[1]
         scaled = self.risk.linear_map, self._center(hessian), self.rounded_gram
         (G,) = self.risk.executor.sum(shard_gram_beside, *scaled, each=each)
-        xp = namespace(G)
-        shift = 1e-14 * float(xp.max(xp.linalg.diagonal(G)))
         if reg.diagonal:
             penalty = identity_like(G) * as_array_like(lam * reg.terms(np.ones(p)).square + np.zeros(p), G)
         else:
             penalty = as_array_like(lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)]), G)
         # without a factor, the result is a multiple of g: the direction of steepest descent
-        return shifted_solver(G + penalty, shift or 1e-14) or (lambda g: g / lam)
+        return shifted_solver(G + penalty) or (lambda g: g / lam)
 
     def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
         """The direction by Woodbury's formula in the active rows, with the system of the rows beside X.
@@ -237,14 +235,18 @@ def _square_sums(shard: Shard, linear_map: Any, h: Array) -> tuple[Array]:
 
 
 # ---------------------------------------------------------------- factorizations beside X
-def shifted_solver(G: Array, shift: float) -> Callable[[NDArray], NDArray] | None:
+def shifted_solver(G: Array) -> Callable[[NDArray], NDArray] | None:
     """A function that solves G x = b, for a matrix that rounding may have made indefinite; None if none does.
 
-    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
+    Where the factorization fails, 1e-14 of the largest entry is added to the diagonal, and ten times as much
+    the next time.
     """
-    while np.isfinite(shift):
+    if (solve := cholesky_solver(G)) is not None:
+        return solve
+    shift = 1e-14 * float(namespace(G).max(G))
+    while 0 < shift < np.inf:
+        G = G + shift * identity_like(G)
         if (solve := cholesky_solver(G)) is not None:
             return solve
-        G = G + shift * identity_like(G)
         shift *= 10
     return None

@@ -171,36 +171,40 @@ class DeviceScoreProblem(CompiledScoreProblem):
         self, z: Array, mu: float, center: Array | None, b: float
     ) -> tuple[ScoreEvaluation, NDArray]:
         """The evaluation at the intercept b, and the sums of the cut."""
-        pulled, loss = self._pulled(z, mu, center), self._smoothed_loss(mu)
-        each = [pulled[part] for part in self.design.shard_slices]
-        parts = self.risk.executor.map(score_cut, loss, b, self.intercept, each=each)
+        pulled, loss, exact = self._pulled(z, mu, center), self._smoothed_loss(mu), None
+        if mu:
+            exact = self.risk.compiled(self.loss)
+        each = [(pulled[part], z[part]) for part in self.design.shard_slices]
+        parts = self.risk.executor.map(score_cut, loss, b, self.intercept, exact, each=each)
         xp = namespace(z)
         dz, h = (p[0] if len(p) == 1 else xp.concat(p) for p in ([part[i] for part in parts] for i in (0, 1)))
         sums = sum(part[2] for part in parts)
         offset = float(sums[slots.CUT_OFFSET] - CUT_ROUNDING * sums[slots.CUT_ABS_TERMS])
-        if mu:
-            sums[slots.VALUE] = self._sum(
-                shard_ops.line_sums, self.risk.compiled(self.loss), 0.0, b, rows=(z, None)
-            )[0]
         return ScoreEvaluation(dz, offset, b, float(sums[slots.VALUE]), h), sums
 
 
 # ---------------------------------------------------------------- on a shard
-def score_cut(shard: Shard, loss: Any, b: float, balance: bool, z: Array) -> tuple[Array, Array, NDArray]:
-    """Slopes and second derivatives at z + b, and the sums of the cut in `slots`.
+def score_cut(
+    shard: Shard, loss: Any, b: float, balance: bool, exact: Any, rows: tuple[Array, Array]
+) -> tuple[Array, Array, NDArray]:
+    """Slopes and second derivatives at z + b, and the sums of the cut in `slots`, for z = rows[0].
 
-    Array code sums over rising and falling rows only with `balance`.
+    The value is that of the loss `exact`, if it is given, at the scores rows[1]. Array code sums over rising
+    and falling rows only with `balance`.
     """
+    z, scores = rows
     if isinstance(loss, TracedLoss):
-        return device_loops.score_cut(shard, loss, z, b)
+        return device_loops.score_cut(shard, loss, z, b, None if exact is None else (exact, scores))
     s, y, c = z + b, shard.y, shard.c
     value, g, offset = loss.offset_tangent(s, y, c)
     hessian = loss.hessian(s, y, c)
     assert hessian is not None
     h, terms = hessian.diagonal, abs(g) @ (abs(z) + abs(b))
     sums = [value, value + offset - g @ s, abs(value) + offset + terms, g.sum(), abs(g).sum(), h.sum()]
-    for rows in (g > 0, g < 0) if balance else ():
+    for some in (g > 0, g < 0) if balance else ():
         # the cut of these rows alone
-        value, slopes, offset = loss.offset_tangent(s, y, c * namespace(c).astype(rows & (h > 0), c.dtype))
+        value, slopes, offset = loss.offset_tangent(s, y, c * namespace(c).astype(some & (h > 0), c.dtype))
         sums += [abs(slopes.sum()), value + offset - slopes @ s]
+    if exact is not None:
+        sums[slots.VALUE] = exact.value_grad(scores + b, y, c)[0]
     return g, h, np.array([float(v) for v in sums] + [0.0] * (10 - len(sums)))
