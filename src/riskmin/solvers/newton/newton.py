@@ -66,6 +66,9 @@ class Newton(Solver):
     On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
     :math:`\mu` are made between two iterates, since most of their time would be spent between products.
 
+    If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
+    multiplied by tensor cores; one score per row is supported there.
+
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
     certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
     their intercepts are unknowns of the linear system like the weights, but not penalized.
