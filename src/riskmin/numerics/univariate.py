@@ -142,14 +142,17 @@ def refine_on_grids(
         for new in f(points):
             if new.slope <= 0 and new.x > lo.x:
                 lo = new
-            elif new.slope > 0 and (hi is None or new.x < hi.x):
+            # a slope that is not a number is that of an overflow, far beyond the minimum
+            elif not new.slope <= 0 and (hi is None or new.x < hi.x):
                 hi = new
+        if lo.slope == 0:
+            return lo, lo
         if hi is None and lo.x - start.x >= reach:
             return lo, lo._replace(slope=0.0)
         if hi is None:
             points = start.x + (lo.x - start.x) * 2.0 ** (0.5 * np.arange(1, count + 1))
             continue
-        if lo.slope == 0 or converged(lo, hi):
+        if converged(lo, hi):
             return lo, hi
         points = np.linspace(lo.x, hi.x, count + 2)[1:-1]
         if not lo.x < points[0] <= points[-1] < hi.x:

@@ -163,3 +163,11 @@ def test_methods_of_single_rows_name_those_of_all_rows():
             rm.minimize(obj, solver)
     with pytest.raises(UnsupportedProblem, match="loss of single rows, not RocArea"):
         rm.minimize(problem(torch.asarray(X), rm.RocArea(), y), rm.Newton())
+
+
+@pytest.mark.parametrize("loss", [rm.SquaredHinge(), rm.Hinge()], ids=repr)
+def test_rows_without_a_matrix_are_solved_by_conjugate_gradients(loss, monkeypatch):
+    """As sparse rows on a GPU, of which there are products only."""
+    monkeypatch.setattr(DeviceDesign, "_has_dense_rows", False)
+    monkeypatch.setattr(DeviceDesign, "factorized", None)
+    both(loss, *table(400)[:2], lam=1e-3, tol=1e-5)
