@@ -201,7 +201,9 @@ class Facts:
     @cached_property
     def newton_device(self) -> bool:
         """Whether X is a dense array of another library whose Newton steps are factorized beside it."""
-        if not self.device or self.sparse or Newton().supports(self.obj) is not None:
+        if not self.device or self.sparse or (self.smooth and not self.finite_curvature):
+            return False
+        if Newton().supports(self.obj) is not None:
             return False
         # the matrix of the columns, or that of the rows
         return bool(min(self.risk.row_metadata.shape) <= self.direct)

@@ -77,8 +77,8 @@ class DeviceScoreProblem(CompiledScoreProblem):
 
     def saved_score_gradient(self, state: dict[str, Array]) -> Array | None:
         """The gradient in the scores from the multipliers in a saved state, beside the labels."""
-        saved = super().saved_score_gradient(state)
-        return None if saved is None else as_array_like(saved, self.c)
+        saved = {name: as_array_like(state[name], self.c) for name in ("u", "dz") if name in state}
+        return super().saved_score_gradient(saved)
 
     # ------------------------------------------------------------ the smoothed loss
     def _smoothed_loss(self, mu: float) -> Loss | TracedLoss:
