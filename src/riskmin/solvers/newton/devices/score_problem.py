@@ -77,7 +77,7 @@ class DeviceScoreProblem(CompiledScoreProblem):
 
     def saved_score_gradient(self, state: dict[str, Array]) -> Array | None:
         """The gradient in the scores from the multipliers in a saved state, beside the labels."""
-        saved = {name: as_array_like(state[name], self.c) for name in ("u", "dz") if name in state}
+        saved = {k: as_array_like(a, self.c) for k, a in state.items() if k in ("u", "dz")}
         return super().saved_score_gradient(saved)
 
     # ------------------------------------------------------------ the smoothed loss
