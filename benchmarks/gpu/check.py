@@ -13,9 +13,11 @@ import numpy as np
 import riskmin as rm
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import to_numpy
+from riskmin.core import Shard
 from riskmin.problem.compiled import device_loops
 from riskmin.problem.compiled.tracing import trace_loss, trial_scores
 from riskmin.problem.risk import Risk
+from riskmin.solvers.newton.devices.score_problem import CurvedSmoothing, score_cut
 
 LOSSES = [
     rm.Hinge(),
@@ -95,8 +97,23 @@ def check_losses(rng):
         if np.isfinite(value):
             many = device_loops.line_values(shard, trace_loss(loss), z - 0.25, d, np.array([0.5, 0.1]))
             worst = max(worst, report(f"{loss!r}, many points", many[0], [value, g @ d], 1e-11))
+        worst = max(worst, check_cut(shard, loss, np.clip(z, -9, 9), y))
     Risk.COMPILE_FROM_ENTRIES = 0
     print(f"{len(LOSSES)} losses: largest relative error {worst:.1e}", flush=True)
+
+
+def check_cut(shard, loss, z, y):
+    """Slopes, second derivatives and sums of a cut, of a smooth loss or of a smoothed one."""
+    if loss.has_offset:  # without second derivatives
+        return 0.0
+    loss = loss if loss.smooth else CurvedSmoothing(loss, 0.3)
+    host = Shard(None, y, to_numpy(shard.c), {})
+    found = device_loops.score_cut(shard, trace_loss(loss), z, -0.25)
+    expected = score_cut(host, loss, -0.25, True, None, (z, z))
+    # the offset of a cut is a difference of larger sums
+    size = np.maximum(np.abs(expected[2]), expected[2][2])
+    report(f"{loss!r}, sums of a cut", found[2] / size, expected[2] / size)
+    return max(report(f"{loss!r}, slopes and curvatures", found[i], expected[i]) for i in (0, 1))
 
 
 def check_layouts(rng):
@@ -133,13 +150,16 @@ def check_certificates(rng):
     y = np.where(X @ (rng.standard_normal(p) / np.logspace(-2, 2, p)) + rng.standard_normal(n) > 0, 1.0, -1.0)
     for loss in (rm.Logistic(), rm.Hinge(), rm.SquaredHinge(), rm.Quantile(0.7)):
         for name, stored, D in on_devices(X):
-            for intercept in (False, True):
+            # the solver of `Auto`, and another one
+            other = rm.Newton() if loss.smooth else rm.Bundle()
+            for intercept, solver in ((False, None), (True, None), (False, other)):
                 arguments = {"fit_intercept": intercept}
                 exact = rm.minimize(
                     rm.Objective(rm.linear_risk(D, y, loss, **arguments), rm.L2(), 1e-3), tol=1e-9
                 )
                 found = rm.minimize(
                     rm.Objective(rm.linear_risk(stored, y, loss, **arguments), rm.L2(), 1e-3),
+                    solver,
                     tol=1e-5,
                     max_seconds=20,
                 )

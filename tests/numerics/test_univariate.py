@@ -13,6 +13,7 @@ from riskmin.numerics.univariate import (
     bracket_minimum,
     intersection,
     refine_bracket,
+    refine_on_grids,
     refine_smooth_bracket,
     zero_slope_weights,
 )
@@ -190,3 +191,40 @@ def test_refinement_stops_at_adjacent_floats():
 
     lo, hi = refine_bracket(f, f(0.0), f(1.0), lambda best, bound: False)
     assert hi.x - lo.x <= 1e-15
+
+
+@pytest.mark.parametrize("minimum", [0.003, 0.9, 1.0, 77.0])
+@pytest.mark.parametrize("reach", [math.inf, 0.8])
+def test_grids_bracket_the_minimum(minimum, reach):
+    """A sum of a parabola and absolute values: the ends have the signs of their slopes, and are close."""
+    launches = []
+
+    def tangents(points):
+        launches.append(points)
+        assert points.max() <= reach
+        return [
+            Tangent(t, (t - minimum) ** 2 + abs(t - minimum), 2 * (t - minimum) + np.sign(t - minimum))
+            for t in points.tolist()
+        ]
+
+    points = 2.0 ** np.arange(-6.5, 1.5, 0.5)
+    (start,) = tangents(np.zeros(1))
+    lo, hi = refine_on_grids(tangents, start, points, lambda lo, hi: hi.x - lo.x <= 1e-9 * hi.x, reach)
+    if minimum > reach:
+        assert lo.x == hi.x == reach
+        assert hi.slope == 0
+    else:
+        assert lo.slope <= 0 <= hi.slope
+        assert lo.x <= minimum <= hi.x <= lo.x + 1e-9 * hi.x
+    # 17-fold narrower per launch
+    assert len(launches) <= 12
+
+
+def test_grids_refuse_a_function_that_falls_for_ever():
+    with pytest.raises(ValueError, match="no minimum"):
+        refine_on_grids(
+            lambda points: [Tangent(t, -t, -1.0) for t in points.tolist()],
+            Tangent(0.0, 0.0, -1.0),
+            np.array([1.0, 2.0]),
+            lambda lo, hi: True,
+        )

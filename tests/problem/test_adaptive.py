@@ -32,7 +32,7 @@ from riskmin import (
 )
 from riskmin.losses import LOSSES
 from riskmin.losses.nondecomposable.nu import tail_weights
-from riskmin.problem.risk import local_rows_of
+from riskmin.solvers.base import local_rows_of
 from riskmin.testing import check_loss
 
 

@@ -49,6 +49,10 @@ def problem(loss, X=None, reg=None, lam=0.1, **settings):
     return Objective(linear_risk(X, y, loss, **settings), L2() if reg is None else reg, lam)
 
 
+def tensor(X):
+    return pytest.importorskip("torch").asarray(X)
+
+
 def remote(obj):
     return replace(obj, risk=replace(obj.risk, rows=None))
 
@@ -101,6 +105,10 @@ WIDE = table(40, 2600, 0.01)
 STRUCTURED = Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
 PROBLEMS = {
     "A kernel": [kernel(Hinge()), kernel(FBeta())],
+    next(group.problem for group in GROUPS if group.problem.startswith("Dense X of torch")): [
+        problem(Logistic(), tensor(table(70, 3))),
+        problem(Hinge(), tensor(table()), fit_intercept=True),
+    ],
     "A smooth loss": [
         problem(Softmax()),
         problem(Logistic(), table(300, 500), fit_intercept=True),
@@ -163,6 +171,17 @@ def test_each_rule_selects_a_solver_that_supports_its_problem(group):
         result = minimize(obj, solver, tol=1e-2, max_iter=500)
         assert result.lower <= result.value
         assert result.status == "converged", rule.problem
+
+
+@pytest.mark.parametrize(
+    ("loss", "reg", "solver"),
+    [(Logistic(), L1(), "OwlQn"), (Hinge(), L1(), "Bundle"), (Logistic(), QNorm(1.5), "Lbfgs")],
+    ids=str,
+)
+def test_other_problems_beside_another_library(loss, reg, solver):
+    """Methods that visit single rows or columns are never selected there."""
+    obj = problem(loss, tensor(table()), reg=reg)
+    assert type(Auto().choose(obj)[0]).__name__ == solver
 
 
 def test_the_tolerance_decides_when_to_switch():

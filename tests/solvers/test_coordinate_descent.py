@@ -34,7 +34,7 @@ from riskmin import (
 )
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard
-from riskmin.problem.risk import local_rows_of
+from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate import columns, subproblem
 from riskmin.solvers.coordinate.quadratic_model import ColumnGram, _solve_free_coordinates
 from riskmin.solvers.coordinate.scored_point import PointEvaluator

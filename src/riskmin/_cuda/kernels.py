@@ -138,6 +138,7 @@ class DenseLayout(NamedTuple):
     reconvert: bool = True
 
     @classmethod
+    @cache
     def choose(cls, p: int, ld: int, itemsize: int, address: int, k: int = 1) -> DenseLayout:
         """Return the layout for p columns whose rows are ld entries apart."""
         # vectors of up to 16 bytes, aligned in every row
@@ -159,6 +160,25 @@ class DenseLayout(NamedTuple):
         # w and the copied rows share the memory of a block
         fits = (8 * k + together * itemsize) * -(-p // (threads * vector)) * threads * vector <= SHARED_BYTES
         return cls(threads, vector, together, threads, copied and fits)
+
+
+@lru_cache(maxsize=512)
+def _dense_function(
+    layout: DenseLayout, p: int, k: int, itemsize: int, code: str, macros: tuple[str, ...], device: int
+) -> tuple[Any, int, int]:
+    """Return the kernel `dense_rows` for a layout, its shared memory, and how many blocks are resident."""
+    lanes, vector, together, threads, staged, reconvert = layout
+    sizes = {
+        "PC": p, "K": k, "L": lanes, "EPV": vector, "RR": together, "TPB": threads,
+        "BYTES": vector * itemsize, "STAGED": int(staged), "RECONVERT": int(reconvert),
+    }  # fmt: skip
+    function = compiled(
+        "dense_rows", "dense", code, *(f"-D{name}={size}" for name, size in sizes.items()), *macros
+    )
+    step = lanes * vector
+    padded = (p + step - 1) // step * step
+    shared = (k * padded + 1) // 2 * 16 + staged * together * padded * (threads // lanes) * itemsize
+    return function, shared, _resident_blocks(function, threads, shared)
 
 
 def points_at_a_time(p: int) -> int:
@@ -183,28 +203,17 @@ class DenseRows(NamedTuple):
     ) -> tuple[Any, int]:  # fmt: skip
         """Launch `dense_rows`; return the partial sums and the number of blocks that have some."""
         xp, (n, p), k = cupy(), self.X.shape, 1 if W is None else len(W)
-        ld = self.X.strides[0] // self.X.itemsize if n > 1 else p
-        lanes, vector, together, threads, staged, reconvert = layout or DenseLayout.choose(
-            p, ld, self.X.itemsize, self.X.data.ptr, k
-        )
-        sizes = {
-            "STORAGE": self.storage, "MODE": mode, "PC": p, "K": k, "L": lanes, "EPV": vector,
-            "RR": together, "TPB": threads, "STORE": int(z is not None), "BYTES": vector * self.X.itemsize,
-            "STAGED": int(staged), "RECONVERT": int(reconvert),
-        }  # fmt: skip
+        itemsize = self.X.itemsize
+        ld = self.X.strides[0] // itemsize if n > 1 else p
+        layout = layout or DenseLayout.choose(p, ld, itemsize, self.X.data.ptr % 16, k)
         labels = ("-DLABEL=float", "-DWEIGHTED=0") if rows is None else rows.macros
-        code = "" if loss is None else loss.source
-        function = compiled(
-            "dense_rows", "dense", code, *(f"-D{name}={size}" for name, size in sizes.items()), *labels
-        )
-        step = lanes * vector
-        padded = (p + step - 1) // step * step
-        shared = (k * padded + 1) // 2 * 16 + staged * together * padded * (
-            threads // lanes
-        ) * self.X.itemsize
-        # a warp, or a block, takes `together` rows of each of its groups at a time
-        at_a_time = together if lanes > 32 else threads // lanes * together
-        blocks = min(_resident_blocks(function, threads, shared), (n + at_a_time - 1) // at_a_time)
+        macros = f"-DSTORAGE={self.storage}", f"-DMODE={mode}", f"-DSTORE={int(z is not None)}", *labels
+        code, device = "" if loss is None else loss.source, xp.cuda.runtime.getDevice()
+        function, shared, resident = _dense_function(layout, p, k, itemsize, code, macros, device)
+        threads = layout.threads
+        # a warp, or a block, takes `rows` rows of each of its groups at a time
+        at_a_time = layout.rows if layout.lanes > 32 else threads // layout.lanes * layout.rows
+        blocks = min(resident, (n + at_a_time - 1) // at_a_time)
         part = xp.empty(blocks * k * (p + SUMS) if mode != 1 else 1, dtype=np.float64)
         parameters = xp.zeros(1) if loss is None else _parameters(loss.parameters)
         y, c, c0 = (np.uintp(0), np.uintp(0), np.float64(0)) if rows is None else rows.arguments
@@ -278,10 +287,8 @@ def mixed_tangent(z: Any, dz: Any, t: float, mix: Any, rows: Rows, loss: LossCod
     return slopes, _sum_rows("mixed_tangent", 4, len(z), rows, loss, before, (slopes,))
 
 
-def curvatures(z: Any, b: float, rows: Rows, loss: LossCode) -> Any:
-    """Return the second derivative of each row at z + b."""
-    n, out = len(z), cupy().empty(len(z), dtype=np.float64)
-    function = _row_function("curvatures", rows, loss)
-    arguments = z, np.float64(b), *rows.arguments, _parameters(loss.parameters), out, np.int64(n)
-    function(((n + ROW_THREADS - 1) // ROW_THREADS,), (ROW_THREADS,), arguments)
-    return out
+def score_cut(z: Any, b: float, rows: Rows, loss: LossCode) -> tuple[Any, Any, Any]:
+    """Return slopes and second derivatives at z + b, and the sums of the cut (see `_numba.newton.slots`)."""
+    slopes, curvatures = cupy().empty((2, len(z)), dtype=np.float64)
+    outputs = slopes, curvatures
+    return *outputs, _sum_rows("score_cut", 10, len(z), rows, loss, (z, np.float64(b)), outputs)

@@ -88,14 +88,24 @@ extern "C" __global__ void __launch_bounds__(TPB) mixed_tangent(
   write_block_sums(own, part + (long long)blockIdx.x * 4);
 }
 
-// Second derivatives of the rows at z + b.
-extern "C" __global__ void __launch_bounds__(TPB) curvatures(
+// Slopes and second derivatives at z + b, and the sums of the cut, in the slots of `_numba.newton.slots`.
+extern "C" __global__ void __launch_bounds__(TPB) score_cut(
     const double* __restrict__ z, double b, const LABEL* __restrict__ y, const double* __restrict__ c, double c0,
-    const double* __restrict__ k, double* __restrict__ out, long long n)
+    const double* __restrict__ k, double* __restrict__ slopes, double* __restrict__ curvatures,
+    double* __restrict__ part, long long n)
 {
+  double own[10] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   ROW_LOOP(i) {
+    const double s = z[i] + b;
     double value, slope, offset, curvature;
-    row_loss(z[i] + b, (double)y[i], WEIGHTED ? c[i] : c0, k, value, slope, offset, curvature);
-    out[i] = curvature;
+    row_loss(s, (double)y[i], WEIGHTED ? c[i] : c0, k, value, slope, offset, curvature);
+    slopes[i] = slope; curvatures[i] = curvature;
+    const double at_zero = value + offset - slope * s;      // the height of the cut where all scores are 0
+    const bool up = curvature > 0.0 && slope > 0.0, down = curvature > 0.0 && slope < 0.0;
+    own[0] += value; own[1] += at_zero; own[2] += fabs(value) + fabs(offset) + fabs(slope) * (fabs(z[i]) + fabs(b));
+    own[3] += slope; own[4] += fabs(slope); own[5] += curvature;
+    own[6] += up ? slope : 0.0; own[7] += up ? at_zero : 0.0;
+    own[8] -= down ? slope : 0.0; own[9] += down ? at_zero : 0.0;
   }
+  write_block_sums(own, part + (long long)blockIdx.x * 10);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,38 @@ def as_indices_like(index: NDArray, b: Array) -> Array:
 def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     """Return zeros of that shape in the library and dtype and on the device of b."""
     return as_array_like(np.zeros(shape, dtype=b.dtype if namespace(b) is np else float), b)
+
+
+def identity_like(G: Array) -> Array:
+    """Return the identity matrix of the size of a square matrix, in its library and on its device."""
+    from array_api_compat import device
+
+    return namespace(G).eye(len(G), dtype=G.dtype, device=device(G))
+
+
+def cholesky_solver(G: Array) -> Callable[[NDArray], NDArray] | None:
+    """Return a function that solves G x = b for x in NumPy, by a Cholesky factorization beside G.
+
+    None if G, a matrix of another library than NumPy, is not positive definite in this precision.
+    """
+    from array_api_compat import is_torch_array
+
+    if is_torch_array(G):
+        import torch
+
+        L, failed = torch.linalg.cholesky_ex(G)
+        if bool(failed):
+            return None
+        return lambda b: to_numpy(torch.cholesky_solve(as_array_like(b, L)[:, None], L)[:, 0])
+    try:
+        factor = to_numpy(namespace(G).linalg.cholesky(G))
+    except Exception:  # each library has its own error for a matrix that is not positive definite
+        return None
+    if not np.isfinite(factor).all():
+        return None
+    from riskmin.core.blas_threads import scipy_module
+
+    return lambda b: np.asarray(scipy_module("linalg").cho_solve((factor, True), b, check_finite=False))
 
 
 class _WritableInterface:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
+from riskmin.core import NDArray
 from riskmin.core.deadline import check
 from riskmin.numerics.precision import CUT_ROUNDING
 
@@ -114,6 +117,48 @@ def refine_bracket(
         new = f(x)
         best = best_tangent(best, new)
         lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
+    return lo, hi
+
+
+def refine_on_grids(
+    f: Callable[[NDArray], list[Tangent]],
+    start: Tangent,
+    points: NDArray,
+    converged: Callable[[Tangent, Tangent], bool],
+    reach: float = math.inf,
+) -> tuple[Tangent, Tangent]:
+    """Return two tangents with slopes <= 0 <= around the minimum, by evaluations at many points at a time.
+
+    The slope is negative at the start, and the first points lie beyond it. Each further call takes as many
+    points between the ends of the bracket, which becomes narrower by one more than their number; or beyond
+    the last one, each the square root of 2 times the one before. At the distance `reach`, the slope counts
+    as zero.
+    """
+    lo, hi, count = start, None, len(points)
+    for _ in range(60):
+        inside = points[points - start.x < reach]
+        points = inside if len(inside) == len(points) else np.append(inside, start.x + reach)
+        check()
+        for new in f(points):
+            if new.slope <= 0 and new.x > lo.x:
+                lo = new
+            # a slope that is not a number is that of an overflow, far beyond the minimum
+            elif not new.slope <= 0 and (hi is None or new.x < hi.x):
+                hi = new
+        if lo.slope == 0:
+            return lo, lo
+        if hi is None and lo.x - start.x >= reach:
+            return lo, lo._replace(slope=0.0)
+        if hi is None:
+            points = start.x + (lo.x - start.x) * 2.0 ** (0.5 * np.arange(1, count + 1))
+            continue
+        if converged(lo, hi):
+            return lo, hi
+        points = np.linspace(lo.x, hi.x, count + 2)[1:-1]
+        if not lo.x < points[0] <= points[-1] < hi.x:
+            return lo, hi
+    if hi is None:
+        raise ValueError("the function has no minimum: it falls for ever")
     return lo, hi
 
 

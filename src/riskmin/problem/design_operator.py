@@ -17,11 +17,12 @@ from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
-from riskmin.core import Array, NDArray, Shard
+from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import even_slices
 from riskmin.linear_maps.linear import SingleOutput
+from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
 from riskmin.problem.risk import Risk
 
@@ -37,6 +38,13 @@ class DesignOperator:
     """Vectors of one entry per row are processed in ranges of at least this many rows, in parallel."""
     MAX_RANGES = 64
     """The largest number of such ranges, which depends on the data alone, as that of the shards."""
+
+    dense_speedup = 8.0
+    """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
+    updates_pay = True
+    """Whether an adjoint product costs less if most entries of its vector are 0."""
+    rounded_gram = False
+    """Whether the matrices of `factorized` are in a lower precision: false from a poor direction on."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.row_metadata is not None
@@ -74,6 +82,10 @@ class DesignOperator:
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
+    def hessian_product(self, hessian: Hessian, d: Array) -> Array:
+        """X' H X d."""
+        return self.adjoint(hessian_product(hessian, self.forward(d)))
+
     def gram(self, h: NDArray, vectors: tuple[NDArray, ...] = ()) -> tuple[NDArray, list[NDArray]]:
         """X' diag(h) X, of which only the upper triangle is meaningful, and X' s for the vectors s."""
         if self.rows is not None and not self._grams_fit:
@@ -88,8 +100,8 @@ class DesignOperator:
             products = [(q - float(v.sum()) * m) * d for q, v in zip(products, vectors, strict=True)]
         return G, products
 
-    def gram_diagonal(self, h: NDArray) -> NDArray:
-        """The diagonal of X' diag(h) X."""
+    def gram_diagonal(self, h: NDArray) -> NDArray | None:
+        """The diagonal of X' diag(h) X; None if it is not available beside X."""
         (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
         q = np.asarray(total)
         if self.standardization is None:
@@ -127,6 +139,22 @@ class DesignOperator:
             return False  # shifted columns are dense
         local = self.rows is not None and not rows_exceed_memory(self.rows)
         return local or n_rows * self.nnz <= self.MAX_GATHERED_ENTRIES * self.shape[0]
+
+    def can_sample(self, n_rows: int) -> bool:
+        """Whether a sample of so many rows can be copied to where solvers use it."""
+        return self.can_gather(n_rows)
+
+    def can_solve_rows(self, n_rows: int) -> bool:
+        """Whether there is memory for the linear system of so many rows."""
+        return self.can_gather(n_rows)
+
+    def factorized(self, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array] | None:
+        """A function that solves (lam K + X' H X) d = g for d, where this is done beside X; else None."""
+        return None
+
+    def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
+        """The d of (lam K + X' H X) d = -g in the active rows, where this is done beside X; else None."""
+        return None
 
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""

@@ -190,6 +190,15 @@ class Cursor(ABC):
     def value_slope(self, t: float) -> tuple[float, float]:
         """R(w + t d) and its derivative in t: O(n) where scores are cached, and no pass over X."""
 
+    @property
+    def points_at_a_time(self) -> int:
+        """How many points of a line are evaluated for the price of about one."""
+        return 1
+
+    def value_slopes(self, points: Array) -> list[tuple[float, float]]:
+        """R(w + t d) and its derivative in t at several points: up to `points_at_a_time` in one launch."""
+        return [self.value_slope(t) for t in points.tolist()]
+
     def set_direction(self, d: Array, slack: float = 0.0) -> None:
         """Set the search direction d; later line evaluations may overestimate by up to `slack`."""
         self.d, self._ahead = d, None

@@ -29,7 +29,6 @@ from riskmin.core import (
     Shard,
     ShardCache,
     ShardStateLost,
-    UnsupportedProblem,
 )
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
@@ -404,6 +403,20 @@ class ScoreCursor(Cursor):
     def value_slope(self, t: float) -> tuple[float, float]:
         return self.evaluate_at(t, 0.0)[:2] if self.profile is None else self.profile.value_slope(t)
 
+    @property
+    def points_at_a_time(self) -> int:
+        """16 by kernels of a GPU, unless an intercept is minimized out at each point."""
+        rows = self.risk.row_metadata
+        traced = self.profile is None and isinstance(self.risk.compiled(self.loss), TracedLoss)
+        return 16 if traced and rows is not None and rows.on_gpu else 1
+
+    def value_slopes(self, points: Array) -> list[tuple[float, float]]:
+        if self.profile is not None:
+            return super().value_slopes(points)
+        loss = self.risk.compiled(self.loss)
+        (found,) = self.reduce_shards(shard_ops.cached_line_values, loss, points)
+        return [(value, slope) for value, slope in found.tolist()]
+
     def advance(self, t: float) -> None:
         bracket = self.profile.tangents(t) if self.profile is not None else None
         super().advance(t)
@@ -472,20 +485,3 @@ class GatheredCursor(ScoreCursor):
     def _advance_scores(self, t: float) -> float:
         self.z = self.z + t * self.dz
         return shard_ops.max_abs(self.z)
-
-
-def local_rows_of(risk: Oracle, solver: object) -> tuple[Shard, Any, bool]:
-    """The rows of a linear risk whose rows are all local, its loss, and whether it has an intercept.
-
-    Raises
-    ------
-    UnsupportedProblem
-        If the risk is of another kind or has remote rows; the message names solvers to use instead.
-    """
-    if risk.rows is None or not risk.loss.separable or risk.multi_output:
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
-            "rows are all in this process, with one score per row and a loss that is a sum over rows: use "
-            "Auto, Bundle or Lbfgs"
-        )
-    return risk.rows, risk.loss, risk.intercept.profiled

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
@@ -135,7 +136,8 @@ def shard_sizes(
     shard: Shard, loss: Loss, linear_map: LinearMap, w: Array, b: float, slope_sum: float
 ) -> tuple[Array, float]:
     """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""
-    columns, others, sampled_weight = abs(0.0 * w), 0.0, 0.0
+    columns, others, sampled_weight, whole = abs(0.0 * w), 0.0, 0.0, float(shard.c.sum())
+    shard = _strided(shard)
     for i, j in _sampled_blocks(shard, linear_map):
         z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]
         slopes, extra = _slope_sizes(loss, z + b if b else z, b, shard.y[i:j], c, slope_sum * c)
@@ -143,7 +145,7 @@ def shard_sizes(
         columns = columns + _absolute_pullback(shard.X, linear_map, slopes, w, i, j)
         sampled_weight += float(c.sum())
     # scale the sample by weight to all rows of the shard
-    factor = float(shard.c.sum()) / sampled_weight if sampled_weight > 0 else 0.0
+    factor = whole / sampled_weight if sampled_weight > 0 else 0.0
     return factor * columns, factor * others
 
 
@@ -155,14 +157,21 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
     return (sum(parts[1:], start=parts[0]),)
 
 
+def _strided(shard: Shard) -> Shard:
+    """A shard with every m-th row of an array of another library, of which one block is all rows."""
+    n, p = shard.X.shape
+    step = n * p // LIMITS.sampled_entries
+    if shard.X.foreign is None or step < 2:
+        return shard
+    step |= 1  # rows may alternate
+    # views, without a copy
+    X, y, c = (a[::step] for a in (shard.X.foreign, shard.y, shard.c))
+    return Shard(as_matrix(X), y, c, {})
+
+
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Every m-th block of rows, with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
-    n, p = shard.X.shape
-    if shard.X.foreign is not None and n * p > LIMITS.sampled_entries:  # a few ranges: one block is all rows
-        size = max(LIMITS.sampled_entries // (4 * p), 1)
-        yield from ((i, min(i + size, n)) for i in range(0, n, max(n // 4, 1)))
-        return
     ranges = list(blocks(shard, linear_map))
     yield from ranges[:: max(min(shard.X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
 

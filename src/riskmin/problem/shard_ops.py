@@ -209,18 +209,45 @@ def second_derivatives(
     For one score per row; the second derivatives of a loss that is not smooth count as 0.
     """
     state = cursor_state(shard, key)
-    z: Array = state["z"]
-    dz: Array = state.get("dz")
+    (sums,) = line_sums(shard, loss, t, b, (state["z"], state.get("dz")))
+    value, slope_t, slope_b, _, size, *second = sums.tolist()
+    return value, slope_t, slope_b, *second, size
+
+
+def line_sums(
+    shard: Shard, loss: Loss | TracedLoss, t: float, b: float, rows: tuple[Array, Array | None]
+) -> tuple[Array]:
+    """The loss at scores z + t dz + b and its derivatives, for rows = (z, dz).
+
+    The value, the slopes in t and b, the minorant offset, the sum of the absolute slopes, and the second
+    derivatives in t t, t b and b b.
+    """
+    z: Array = rows[0]
+    dz: Array = rows[1]
     if isinstance(loss, TracedLoss):
-        sums = loops_of(shard).line_sums(shard, loss, z, dz, t, b, second=True).tolist()
-        return sums[0], sums[1], sums[2], *sums[5:], sums[4]
+        return (loops_of(shard).line_sums(shard, loss, z, dz, t, b, second=True),)
     shifted = z + t * dz if t else z
     shifted = shifted + b if b else shifted
-    value, g, _ = loss.offset_tangent(shifted, shard.y, shard.c)
+    value, g, offset = loss.offset_tangent(shifted, shard.y, shard.c)
     hessian = loss.hessian(shifted, shard.y, shard.c) if loss.smooth else None
     h, d = 0.0 * z if hessian is None else hessian.diagonal, 0.0 * z if dz is None else dz
-    first = float(value), inner(g, d), float(g.sum())
-    return *first, inner(h * d, d), inner(h, d), float(h.sum()), float(abs(g).sum())
+    first = float(value), inner(g, d), float(g.sum()), float(offset), float(abs(g).sum())
+    return (np.array([*first, inner(h * d, d), inner(h, d), float(h.sum())]),)
+
+
+def line_values(
+    shard: Shard, loss: Loss | TracedLoss, points: Array, rows: tuple[Array, Array]
+) -> tuple[Array]:
+    """The loss and its slope in t at z + t dz, for several numbers t: of shape (len, 2), in one launch."""
+    if isinstance(loss, TracedLoss) and shard.X.on_gpu:
+        return (device_loops.line_values(shard, loss, *rows, points),)
+    return (np.array([line_sums(shard, loss, t, 0.0, rows)[0][:2] for t in points.tolist()]),)
+
+
+def cached_line_values(shard: Shard, key: int, loss: Loss | TracedLoss, points: Array) -> tuple[Array]:
+    """The loss and its slope along the direction of a cursor, for several steps."""
+    state = cursor_state(shard, key)
+    return line_values(shard, loss, points, (state["z"], state["dz"]))
 
 
 def value_grad_of_shift(

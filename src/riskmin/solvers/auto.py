@@ -60,6 +60,20 @@ KERNEL_RULES = (
     ),
     Rule("any other loss", lambda f: True, BUNDLE, "a kernel, and {loss} has no conjugate"),
 )
+DEVICE_RULES = (
+    Rule(
+        "a smooth loss with second derivatives, `L2`, 20 rows per column or more, at most 2500 features",
+        lambda f: f.whitened,
+        Lbfgs(),
+        "{loss} is smooth, and a sample of the rows gives its curvature",
+    ),
+    Rule(
+        "any other",
+        lambda f: True,
+        NEWTON,
+        "{loss} has second derivatives, of itself or smoothed, and X is dense",
+    ),
+)
 SMOOTH_RULES = (
     Rule(
         "several outputs, `L2`, local rows, not fewer than features, at most 2500 features, and 5000 weights "
@@ -272,6 +286,12 @@ FALLBACK_RULES = (
 )
 GROUPS = (
     Group("A kernel", lambda f: f.kernel, KERNEL_RULES),
+    Group(
+        "Dense X of torch or CuPy, one score per row, `L2` or `Quadratic`, second derivatives of the loss or "
+        "of its smoothed form, at most 2500 rows or features",
+        lambda f: f.newton_device,
+        DEVICE_RULES,
+    ),
     Group("A smooth loss", lambda f: f.smooth, SMOOTH_RULES),
     Group("`ChainMaxMargin`, `L2`, local rows", lambda f: f.chain_ascent, CHAIN_RULES),
     Group(

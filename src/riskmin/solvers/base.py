@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Cut, UnsupportedProblem
+from riskmin.core import Cut, Shard, UnsupportedProblem
 from riskmin.core.messages import is_whole_number
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import local_rows_of
+from riskmin.problem.oracle import Oracle
 
 MAX_CUT_ENTRY = 1e100
 """Largest entry of a cut whose squares and sums stay finite in double precision."""
@@ -22,6 +22,34 @@ MAX_CUT_ENTRY = 1e100
 def loss_of(risk: Any) -> Loss | None:
     """The loss of a risk that the user chose; None for an oracle that has none."""
     return None if risk.loss is None else risk.loss.chosen
+
+
+def beside_another_library(risk: Oracle) -> bool:
+    """Whether the rows of a risk are arrays of another library than NumPy, such as on a GPU."""
+    return risk.row_metadata is not None and namespace(risk.row_metadata.y) is not np
+
+
+def local_rows_of(risk: Oracle, solver: object) -> tuple[Shard, Any, bool]:
+    """The rows of a linear risk whose rows are all local, its loss, and whether it has an intercept.
+
+    Raises
+    ------
+    UnsupportedProblem
+        If the risk is of another kind or has remote rows; the message names solvers to use instead.
+    """
+    name = type(solver).__name__
+    if beside_another_library(risk):
+        raise UnsupportedProblem(
+            f"{name} visits rows or columns of X one by one, in arrays of NumPy or SciPy, and X is one of "
+            "torch or CuPy: use Auto, Newton or Bundle, or OwlQn for L1, which take all rows at once"
+        )
+    if risk.rows is None or not risk.loss.separable or risk.multi_output:
+        raise UnsupportedProblem(
+            f"{name} visits rows or columns of X one by one: it needs a linear_risk whose "
+            "rows are all in this process, with one score per row and a loss that is a sum over rows: use "
+            "Auto, Bundle or Lbfgs"
+        )
+    return risk.rows, risk.loss, risk.intercept.profiled
 
 
 def local_rows_reason(solver: object, obj: Objective) -> str | None:

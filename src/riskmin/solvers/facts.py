@@ -13,7 +13,7 @@ from riskmin.core import Shard
 from riskmin.losses.base import Loss
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import loss_of
+from riskmin.solvers.base import beside_another_library, loss_of
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
@@ -22,6 +22,7 @@ from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.quasi_newton.whitening import Whitening
 
 
 class Facts:
@@ -192,7 +193,27 @@ class Facts:
             return None
         return rows if risk.loss.separable and not self.multi_output else None
 
+    @property
+    def device(self) -> bool:
+        """Whether X is an array of another library, such as on a GPU, with one score per row."""
+        return beside_another_library(self.risk) and not self.multi_output
+
     # ------------------------------------------------------------ what methods support
+    @cached_property
+    def newton_device(self) -> bool:
+        """Whether X is a dense array of another library whose Newton steps are factorized beside it."""
+        if not self.device or self.sparse or (self.smooth and not self.finite_curvature):
+            return False
+        if Newton().supports(self.obj) is not None:
+            return False
+        # the matrix of the columns, or that of the rows
+        return bool(min(self.risk.row_metadata.shape) <= self.direct)
+
+    @cached_property
+    def whitened(self) -> bool:
+        """Whether a sample of rows beside X gives L-BFGS its metric."""
+        return Whitening.applies(self.obj)
+
     @cached_property
     def newton_multi_output(self) -> bool:
         """Whether Newton's method supports this multi-output risk."""

@@ -239,7 +239,7 @@ def test_a_sample_with_other_curvature_is_not_trusted():
     sampled_rows = np.flatnonzero(reused.hessian_diagonal)
     dz = np.ones(len(X))
     dz[sampled_rows] = 0.01  # the sample has hardly any curvature along this direction
-    reused.check_direction(Hessian(h), dz)
+    reused.check_direction(Hessian(h), dz, 1.0)
     assert not reused.sampled
 
 

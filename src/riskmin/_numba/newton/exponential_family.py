@@ -13,7 +13,7 @@ import numpy as np
 
 from riskmin._numba.compile_cache import njit
 from riskmin._numba.exponential import exponential, log_one_plus
-from riskmin._numba.newton.piecewise_quadratic import (
+from riskmin._numba.newton.slots import (
     CUT_ABS_SUM,
     CUT_ABS_TERMS,
     CUT_CURVATURE_B,

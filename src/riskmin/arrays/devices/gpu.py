@@ -20,6 +20,8 @@ from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check
 
+SMALL_BYTES = 2**16
+"""Up to so many bytes, the driver copies an array of the host before its transfer begins."""
 STORAGE = {"float32": 0, "float64": 1, "bfloat16": 2, "float16": 3}
 """How kernels read entries (see _cuda/dense.cu)."""
 
@@ -93,6 +95,27 @@ def on_stream_of(a: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def tensor_cores(a: Any) -> Iterator[None]:
+    """Multiply float32 matrices of torch in the precision tf32 within the context, if they are on a GPU.
+
+    Ten bits of each factor are used, and sums are in float32: only for what no certificate depends on.
+    """
+    from array_api_compat import is_torch_array
+
+    if not is_torch_array(a) or not a.is_cuda:
+        yield
+        return
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def as_cupy(a: Any, dtype: Any = np.float64) -> Any:
     """Return an array of any library as one of CuPy on the current device; without a copy if it is there."""
     import cupy
@@ -103,7 +126,15 @@ def as_cupy(a: Any, dtype: Any = np.float64) -> Any:
     # vectors of cached scores are converted in every evaluation of a line search
     if isinstance(a, cupy.ndarray) and a.dtype == dtype and a.flags.c_contiguous:
         return a
-    return cupy.ascontiguousarray(cupy.asarray(a), dtype=dtype)
+    if isinstance(a, cupy.ndarray):
+        return cupy.ascontiguousarray(a, dtype=dtype)
+    host = np.ascontiguousarray(a, dtype=dtype)
+    if host.nbytes > SMALL_BYTES:
+        return cupy.asarray(host)
+    out = cupy.empty(host.shape, dtype=dtype)
+    # the call returns as soon as the driver has a copy of the host's memory; half the time of cupy.asarray
+    out.data.copy_from_host_async(host.ctypes.data, host.nbytes, cupy.cuda.get_current_stream())
+    return out
 
 
 def _shared_memory(a: Any) -> Any:

@@ -113,11 +113,22 @@ def as_numbers(mix: list[tuple[float, float]]) -> NDArray:
     return np.array([b for b, _ in mix] + [m for _, m in mix])
 
 
-def curvatures(shard: Shard, traced: TracedLoss, z: Array) -> Array:
-    """The second derivatives of all rows at the scores z, on the device."""
+def score_cut(
+    shard: Shard, traced: TracedLoss, z: Array, b: float, unsmoothed: tuple[TracedLoss, Array] | None = None
+) -> tuple[Array, Array, NDArray]:
+    """Slopes and second derivatives of all rows at z + b, on the device, and the sums of the cut.
+
+    The sums are in the slots of `_numba.newton.slots`. The value is that of the `unsmoothed` loss at its
+    scores plus b, if it is given.
+    """
+    check()
+    k, rows = _kernels(), labels(shard)
     with on_stream_of(shard.c):
-        h = _kernels().curvatures(as_cupy(z), 0.0, labels(shard), _code(traced.second))
-        return from_cupy(h, shard.c)
+        slopes, curvatures, sums = k.score_cut(as_cupy(z), b, rows, _code(traced.second))
+        if unsmoothed is not None:
+            loss, scores = unsmoothed
+            sums[:1] = k.line_sums(as_cupy(scores), None, 0.0, b, rows, _code(loss.first))[:1]
+        return from_cupy(slopes, shard.c), from_cupy(curvatures, shard.c), np.asarray(sums.get())
 
 
 # ---------------------------------------------------------------- one pass over X

@@ -15,8 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Cut, Iterate, Solver
-from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.numerics.univariate import (
+    Tangent,
+    best_tangent,
+    bracket_minimum,
+    intersection,
+    refine_bracket,
+    refine_on_grids,
+)
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.solvers.base import check_positive_int, intercepts_reason, mix_two
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
@@ -172,6 +179,9 @@ class Bundle(Solver):
     searched
     again: beyond this multiple of the model's step, rounding dominates its scores."""
 
+    FIRST_POINTS = np.append(0.0, 2.0 ** np.arange(-5, 2.5, 0.5))
+    """The first 16 points of a line search that evaluates many points at a time."""
+
     keep: int = 20
 
     def __post_init__(self) -> None:
@@ -233,10 +243,11 @@ class Bundle(Solver):
             w, gap = model.minimizer(obj, best), value - obj.lower(best)
             # Search from the best point towards the minimizer; values may be too high by 1 % of the gap.
             cursor.set_direction(w - cursor.w, 0.01 * gap)
-            new, beyond, n_evaluations = self._search(cursor, gap)
+            search = self._search_on_grids if cursor.risk.points_at_a_time > 1 else self._search
+            new, beyond, n_evaluations = search(cursor, gap)
             if new.x > self.RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
                 cursor.set_direction(recompute(cursor.d), 0.01 * gap)
-                new, beyond, n_evaluations = self._search(cursor, gap)
+                new, beyond, n_evaluations = search(cursor, gap)
             # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
             cut = cursor(new.x or beyond, project=False).cut
             if new.x:
@@ -278,3 +289,26 @@ class Bundle(Solver):
                     evaluate, *bracket_minimum(evaluate, start, 1.0, cursor.reach), converged
                 )[1].x
         return best_tangent(*evaluations), beyond, len(evaluations)
+
+    def _search_on_grids(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
+        """The same with many points at a time, in one launch on a GPU; the evaluations are launches."""
+        known: dict[float, Tangent] = {}
+        n_launches = 0
+
+        def evaluate(points: NDArray) -> list[Tangent]:
+            nonlocal n_launches
+            if not all(t in known for t in points.tolist()):
+                n_launches += 1
+                known.update({tangent.x: tangent for tangent in cursor.tangents(points)})
+            return [known[t] for t in points.tolist()]
+
+        def converged(lo: Tangent, hi: Tangent) -> bool:
+            best = best_tangent(*known.values()).value
+            return best - intersection(lo, hi)[1] <= 0.1 * max(start.value - best, 0.01 * gap)
+
+        points = self.FIRST_POINTS[cursor.reach > self.FIRST_POINTS]
+        start, beyond = evaluate(points)[0], 0.0
+        if start.slope < 0:
+            with contextlib.suppress(ValueError):
+                beyond = refine_on_grids(evaluate, start, points[1:], converged, cursor.reach)[1].x
+        return best_tangent(*known.values()), beyond, n_launches

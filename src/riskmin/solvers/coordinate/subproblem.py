@@ -13,7 +13,8 @@ from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint

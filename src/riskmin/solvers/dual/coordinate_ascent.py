@@ -19,8 +19,7 @@ from riskmin.core.messages import is_whole_number
 from riskmin.core.registry import repr_of_changes
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import local_rows_of
-from riskmin.solvers.base import check_positive_int, local_rows_reason
+from riskmin.solvers.base import check_positive_int, local_rows_of, local_rows_reason
 from riskmin.solvers.dual.cocoa import cocoa_iterates
 from riskmin.solvers.dual.exact import ExactAscent, exact_steps_reason
 from riskmin.solvers.dual.multiclass import MulticlassAscent, multiclass_reason

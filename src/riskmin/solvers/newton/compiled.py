@@ -10,10 +10,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from riskmin._numba.newton import slots as k
+from riskmin.arrays.namespace import namespace
 from riskmin.core import Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
@@ -24,14 +25,6 @@ from riskmin.solvers.newton.score_problem import (
     ScoreProblem,
     bracketed_newton,
 )
-
-
-def _slots() -> Any:
-    from riskmin._numba.newton import (
-        piecewise_quadratic,  # Numba is imported by the first step, not with the package
-    )
-
-    return piecewise_quadratic
 
 
 class CompiledScoreProblem(ScoreProblem, ABC):
@@ -78,7 +71,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
             b, _ = self.minimize_intercept(derivatives, z, start, tolerance)
             evaluation, sums = self.evaluate_with_cut(z, mu, center, b)
             slope, _, adjustable = _intercept_slope(sums)
-        if abs(slope) > INTERCEPT_SLOPE_ROUNDING * float(sums[_slots().CUT_ABS_SUM]):
+        if abs(slope) > INTERCEPT_SLOPE_ROUNDING * float(sums[k.CUT_ABS_SUM]):
             feasible = abs(slope) <= 0.5 * adjustable
             evaluation = (
                 _balanced(evaluation, sums) if feasible else self._mixed(z, mu, center, evaluation, slope)
@@ -88,12 +81,12 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         # as closely as the smoothing of the cut allows: by its distance from the loss
         distance = max(evaluation.risk - float(evaluation.dz @ z) - evaluation.offset, 0.0)
         allowed = self.VALUE_DISTANCE_SHARE * distance if slack else 0.0
-        search = allowed, float(sums[_slots().CUT_CURVATURE_B])
+        search = allowed, float(sums[k.CUT_CURVATURE_B])
         return evaluation._replace(risk=self.unsmoothed_value(z, b, *search)[0])
 
     def value_at_zero(self) -> float:
         """The loss at scores of 0."""
-        return self.evaluate_with_cut(np.zeros(len(self.c)), 0.0, None, 0.0)[0].risk
+        return self.evaluate_with_cut(0.0 * self.c, 0.0, None, 0.0)[0].risk
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
@@ -104,7 +97,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         `line` gives the first and second derivative of lam Omega along the line. The intercept is minimized
         out at each t, as closely as the slope in t requires; `b_slope` predicts its change along the line.
         """
-        k, last_t = _slots(), 0.0
+        last_t = 0.0
         allowed = self.LINE_SEARCH_INTERCEPT_ERROR * LINE_SEARCH_SLOPE_RATIO * abs(start)
 
         def tolerance(sums: NDArray) -> float:
@@ -152,7 +145,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
 
         Newton's method, safeguarded by a bracket that begins unbounded.
         """
-        k, sums = _slots(), np.empty(0)
+        sums = np.empty(0)
 
         def slope_curvature(b: float) -> tuple[float, float, float]:
             nonlocal sums
@@ -178,7 +171,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
             if step > 1e300:
                 return first
             second, sums = self.evaluate_with_cut(z, mu, center, first.b - np.copysign(step, slope_b))
-            slope, step = float(sums[_slots().CUT_SLOPE_B]), 8 * step
+            slope, step = float(sums[k.CUT_SLOPE_B]), 8 * step
         # weight * slope_b + (1 - weight) * slope = 0
         weight = slope / (slope - slope_b)
         dz = weight * first.dz + (1 - weight) * second.dz
@@ -187,12 +180,11 @@ class CompiledScoreProblem(ScoreProblem, ABC):
 
 def _scaled_slope_sum(sums: NDArray, share: float) -> float:
     """A share of the sum of the absolute slopes."""
-    return share * float(sums[_slots().LINE_ABS_SUM])
+    return share * float(sums[k.LINE_ABS_SUM])
 
 
 def _intercept_slope(sums: NDArray) -> tuple[float, float, float]:
     """The slope and the curvature of a cut in b, and the sum of the slopes that `_balanced` scales."""
-    k = _slots()
     slope = float(sums[k.CUT_SLOPE_B])
     return slope, float(sums[k.CUT_CURVATURE_B]), float(sums[k.RISING_SUM if slope > 0 else k.FALLING_SUM])
 
@@ -203,7 +195,7 @@ def _balanced(evaluation: ScoreEvaluation, sums: NDArray) -> ScoreEvaluation:
     Slopes of the sign of their sum are scaled down, in rows with nonzero second derivatives: since the loss
     of a row is nonnegative, a row's tangent times a number between 0 and 1 is a cut of it, too.
     """
-    k, dz, h = _slots(), evaluation.dz, evaluation.hessian_diagonal
+    dz, h = evaluation.dz, evaluation.hessian_diagonal
     assert h is not None
     slope, _, adjustable = _intercept_slope(sums)
     reduction = abs(slope) / adjustable
@@ -211,5 +203,6 @@ def _balanced(evaluation: ScoreEvaluation, sums: NDArray) -> ScoreEvaluation:
     offset = float(sums[k.RISING_OFFSET if slope > 0 else k.FALLING_OFFSET])
     # CUT_ROUNDING of the absolute terms is subtracted already
     return evaluation._replace(
-        dz=np.where(scaled, (1 - reduction) * dz, dz), offset=evaluation.offset - reduction * offset
+        dz=namespace(dz).where(scaled, (1 - reduction) * dz, dz),
+        offset=evaluation.offset - reduction * offset,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_indices_like
 from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
@@ -91,7 +92,7 @@ class ReusedHessian(LinearSystem):
         # an old matrix does not explain a poor step with a new one: the sample may be too small
         self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
         if self.n_poor_steps > 1:
-            self.sampled = False
+            self.sampled = self.design.rounded_gram = False
         self.is_new = self.hessian_diagonal is None or poor
         if self.is_new:
             self.hessian_diagonal = self.factor = None
@@ -104,7 +105,7 @@ class ReusedHessian(LinearSystem):
             self.factor = factorized(self.design, self.reg, lam, used)
         return self.factor(-1.0 * g)
 
-    def check_direction(self, hessian: Hessian, dz: NDArray) -> None:
+    def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
             # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
@@ -146,12 +147,13 @@ class ReusedHessian(LinearSystem):
         # range i is [ends[i], ends[i + 1])
         ends = np.linspace(0, n, self.size + 1).astype(np.int64)
         index = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
-        sampled, total = h[index], self.design.total(h)
+        chosen = as_indices_like(index, h)
+        sampled, total = h[chosen], self.design.total(h)
         sample_total = float(sampled.sum())
         if not sample_total > 0:
             return h
-        sample = np.zeros(n)
-        sample[index] = sampled * (total / sample_total)
+        sample = 0.0 * h
+        sample[chosen] = sampled * (total / sample_total)
         return sample
 
     def _should_factorize(self, h: NDArray) -> bool:
@@ -170,9 +172,9 @@ class ReusedHessian(LinearSystem):
         # active rows, with (nnz / n)^2 / 2 products each
         rows = self.size if self.sampled else self.design.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
-        forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else self.DENSE_SPEEDUP)
+        forming = products * self.SPARSE_PRODUCT_COST / (1 if sparse else self.design.dense_speedup)
         # a step makes two passes over X
-        return float(p**3 / (3 * self.DENSE_SPEEDUP) + forming) / (2 * nnz)
+        return float(p**3 / (3 * self.design.dense_speedup) + forming) / (2 * nnz)
 
     # ------------------------------------------------------------ conjugate gradients
     def _iterative(self, h: NDArray, lam: float, g: Array, tol: float) -> Array:
@@ -210,7 +212,8 @@ class ReusedHessian(LinearSystem):
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
         penalty = lam * (self.reg.terms(g).square + 0.0 * g)
         # the low-rank term is left out of the preconditioner
-        diagonal = self.design.gram_diagonal(h) + penalty
+        squares = self.design.gram_diagonal(h)
+        diagonal = None if squares is None else squares + penalty
 
         def product(d: Array) -> Array:
             (image,) = risk.executor.sum(shard_ops.hessian_product, risk.linear_map, d, each=parts)

@@ -30,8 +30,6 @@ from riskmin.solvers.newton.active_rows import ActiveRows
 class LinearSystem(ABC):
     """The linear system of Newton's steps for one problem, a strategy that may remember earlier steps."""
 
-    DENSE_SPEEDUP = 8.0
-    """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
     GATHER_BELOW_ONE_ROW_IN = 3
     """Active rows are copied out of X for conjugate gradients if they are fewer than one in this many."""
     MAX_CG_STEPS = 1500
@@ -49,8 +47,8 @@ class LinearSystem(ABC):
     def solve(self, hessian: Any, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`."""
 
-    def check_direction(self, hessian: Any, dz: NDArray) -> None:
-        """Compare a matrix that is not the current one with the Hessian along dz = X d."""
+    def check_direction(self, hessian: Any, dz: NDArray, t: float) -> None:
+        """Compare a matrix that is not the current one with the Hessian along dz = X d, after a step t."""
         return
 
     def discard(self) -> bool:
@@ -74,6 +72,8 @@ class NewtonSystem(LinearSystem):
     both dimensions exceed `direct`.
     """
 
+    MAX_CURVATURE_RATIO = 2.0
+    """A matrix of low precision is rejected if a second derivative is off by this factor."""
     FALLBACK_CG_RESIDUAL = 0.01
     """Residual, as a share of |g|, of conjugate gradients that replace a singular direct solve."""
     MIN_RELATIVE_PENALTY = 1e-12
@@ -81,6 +81,8 @@ class NewtonSystem(LinearSystem):
 
     def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
+        self.expected: tuple[Array, float, float] | None = None
+        """The last direction d of a matrix of low precision, lam, and -g'd, which is d' A d."""
         self.steps = steps
         """Expected steps of conjugate gradients: those of the last solve, or more if that failed."""
 
@@ -118,11 +120,12 @@ class NewtonSystem(LinearSystem):
         self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
     ) -> tuple[Array, int]:
         """Solve by conjugate gradients; on a copy of the active rows if they are few."""
-        active = np.flatnonzero(hessian.diagonal)
-        worthwhile = self.GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
-        copied = worthwhile and self.design.can_gather(len(active))
+        n_active = self.design.count_nonzero(hessian.diagonal)
+        worthwhile = self.GATHER_BELOW_ONE_ROW_IN * n_active < len(hessian.diagonal)
+        copied = worthwhile and self.design.can_gather(n_active)
         # ActiveRows needs a diagonal K and H = D^1/2 P D^1/2 with a projection P
         if copied and self.reg.diagonal and not hessian.pair_blocks and _projects(hessian):
+            active = np.flatnonzero(hessian.diagonal)
             square = self.reg.terms(g).square + 0.0 * g
             return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
@@ -135,9 +138,10 @@ class NewtonSystem(LinearSystem):
         m, nnz = self.design.count_nonzero(hessian.diagonal), self.design.nnz
         nnz_per_row = nnz / n
         # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
-        rows = m * m * (0.7 * m / self.DENSE_SPEEDUP + nnz_per_row)
-        gram = 0.5 * m * nnz_per_row * nnz_per_row / (self.DENSE_SPEEDUP if nnz_per_row == p else 1.0)
-        features = p**3 / (3 * self.DENSE_SPEEDUP) + gram
+        speedup = self.design.dense_speedup
+        rows = m * m * (0.7 * m / speedup + nnz_per_row)
+        gram = 0.5 * m * nnz_per_row * nnz_per_row / (speedup if nnz_per_row == p else 1.0)
+        features = p**3 / (3 * speedup) + gram
         # ties are decided in favor of the rows
         best, method = min(
             (rows if self._can_solve_by_rows(m) else math.inf, 0),
@@ -149,7 +153,7 @@ class NewtonSystem(LinearSystem):
         return best / (4 * nnz), (self._solve_by_rows, self._solve_by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
-        return n_rows <= self.direct and self.reg.diagonal and self.design.can_gather(n_rows)
+        return n_rows <= self.direct and self.reg.diagonal and self.design.can_solve_rows(n_rows)
 
     def _can_solve_by_features(self, hessian: Hessian) -> bool:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
@@ -160,6 +164,11 @@ class NewtonSystem(LinearSystem):
         For the right-hand side r and G = X_S (lam K)^-1 X_S', the unknown u = H X_S d solves
         (I + H G) u = H X_S (lam K)^-1 r, and d = (lam K)^-1 (r - X_S' u).
         """
+        d = self.design.solve_by_rows(self.reg, lam, hessian, g)
+        if d is not None:
+            return d
+        if not self.design.can_gather(self.design.count_nonzero(hessian.diagonal)):
+            return self._without_rows(hessian, lam, g)
         lapack = scipy_linalg().lapack
         active = np.flatnonzero(hessian.diagonal)
         # (lam K)^-1, one entry per column
@@ -193,16 +202,39 @@ class NewtonSystem(LinearSystem):
 
     def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
         """(lam K + X' H X) d."""
-        dz = hessian_product(hessian, self.design.forward(d))
-        return lam * self.reg.grad(d) + self.design.adjoint(dz)
+        return lam * self.reg.grad(d) + self.design.hessian_product(hessian, d)
 
     def _solve_by_features(self, hessian: Hessian, lam: float, g: Array) -> Array:
         """Solve by a Cholesky factorization of the p x p matrix."""
-        return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
+        d = -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
+        self.expected = (d, lam, -float(g @ d)) if self.design.rounded_gram else None
+        return d
+
+    def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
+        """Use double precision from now on, if d' A d is not -g'd: the matrix was too inaccurate for d.
+
+        The minimum of the quadratic model along d is at -g'd / d'Ad: steps t of about 1 need no check.
+        """
+        ratio = self.MAX_CURVATURE_RATIO
+        if self.expected is None or 1 / ratio <= t <= ratio:
+            return
+        (d, lam, expected), self.expected = self.expected, None
+        low_rank = sum(self.design.inner(s, dz) ** 2 for s in hessian.low_rank)
+        # the penalty is a square: lam d' K d is twice its value
+        curvature = self.design.weighted_square(hessian.diagonal, dz) - low_rank + 2 * lam * self.reg.value(d)
+        if not (curvature <= ratio * expected and expected <= ratio * curvature):
+            self.design.rounded_gram = False
+
+    def discard(self) -> bool:
+        """Use double precision from now on; whether the matrix had less."""
+        rounded, self.design.rounded_gram = self.design.rounded_gram, False
+        return rounded
 
 
 def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
     """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
+    if (solve := design.factorized(reg, lam, hessian)) is not None:
+        return solve
     G, products = design.gram(hessian.diagonal, hessian.low_rank)
     p = len(G)
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel

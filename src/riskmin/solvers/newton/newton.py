@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import namespace
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
@@ -64,6 +65,9 @@ class Newton(Solver):
 
     On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
     :math:`\mu` are made between two iterates, since most of their time would be spent between products.
+
+    If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
+    multiplied by tensor cores; one score per row is supported there.
 
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
     certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
@@ -127,15 +131,15 @@ class Newton(Solver):
         if risk.multi_output:
             return multi_output_reason(obj)
         table = risk.row_metadata
-        if table is None or namespace(table.y) is not np:
-            return (
-                "Newton needs a linear_risk of NumPy arrays, with one score per row: "
-                "use Auto, Smoothing or Bundle"
-            )
+        if table is None:
+            return "Newton needs a linear_risk, with one score per row: use Auto, Smoothing or Bundle"
         if not (obj.reg.quadratic and obj.reg.smooth):
             return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
+        name = type(risk.loss.chosen).__name__
+        # beside X there is one multiplier per row
+        if namespace(table.y) is not np and not DeviceScoreProblem.has_multipliers(risk.loss):
+            return f"Newton on arrays of torch or CuPy needs a loss of single rows, not {name}: use Auto"
         if not has_score_hessian(risk.loss):
-            name = type(risk.loss.chosen).__name__
             return (
                 f"Newton needs second derivatives, and {name} has none: "
                 "use Bundle, or Lbfgs if the loss is smooth"
@@ -145,6 +149,8 @@ class Newton(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield one point per Newton step, and one whenever mu decreases; on few rows, one per mu."""
         self.check_supports(obj)
+        if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
+            return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
         if SmallProblem.accepts(obj, self.direct):
             return self._run_small(SmallProblem(obj), w0)
         problem = choose_score_problem(obj)
@@ -195,6 +201,7 @@ class Newton(Solver):
             return iterates
         problem = choose_score_problem(obj)
         system = self._linear_system(obj, problem, "last_square" in saved.system)
+        saved = saved.beside(problem.c)
         system.restore(saved.system)
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
@@ -280,7 +287,13 @@ class Newton(Solver):
         return mu if mu > problem.min_mu else 0.0
 
 
+def _beside(w0: Array, it: Iterate) -> Iterate:
+    """An iterate whose point and cut are in the library of w0."""
+    return it._replace(w=as_array_like(it.w, w0), cut=Cut(as_array_like(it.cut.a, w0), it.cut.b))
+
+
 SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
+    DeviceScoreProblem,
     SimplexDual,
     MultiOutputScoreProblem,
     PiecewiseQuadratic,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent
@@ -59,8 +60,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
         """Whether the conjugate of each row's loss is quadratic on an interval."""
-        risk = obj.risk
-        return risk.loss.interval_conjugate(risk.row_metadata.y[:1]) is not None
+        loss, y = obj.risk.loss, obj.risk.row_metadata.y[:1]
+        return namespace(y) is np and loss.interval_conjugate(y) is not None
 
     @property
     def min_mu(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array, Cut, NDArray
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
@@ -92,7 +93,6 @@ class NewtonPoint:
             return None, 0, 0.0
         dz, line, b = problem.design.forward(d), obj.reg.line(self.w, d), self.evaluation.b
         b_slope = problem.intercept_slope(hessian, dz)
-        system.check_direction(hessian, dz)
         evaluation, t, n_evaluations = None, 1.0, 0
         if system.tries_unit_step:
             unit = problem.design.combination(self.z, 1.0, dz), self.mu, self.center, b + b_slope, slack
@@ -113,6 +113,7 @@ class NewtonPoint:
             search = self.z, dz, self.mu, self.center, b, penalty_derivatives, slope, b_slope
             t, b, searched = problem.line_search(*search)
             n_evaluations += searched
+        system.check_direction(hessian, dz, t)
         w = self.w + t * d
         # the step is lost in rounding
         if np.array_equal(w, self.w):
@@ -211,6 +212,17 @@ class NewtonState:
         numbers |= {name: v for name, v in self.system.items() if name != "kept"}
         arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
         return {name: a for name, a in arrays.items() if a is not None}
+
+    def beside(self, c: Array) -> NewtonState:
+        """The state whose vectors with one entry per row are in the library of c."""
+
+        def moved(a: Array) -> Array:
+            return None if a is None else as_array_like(a, c)
+
+        p, e = self.point, self.point.evaluation
+        evaluation = e._replace(dz=moved(e.dz), hessian_diagonal=moved(e.hessian_diagonal))
+        point = replace(p, z=moved(p.z), evaluation=evaluation, center=moved(p.center))
+        return replace(self, point=point, system=self.system | {"kept": moved(self.system.get("kept"))})
 
     @classmethod
     def from_arrays(cls, obj: Objective, arrays: dict[str, Array]) -> NewtonState:

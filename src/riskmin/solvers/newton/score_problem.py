@@ -24,10 +24,10 @@ from riskmin.losses.base import Loss
 from riskmin.losses.hessian import hessian_product
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
-from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
+from riskmin.solvers.newton.devices.design import design_of
 from riskmin.solvers.newton.linear_system import LinearSystem, NewtonSystem
 
 LINE_SEARCH_SLOPE_RATIO = 0.05
@@ -55,7 +55,7 @@ class ScoreProblem:
     """The next direction is damped after a line search that ended below this step length."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
-        self.design = DesignOperator(risk)
+        self.design = design_of(risk)
         self.y, self.c = self.design.row_metadata.y, self.design.row_metadata.c
         self.loss: Any = risk.loss
         self.risk = risk
@@ -100,7 +100,7 @@ class ScoreProblem:
         It is recomputed from dz alone once it is much smaller than the previous one, since an update keeps
         the rounding errors of the larger numbers.
         """
-        if previous is not None:
+        if previous is not None and self.design.updates_pay:
             last_evaluation, last_a = previous
             # X' dz is linear in dz
             a = last_a + self.design.adjoint(self.design.combination(evaluation.dz, -1.0, last_evaluation.dz))

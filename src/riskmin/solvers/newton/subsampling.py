@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.namespace import as_indices_like, namespace
+from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Array, Iterate, Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
-from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.objective import CallCounter, Objective
+from riskmin.solvers.base import beside_another_library
+from riskmin.solvers.newton.devices.design import design_of
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The first sample has one row in 64, the second one row in 16."""
 START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
+BESIDE_MIN_ENTRIES = 2**28
+"""Entries of X beside another array library from which a sample pays: a GPU reads fewer in a millisecond."""
 SAMPLE_SHARD_ENTRIES = 2**17
 """Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
@@ -38,20 +43,25 @@ def sampled_objective(
         return None
     rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
-    design, c = DesignOperator(risk), risk.row_metadata.c[index]
+    design = design_of(risk)
+    chosen = as_indices_like(index, risk.row_metadata.c)
+    y, c = risk.row_metadata.y[chosen], risk.row_metadata.c[chosen]
     total = float(c.sum())
     # rows without weight have no risk; remote rows may be too many to copy
-    if not total > 0 or not design.can_gather(size):
+    if not total > 0 or not design.can_sample(size):
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
-    shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
+    shard = Shard(as_matrix(design.gather(index)), y, c / total, ShardCache())
+    local = namespace(y) is np
     sampled = replace(
         risk,
         linear_map=design.linear_map,
-        executor=_placed(risk.executor, shard),
-        rows=shard,
-        row_metadata=None,
+        executor=_placed(risk.executor, shard) if local else risk.executor.with_shards([shard]),
+        rows=shard if local else None,
+        row_metadata=None if local else RowMetadata.from_rows(*shard[:3]),
     )
+    # the kernels of a traced loss are those of the sample
+    sampled.compiled_losses.update(risk.compiled_losses)
     return replace(obj, risk=sampled, count=CallCounter())
 
 
@@ -71,10 +81,16 @@ def sampled_start(
     column and iterations, since its runs end as soon as they are as accurate as the sample.
     """
     mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else NONSMOOTH_SAMPLE)
+    beside = beside_another_library(obj.risk)
+    if beside and obj.risk.row_metadata.nnz < BESIDE_MIN_ENTRIES:
+        return w0, mu
+    n_samples = 0
     for one_in in START_SAMPLE_ONE_ROW_IN:
-        sampled = sampled_objective(obj, one_in, rows_per_column)
+        # on a GPU, steps on any sample take about the same time: that of their launches
+        sampled = None if beside and n_samples else sampled_objective(obj, one_in, rows_per_column)
         if sampled is None:
             continue
+        n_samples += 1
         # the statistical error of a sample of m rows is about p / m of the objective
         error = len(w0) * one_in / obj.risk.row_metadata.shape[0]
         # the certified gap on the sample is best - lower; 0 is a lower bound of any J

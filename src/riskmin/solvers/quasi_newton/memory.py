@@ -126,5 +126,7 @@ def _products(A: Array, R: Array) -> NDArray:
 
 def _satisfies_curvature(s: Array, y: Array) -> bool:
     """Return whether s @ y is large enough for a positive definite update."""
+    # both products in one copy from a device
+    curvature, square = (float(v) for v in to_numpy(namespace(y).stack([s @ y, y @ y])))
     # along other pairs rounding dominates the curvature
-    return bool(float(s @ y) > 1e-14 * float(y @ y) > 0)
+    return bool(curvature > 1e-14 * square > 0)

@@ -63,7 +63,7 @@ class Whitening(Metric):
 
         Rows of NumPy's arrays have `Newton`, which factorizes such a matrix, too, and updates it.
         """
-        if not cls._applies(obj, w):
+        if not isinstance(w, np.ndarray) or not cls.applies(obj):
             return Metric()
         risk: Any = obj.risk
         n, p = risk.row_metadata.shape
@@ -82,10 +82,10 @@ class Whitening(Metric):
         return cls(factor) if np.isfinite(factor).all() else Metric()
 
     @classmethod
-    def _applies(cls, obj: Objective, w: Array) -> bool:
+    def applies(cls, obj: Objective) -> bool:
         """Whether rows of another array library, dense and long, have second derivatives to sample."""
         risk, rows = obj.risk, obj.risk.row_metadata
-        if rows is None or rows.sparse or namespace(rows.y) is np or not isinstance(w, np.ndarray):
+        if rows is None or rows.sparse or namespace(rows.y) is np:
             return False
         linear_map: Any = risk.linear_map
         plain = linear_map.is_identity or (linear_map.standardized and linear_map.inner.is_identity)

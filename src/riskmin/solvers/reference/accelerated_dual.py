@@ -19,8 +19,8 @@ from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.projections import project
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
-from riskmin.solvers.base import local_rows_reason, mix_two
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.solvers.base import local_rows_of, local_rows_reason, mix_two
 from riskmin.solvers.state_checks import check_state
 
 

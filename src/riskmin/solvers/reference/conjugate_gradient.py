@@ -15,8 +15,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import local_rows_of
-from riskmin.solvers.base import local_rows_reason
+from riskmin.solvers.base import local_rows_of, local_rows_reason
 from riskmin.solvers.reference.transfer import inverse_metric_factor, row_arrays
 from riskmin.solvers.state_checks import check_state
 

@@ -26,9 +26,8 @@ from riskmin.core.registry import repr_of_changes
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import local_rows_of
 from riskmin.regularizers import L2
-from riskmin.solvers.base import local_rows_reason
+from riskmin.solvers.base import local_rows_of, local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     RowConjugate,
