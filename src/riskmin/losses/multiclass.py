@@ -82,13 +82,17 @@ class Softmax(_MulticlassLoss):
         """Return the loss and its gradient: probabilities minus the one-hot labels."""
         if namespace(z) is np:
             return _softmax(z, y, c)
-        xp, true_class = namespace(z), one_hot(y, z)
+        xp, k = namespace(z), z.shape[1]
+        # the positions of the scores of the true classes among all scores
+        true_entries = k * (xp.cumulative_sum(xp.ones_like(y, dtype=xp.int64)) - 1) + xp.astype(y, xp.int64)
         # subtract the largest score of each row: exp cannot overflow
         z = z - xp.max(z, axis=1, keepdims=True)
+        true_scores = xp.take(xp.reshape(z, (-1,)), true_entries)
         e = xp.exp(z)
-        total = xp.sum(e, axis=1, keepdims=True)
-        value = c @ (xp.log(total[:, 0]) - xp.sum(z * true_class, axis=1))
-        return value, (e / total - true_class) * c[:, None]
+        total = e @ xp.ones_like(e[0, :])
+        dz = e * (c / total)[:, None]
+        true_class = as_array_like(np.arange(float(k)), z) == y[:, None]
+        return c @ (xp.log(total) - true_scores), xp.where(true_class, dz - c[:, None], dz)
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds z_j - z_y of the loss."""

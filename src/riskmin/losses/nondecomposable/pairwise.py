@@ -24,6 +24,8 @@ from riskmin.losses.labels import check_grades, check_signs
 from riskmin.losses.thresholds import best_balanced_threshold
 from riskmin.numerics.sorting import as_float64, prefix_sums, ranks_in_sorted, stable_argsort
 
+ONE_CLASS_MESSAGE = "RocArea compares two classes, but all rows of one weigh 0: give it some weight"
+
 
 def smoothed_pair_hinges(
     low: Array, p: Array, s: Array, q: Array, mu: float
@@ -102,6 +104,43 @@ def _pair_hinges_sum(
     return value, dz, offset
 
 
+def _minority_lookup(z: Array, y: Array) -> tuple[Any, Array]:
+    """Return the mean hinge over the pairs of two classes and its gradient: one sort, of the smaller class.
+
+    Each row of the larger class is looked up among the sorted scores of the smaller one. The sums over pairs
+    of a row are counts: of lower scores for a row that is looked up, and of such rows for a sorted one.
+    """
+    xp, positive = namespace(z), y > 0
+    n_above = int(xp.count_nonzero(positive))
+    n_below = len(z) - n_above
+    if not n_above * n_below:
+        raise ValueError(ONE_CLASS_MESSAGE)
+    above_sorted = n_above <= n_below
+    rows = xp.nonzero(positive if above_sorted else ~positive)[0]
+    n = len(rows)
+    # a pair is active if s > low = z - 1: the same comparison of the same numbers for either class
+    low, s = z - 1, z
+    listed, looked_up = (low, s) if above_sorted else (s, low)
+    rows = rows[stable_argsort(listed[rows])]
+    listed = listed[rows]
+    # the number of low < s, or of s <= low
+    rank = ranks_in_sorted(listed, looked_up, side="left" if above_sorted else "right")
+    skipped = positive if above_sorted else ~positive
+    # rows of the sorted class are counted behind all ranks
+    counts = xp.cumulative_sum(xp.bincount(xp.where(skipped, n + 1, rank), minlength=n + 2))[:n]
+    center = listed[n // 2]
+    if above_sorted:
+        many, few, sign = xp.where(skipped, 0, rank), n_below - counts, 1
+    else:
+        many, few, sign = xp.where(skipped, 0, n - rank), counts, -1
+    many, few = xp.astype(many, z.dtype), xp.astype(few, z.dtype)
+    share = sign / (n_above * n_below)
+    value = share * (many @ (looked_up - center) - few @ (listed - center))
+    dz = share * many
+    dz[rows] = -share * few
+    return value, dz
+
+
 def _pair_hinges_hessian(
     z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float, total: Any
 ) -> Hessian:
@@ -158,9 +197,13 @@ class RocArea(Loss):
         self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
     ) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
-        wide = as_float64(z)
+        xp, wide = namespace(z), as_float64(z)
+        # arrays of NumPy are merged by compiled loops, which is faster than lookups
+        if xp is not np and not mu and float(xp.min(c)) == float(xp.max(c)):
+            value, dz = _minority_lookup(wide, y)
+            return value, xp.astype(dz, z.dtype), 0.0
         value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, as_float64(c)), mu)
-        return value, namespace(z).astype(dz, z.dtype), offset
+        return value, xp.astype(dz, z.dtype), offset
 
     def hessian(
         self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
@@ -178,7 +221,7 @@ class RocArea(Loss):
         above, below = above[stable_argsort(z[above])], below[stable_argsort(z[below])]
         p, q = c[above], c[below]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
-            raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
+            raise ValueError(ONE_CLASS_MESSAGE)
         # normalized per class, so that the weights of all pairs have sum one
         yield above, p / xp.sum(p), below, q / xp.sum(q)
 
