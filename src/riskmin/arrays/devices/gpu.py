@@ -61,6 +61,14 @@ def free_memory(device: int) -> int | None:
         return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
+def empty_on_gpu(device: int) -> Any:
+    """Return an empty array of CuPy on a device."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.empty(0)
+
+
 def copied_to_gpu(X: Any, device: int) -> Any:
     """Return an array of NumPy or a sparse matrix of SciPy as one of CuPy on a device."""
     import cupy
