@@ -51,6 +51,11 @@ def has_cupy() -> bool:
     return not why_no_gpu()
 
 
+def runs_kernels(a: Any) -> bool:
+    """Whether kernels can read an array: it is on a GPU, and CuPy is there."""
+    return is_on_gpu(a) and has_cupy()
+
+
 def free_memory(device: int) -> int | None:
     """Return the free bytes of a device; None if there is no device of this number."""
     import cupy

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, runs_kernels
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Hessian, PairBlock
 from riskmin.losses.base import Loss
@@ -115,30 +116,43 @@ def _minority_lookup(z: Array, y: Array) -> tuple[Any, Array]:
     n_below = len(z) - n_above
     if not n_above * n_below:
         raise ValueError(ONE_CLASS_MESSAGE)
-    above_sorted = n_above <= n_below
-    rows = xp.nonzero(positive if above_sorted else ~positive)[0]
-    n = len(rows)
+    above = n_above <= n_below
+    rows = xp.nonzero(positive if above else ~positive)[0]
     # a pair is active if s > low = z - 1: the same comparison of the same numbers for either class
-    low, s = z - 1, z
-    listed, looked_up = (low, s) if above_sorted else (s, low)
-    rows = rows[stable_argsort(listed[rows])]
-    listed = listed[rows]
-    # the number of low < s, or of s <= low
-    rank = ranks_in_sorted(listed, looked_up, side="left" if above_sorted else "right")
-    skipped = positive if above_sorted else ~positive
-    # rows of the sorted class are counted behind all ranks
-    counts = xp.cumulative_sum(xp.bincount(xp.where(skipped, n + 1, rank), minlength=n + 2))[:n]
-    center = listed[n // 2]
-    if above_sorted:
-        many, few, sign = xp.where(skipped, 0, rank), n_below - counts, 1
-    else:
-        many, few, sign = xp.where(skipped, 0, n - rank), counts, -1
-    many, few = xp.astype(many, z.dtype), xp.astype(few, z.dtype)
-    share = sign / (n_above * n_below)
-    value = share * (many @ (looked_up - center) - few @ (listed - center))
+    listed = z[rows] - int(above)
+    order = stable_argsort(listed)
+    rows, listed = rows[order], listed[order]
+    many, counts, product = _active_pairs(z, y, listed, above)
+    # rows with more than i sorted numbers before them, or with i at most
+    before = xp.cumulative_sum(counts)[: len(rows)]
+    few = xp.astype(n_below - before if above else before, z.dtype)
+    share = (1 if above else -1) / (n_above * n_below)
     dz = share * many
     dz[rows] = -share * few
-    return value, dz
+    return share * (product - few @ (listed - listed[len(rows) // 2])), dz
+
+
+def _active_pairs(z: Array, y: Array, listed: Array, above: bool) -> tuple[Array, Array, Any]:
+    """Return the active pairs of each row that is not listed; their counts by rank; and pairs times scores.
+
+    `listed` are the sorted scores of the positives less 1 if `above`, else those of the negatives. Scores are
+    relative to the middle of the listed ones.
+    """
+    if runs_kernels(z):
+        from riskmin._cuda import lists
+
+        with on_stream_of(z):
+            found = lists.active_pairs(as_cupy(z), as_cupy(y), as_cupy(listed), above=above)
+            many, counts, product = (from_cupy(a, z) for a in found)
+            return many, counts, product
+    xp, n = namespace(z), len(listed)
+    x, skipped = z - int(not above), (y > 0) == above
+    # the number of low < s, or of s <= low
+    rank = ranks_in_sorted(listed, x, side="left" if above else "right")
+    # rows of the sorted class are counted behind all ranks
+    counts = xp.bincount(xp.where(skipped, n + 1, rank), minlength=n + 2)
+    many = xp.astype(xp.where(skipped, 0, rank if above else n - rank), z.dtype)
+    return many, counts, many @ (x - listed[n // 2])
 
 
 def _pair_hinges_hessian(
