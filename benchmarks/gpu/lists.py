@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu lists [--scores 50000000] [--rows 4000000] [--columns 512]
 
-The floor of the oracle is two reads of X at the bandwidth of a copy, for softmax two products by cuBLAS in the
-precision of X. Fits are compared with torch.optim.LBFGS where torch has the loss, and with cuML if it is there.
+The floor of the oracle is two reads of X at the bandwidth of a copy, for softmax two products by cuBLAS in
+the precision of X. Fits are compared with torch.optim.LBFGS where torch has the loss.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def labels(loss, z, k):
     """Labels of a linear model: signs, numbers, grades of queries, or classes by quantile."""
     if loss.task == "regression":
         return z
-    cuts = np.quantile(z[:100_000], np.linspace(0, 1, k + 1)[1:-1])
-    return (
-        np.sign(z - np.quantile(z[:100_000], 0.9)) if loss.task == "classification" else np.digitize(z, cuts)
-    )
+    some = z[:100_000]
+    if loss.task == "classification":
+        return np.sign(z - np.quantile(some, 0.9))
+    return np.digitize(z, np.quantile(some, np.linspace(0, 1, k + 1)[1:-1]))
 
 
 def torch_closure(X, y, loss, lam, W):

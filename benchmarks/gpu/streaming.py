@@ -22,9 +22,8 @@ def main(arguments):
     options = parser.parse_args(arguments)
     p = 512
     n = int(options.gigabytes * 1e9) // (4 * p)
-    X = np.tile(np.random.default_rng(0).standard_normal((2**14, p), dtype=np.float32), (n // 2**14 + 1, 1))[
-        :n
-    ]
+    some = np.random.default_rng(0).standard_normal((2**14, p), dtype=np.float32)
+    X = np.tile(some, (n // 2**14 + 1, 1))[:n]
     y, w = np.where(np.arange(n) % 3, 1.0, -1.0), np.full(p, 0.01)
     for resident in (0, n // 2):
         start = time.perf_counter()
@@ -38,7 +37,10 @@ def main(arguments):
             risk(w)
         seconds = (time.perf_counter() - start) / 3
         share = rows.streamed_bytes / speed / seconds
-        print(f"{rows.streamed_bytes / 1e9:.1f} of {X.nbytes / 1e9:.1f} GB copied, pinned: {rows.copies.pinned} "
-              f"in {made:.1f} s; link {speed / 1e9:.1f} GB/s; a pass {seconds * 1e3:.0f} ms = {share:.0%} of the link",
-              flush=True)  # fmt: skip
+        print(
+            f"{rows.streamed_bytes / 1e9:.1f} of {X.nbytes / 1e9:.1f} GB copied, "
+            f"pinned: {rows.copies.pinned}, in {made:.1f} s; link {speed / 1e9:.1f} GB/s; "
+            f"a pass {seconds * 1e3:.0f} ms = {share:.0%} of the link",
+            flush=True,
+        )
         del risk, rows
