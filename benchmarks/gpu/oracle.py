@@ -9,7 +9,6 @@ measured in the same run. Times are medians of calls between CUDA events, after 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 import numpy as np
 
@@ -147,9 +146,6 @@ def sparse(options, bandwidth):
     row("  X w, of one read", forward, size, bandwidth)
     row("  X' g, of one read", back, size, bandwidth)
     row("  both, of two reads", forward + back, 2 * size, bandwidth)
-    free = replace(kernels, ordered=False)
-    row("  X w, sums in any order", milliseconds(lambda: free.scores(w)), size, bandwidth)
-    row("  X' g, sums in any order", milliseconds(lambda: free.pullback(g)), size, bandwidth)
 
 
 def main(arguments):

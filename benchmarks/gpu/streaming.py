@@ -39,7 +39,7 @@ def main(arguments):
         share = rows.streamed_bytes / speed / seconds
         print(
             f"{rows.streamed_bytes / 1e9:.1f} of {X.nbytes / 1e9:.1f} GB copied, "
-            f"pinned: {rows.copies.pinned}, in {made:.1f} s; link {speed / 1e9:.1f} GB/s; "
+            f"pinned: {rows.pinned}, in {made:.1f} s; link {speed / 1e9:.1f} GB/s; "
             f"a pass {seconds * 1e3:.0f} ms = {share:.0%} of the link",
             flush=True,
         )

@@ -1,4 +1,4 @@
-// Losses of whole rows of scores, and of pairs of scores: softmax, and lookups among sorted scores.
+// Losses of whole rows of scores, of pairs of scores, and of rankings: softmax, lookups, and dynamic programs.
 
 // The sum of a number of every thread of the block, in a fixed order.
 __device__ __forceinline__ void store_block_sum(double mine, double* part)
@@ -28,11 +28,11 @@ extern "C" __global__ void __launch_bounds__(TPB) softmax_rows(
     const long long own = base + threadIdx.x / L, row = min(own, n - 1);
     const int label = (int)y[row];
     const double weight = c[row];
-    double e[EACH], largest = -INFINITY, total = 0.0, chosen = 0.0;
+    double e[EACH], largest = -1.0 / 0.0, total = 0.0, chosen = 0.0;
     #pragma unroll
     for (int j = 0; j < EACH; j++) {
       const int k = sub + j * L;
-      e[j] = k < K ? z[row * K + k] : -INFINITY;
+      e[j] = k < K ? z[row * K + k] : -1.0 / 0.0;
       largest = fmax(largest, e[j]);
     }
     #pragma unroll
@@ -64,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(TPB) softmax_rows(
 #endif
 
 // ---------------------------------------------------------------- lookups among sorted numbers
+#ifdef ABOVE
 // The bin of a number: subtraction, multiplication and truncation keep the order of numbers.
 __device__ __forceinline__ int bin_of(double x, double lowest, double scale)
 {
@@ -115,3 +116,74 @@ extern "C" __global__ void __launch_bounds__(TPB) look_up(
   }
   store_block_sum(sum, part);
 }
+#endif
+
+// ---------------------------------------------------------------- most violating rankings
+#ifdef GRADES
+// Dynamic programming of losses/nondecomposable/grade_programs: one block per query, whose table is in shared
+// memory. States of all layers follow each other, layer t from layer_starts[t] on. chosen[t]: the row at
+// position t, as grade * PLACES + number in its grade; -1 behind the last row.
+extern "C" __global__ void __launch_bounds__(TPB) best_rankings(
+    const double* __restrict__ score, const double* __restrict__ passed, const double* __restrict__ gain,
+    const double* __restrict__ share, const long long* __restrict__ sizes, const double* __restrict__ discount,
+    const double* __restrict__ c, const unsigned char* __restrict__ counts, const int* __restrict__ before,
+    const int* __restrict__ layer_starts, int widest, int* __restrict__ chosen)
+{
+  extern __shared__ double memory[];
+  double *s = memory, *cost = s + GRADES * PLACES, *excess = cost + GRADES * PLACES;
+  double *best = excess + (PAIRS ? GRADES * PLACES * GRADES * (PLACES + 1) : 0), *next = best + widest;
+  unsigned char* choice = (unsigned char*)(next + widest);
+  const long long query = blockIdx.x;
+  const int n_top = sizes[query] < PLACES ? (int)sizes[query] : PLACES;
+  for (int i = threadIdx.x; i < GRADES * PLACES; i += TPB) {
+    s[i] = score[query * GRADES * PLACES + i];
+    cost[i] = passed[query * GRADES * PLACES + i];
+  }
+  if (threadIdx.x == 0) best[0] = 0.0;
+  __syncthreads();
+  // excess[i][h][a]: the sum over the first a rows of grade h of what they exceed row i by
+  if (PAIRS)
+    for (int i = threadIdx.x; i < GRADES * PLACES * GRADES; i += TPB) {
+      double sum = 0.0;
+      for (int a = 0; a <= PLACES; a++) {
+        excess[i * (PLACES + 1) + a] = sum;
+        if (a < PLACES) sum += fmax(s[i % GRADES * PLACES + a] - s[i / GRADES], 0.0);
+      }
+    }
+  __syncthreads();
+  for (int t = 0; t < n_top; t++) {
+    const int first = layer_starts[t + 1], last = layer_starts[t + 2];
+    for (int state = first + threadIdx.x; state < last; state += TPB) {
+      const unsigned char* n = counts + state * GRADES;
+      double largest = -1.0 / 0.0;
+      int taken = -1;
+      for (int g = 0; g < GRADES; g++) {
+        if (!n[g]) continue;
+        const int row = g * PLACES + n[g] - 1;
+        double value = best[before[state * GRADES + g]] - discount[t] * gain[query * GRADES + g];
+        if (PAIRS) {
+          double behind = cost[row];
+          for (int h = 0; h < GRADES; h++) behind -= excess[(row * GRADES + h) * (PLACES + 1) + n[h] - (h == g)];
+          value -= share[query] * behind;
+        } else value = cost[row] < 1.0 / 0.0 ? value + c[t] * s[row] : -1.0 / 0.0;
+        // the first grade in any case: scores may be infinite or NaN
+        if (taken < 0 || value > largest) { largest = value; taken = g; }
+      }
+      next[state - first] = largest;
+      choice[state] = taken;
+    }
+    __syncthreads();
+    double* swap = best; best = next; next = swap;
+  }
+  if (threadIdx.x) return;
+  const int first = layer_starts[n_top], last = layer_starts[n_top + 1];
+  int state = first;
+  for (int i = first; i < last; i++) if (best[i - first] > best[state - first]) state = i;
+  for (int t = PLACES - 1; t >= n_top; t--) chosen[query * PLACES + t] = -1;
+  for (int t = n_top - 1; t >= 0; t--) {
+    const int g = choice[state];
+    chosen[query * PLACES + t] = g * PLACES + counts[state * GRADES + g] - 1;
+    state = layer_starts[t] + before[state * GRADES + g];
+  }
+}
+#endif

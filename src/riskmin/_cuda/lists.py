@@ -48,5 +48,37 @@ def active_pairs(z: Any, y: Any, listed: Any, *, above: bool) -> tuple[Any, Any,
     return pairs, counts, add_parts(part, blocks, 1)[0]
 
 
+def best_rankings(
+    table: tuple[Any, Any, Any], share: Any, sizes: Any, layers: Any, discount: Any, c: Any
+) -> Any:
+    """Return the rows at the first k positions of each query, as grade * k + number in its grade; else -1.
+
+    The table has scores, what they pass, of shape (queries, grades, k), and gains (queries, grades); c are
+    the weights of positions, or None for pairs.
+    """
+    xp, (n, grades, k) = cupy(), table[0].shape
+    macros = f"-DGRADES={grades}", f"-DPLACES={k}", f"-DPAIRS={int(c is None)}"
+    function = compiled("best_rankings", "lists", "", *_macros(), *macros)
+    starts = np.cumsum([0, *(len(layer.counts) for layer in layers)])
+    states = [np.concatenate([layer[i] for layer in layers]) for i in range(2)]
+    shared = ranking_bytes(layers, grades, k)
+    function.max_dynamic_shared_size_bytes = shared
+    chosen = xp.empty((n, k), dtype=np.int32)
+    arguments = (
+        *table, share, sizes, xp.asarray(discount), xp.asarray(discount if c is None else c),
+        xp.asarray(states[0].astype(np.uint8)), xp.asarray(states[1].astype(np.int32)),
+        xp.asarray(starts.astype(np.int32)), np.int32(max(np.diff(starts))), chosen,
+    )  # fmt: skip
+    function((n,), (THREADS,), arguments, shared_mem=shared)
+    return chosen
+
+
+def ranking_bytes(layers: Any, grades: int, k: int) -> int:
+    """Return the shared memory of a block of `best_rankings`: its table, two layers, and all choices."""
+    states = [len(layer.counts) for layer in layers]
+    numbers = grades * k * (2 + grades * (k + 1)) + 2 * max(states)
+    return 8 * numbers + -(-sum(states) // 8) * 8
+
+
 def _macros() -> tuple[str, str]:
     return f"-DTPB={THREADS}", f"-DBINS={BINS}"

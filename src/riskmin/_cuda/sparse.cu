@@ -3,15 +3,8 @@
 // The first block is "hot": rows of groups of four entries. Others are "tail": groups of four entries (row,
 // column) sorted by row within their block of columns. A block of w, or of the gradient, is in shared memory.
 // Sums over rows of X w are doubles in a fixed order; sums that several threads add to are 64-bit integers in
-// fixed point, whose result does not depend on the order; with ORDERED 0 they are doubles, added in any order.
+// fixed point, whose result does not depend on the order.
 typedef unsigned long long u64;
-#if ORDERED
-typedef u64 SUM;
-#define UNITS(x, scale) ((u64)__double2ll_rn((x) * (scale)))
-#else
-typedef double SUM;
-#define UNITS(x, scale) (x)
-#endif
 struct Values { VALUE a[4]; };
 struct Rows4 { int a[4]; };
 
@@ -37,35 +30,12 @@ __device__ __forceinline__ Rows4 load_rows(const int* p)
 #define GROUPS (32 / LANES)                   // rows side by side in a warp
 
 // Add to a 64-bit integer in shared memory by two native additions of 32 bits: the low words return their carry.
-__device__ __forceinline__ void add_shared(double* shared, int c, double term)
+__device__ __forceinline__ void add_shared(unsigned* low, unsigned* high, int c, double term)
 {
-#if ORDERED
-  unsigned *low = (unsigned*)shared, *high = low + HC;
   const u64 bits = (u64)__double2ll_rn(term);
   const unsigned lo = (unsigned)bits, before = atomicAdd(low + c, lo);
   const unsigned hi = (unsigned)(bits >> 32) + (before + lo < before ? 1u : 0u);
   if (hi) atomicAdd(high + c, hi);
-#else
-  atomicAdd(shared + c, term);
-#endif
-}
-__device__ __forceinline__ void clear_shared(double* shared)
-{
-  for (int i = threadIdx.x; i < HC; i += TPB) shared[i] = 0.0;
-  __syncthreads();
-}
-__device__ __forceinline__ void flush_shared(const double* shared, int width, SUM* sums)
-{
-  __syncthreads();
-  for (int i = threadIdx.x; i < width; i += TPB) {
-#if ORDERED
-    const unsigned *low = (const unsigned*)shared, *high = low + HC;
-    const SUM sum = ((u64)high[i] << 32) + low[i];
-#else
-    const SUM sum = shared[i];
-#endif
-    if (sum) atomicAdd(sums + i, sum);
-  }
 }
 
 #define LOAD_ROW(i) { \
@@ -127,11 +97,13 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) hot_scores(
 extern "C" __global__ void __launch_bounds__(TPB, 1) hot_pullback(
     const long long* __restrict__ ends, const unsigned short* __restrict__ columns,
     const VALUE* __restrict__ values, const double* __restrict__ g, const double* __restrict__ scales,
-    int width, SUM* __restrict__ sums, int n)
+    int width, u64* __restrict__ sums, int n)
 {
   extern __shared__ double shared[];
-  clear_shared(shared);
-  const double scale = ORDERED ? scales[0] : 1.0;
+  unsigned *low = (unsigned*)shared, *high = low + HC;
+  for (int i = threadIdx.x; i < 2 * HC; i += TPB) low[i] = 0u;
+  __syncthreads();
+  const double scale = scales[0];
   const int lane = threadIdx.x % 32, sub = lane % LANES, group = lane / LANES;
   const long long step = (long long)gridDim.x * TPB;
   long long base = ((long long)blockIdx.x * TPB + threadIdx.x) / 32 * 32;
@@ -160,18 +132,22 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) hot_pullback(
           #pragma unroll
           for (int q = 0; q < UNROLL; q++)
             #pragma unroll
-            for (int t = 0; t < 4; t++) if (v[q].a[t] != 0) add_shared(shared, COLUMN(c[q], t), a * (double)v[q].a[t]);
+            for (int t = 0; t < 4; t++) if (v[q].a[t] != 0) add_shared(low, high, COLUMN(c[q], t), a * (double)v[q].a[t]);
           for (long long j = b + sub + UNROLL * LANES; j < e; j += LANES) {
             const uint2 cc = load_columns(columns + 4 * j); const Values vv = load_values(values + 4 * j);
             #pragma unroll
-            for (int t = 0; t < 4; t++) if (vv.a[t] != 0) add_shared(shared, COLUMN(cc, t), a * (double)vv.a[t]);
+            for (int t = 0; t < 4; t++) if (vv.a[t] != 0) add_shared(low, high, COLUMN(cc, t), a * (double)vv.a[t]);
           }
         }
       }
       own = own2; base = next;
     }
   }
-  flush_shared(shared, width, sums);
+  __syncthreads();
+  for (int i = threadIdx.x; i < width; i += TPB) {
+    const u64 sum = ((u64)high[i] << 32) + low[i];
+    if (sum) atomicAdd(sums + i, sum);
+  }
 }
 
 #define LOAD_TAIL(j) { _Pragma("unroll") for (int q = 0; q < UNROLL; q++) { \
@@ -183,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) hot_pullback(
 extern "C" __global__ void __launch_bounds__(TPB, 1) tail_scores(
     const long long* __restrict__ ends, int blocks, const int* __restrict__ rows,
     const unsigned short* __restrict__ columns, const VALUE* __restrict__ values, const double* __restrict__ w,
-    const double* __restrict__ scales, SUM* __restrict__ sums, int p)
+    const double* __restrict__ scales, u64* __restrict__ sums, int p)
 {
   extern __shared__ double shared[];
   const double scale = scales[0];
@@ -209,10 +185,10 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) tail_scores(
         for (int t = 1; t < 4; t++) {
           const double xt = (double)v[q].a[t] * shared[COLUMN(c[q], t)];
           if (r[q].a[t] == row) x += xt;
-          else { atomicAdd(sums + row, UNITS(x, scale)); row = r[q].a[t]; x = xt; }
+          else { atomicAdd(sums + row, (u64)__double2ll_rn(x * scale)); row = r[q].a[t]; x = xt; }
           if (row < 0) break;
         }
-        if (row >= 0) atomicAdd(sums + row, UNITS(x, scale));
+        if (row >= 0) atomicAdd(sums + row, (u64)__double2ll_rn(x * scale));
       }
     }
   }
@@ -222,16 +198,18 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) tail_scores(
 extern "C" __global__ void __launch_bounds__(TPB, 1) tail_pullback(
     const long long* __restrict__ ends, int blocks, const int* __restrict__ rows,
     const unsigned short* __restrict__ columns, const VALUE* __restrict__ values, const double* __restrict__ g,
-    const double* __restrict__ scales, SUM* __restrict__ sums, int p)
+    const double* __restrict__ scales, u64* __restrict__ sums, int p)
 {
   extern __shared__ double shared[];
+  unsigned *low = (unsigned*)shared, *high = low + HC;
   const long long total = ends[blocks], begin = total * blockIdx.x / gridDim.x, end = total * (blockIdx.x + 1) / gridDim.x;
   for (int b = 0; b < blocks; b++) {
     const long long lo = max(begin, ends[b]), hi = min(end, ends[b + 1]);
     if (lo >= hi) continue;
-    const double scale = ORDERED ? scales[b + 1] : 1.0;
+    const double scale = scales[b + 1];
     const int first = HC * (b + 1), width = min(HC, p - first);
-    clear_shared(shared);
+    for (int i = threadIdx.x; i < 2 * HC; i += TPB) low[i] = 0u;
+    __syncthreads();
     Rows4 rn[UNROLL]; uint2 cn[UNROLL]; Values vn[UNROLL];
     LOAD_TAIL(lo + threadIdx.x)
     for (long long j = lo + threadIdx.x; j < hi; j += UNROLL * TPB) {
@@ -248,10 +226,14 @@ extern "C" __global__ void __launch_bounds__(TPB, 1) tail_pullback(
         #pragma unroll
         for (int t = 0; t < 4; t++) {
           const double term = a[q][t] * (double)v[q].a[t];
-          if (term != 0.0) add_shared(shared, COLUMN(c[q], t), term * scale);
+          if (term != 0.0) add_shared(low, high, COLUMN(c[q], t), term * scale);
         }
     }
-    flush_shared(shared, width, sums + first);
+    __syncthreads();
+    for (int i = threadIdx.x; i < width; i += TPB) {
+      const u64 sum = ((u64)high[i] << 32) + low[i];
+      if (sum) atomicAdd(sums + first + i, sum);
+    }
     __syncthreads();
   }
 }

@@ -6,7 +6,7 @@ in float32, 4 more in float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -114,11 +114,9 @@ class SparseRows:
     """The largest sum of absolute entries of a row."""
     block_sizes: Any = field(repr=False)
     """The largest sum of absolute entries of a column, in each block of columns."""
-    ordered: bool = True
-    """Whether sums are in fixed point, with the same bits in every run; else doubles, added in any order."""
 
     @classmethod
-    def from_csr(cls, indptr: Any, indices: Any, values: Any, p: int, *, ordered: bool = True) -> SparseRows:
+    def from_csr(cls, indptr: Any, indices: Any, values: Any, p: int) -> SparseRows:
         """Return the layout of a CSR matrix, built on the device."""
         xp, n = cupy(), len(indptr) - 1
         counts = xp.bincount(indices, minlength=p) if len(indices) else xp.zeros(p, dtype=xp.int64)
@@ -142,7 +140,7 @@ class SparseRows:
         padded = xp.zeros((n_blocks + 1) * BLOCK_COLUMNS)
         padded[:p] = column_sizes[order]
         block_sizes = padded.reshape(-1, BLOCK_COLUMNS).max(axis=1)
-        return cls((n, p), len(values), order, chunks, row_size, block_sizes, ordered)
+        return cls((n, p), len(values), order, chunks, row_size, block_sizes)
 
     @property
     def itemsize(self) -> int:
@@ -157,7 +155,6 @@ class SparseRows:
         macros = (
             f"-DVALUE={'double' if wide else 'float'}", f"-DWIDE={int(wide)}", f"-DLANES={chunk.lanes}",
             f"-DUNROLL={UNROLL}", f"-DTPB={THREADS}", f"-DHC={BLOCK_COLUMNS}",
-            f"-DORDERED={int(self.ordered)}",
         )  # fmt: skip
         function = compiled(name, "sparse", "", *macros)
         shared = 8 * BLOCK_COLUMNS
@@ -183,11 +180,10 @@ class SparseRows:
             hot = chunk.ends, chunk.columns, chunk.values, w, np.int32(self._width), part, np.int32(chunk.n)
             self._launch("hot_scores", chunk, hot, chunk.n)
             if len(chunk.tail_ends) > 1:
-                sums = xp.zeros(chunk.n, dtype=xp.int64) if self.ordered else part
+                sums = xp.zeros(chunk.n, dtype=xp.int64)
                 tail = *self._tail(chunk), w, scale, sums, np.int32(p)
                 self._launch("tail_scores", chunk, tail, len(chunk.tail_values) // 4)
-                if self.ordered:
-                    part += sums / scale
+                part += sums / scale
             start += chunk.n
         return z
 
@@ -196,7 +192,7 @@ class SparseRows:
         xp, p = cupy(), self.shape[1]
         bound = xp.maximum(self.block_sizes * xp.abs(g).max(), TINY)
         scales = xp.exp2(xp.floor(FIXED_POINT_BITS - xp.log2(bound)))
-        sums, start = xp.zeros(p, dtype=xp.int64 if self.ordered else xp.float64), 0
+        sums, start = xp.zeros(p, dtype=xp.int64), 0
         for chunk in self.chunks:
             part = g[start : start + chunk.n]
             hot = (
@@ -209,7 +205,7 @@ class SparseRows:
                 self._launch("tail_pullback", chunk, tail, len(chunk.tail_values) // 4)
             start += chunk.n
         out = xp.empty(p)
-        out[self.order] = sums / xp.repeat(scales, BLOCK_COLUMNS)[:p] if self.ordered else sums
+        out[self.order] = sums / xp.repeat(scales, BLOCK_COLUMNS)[:p]
         return out
 
     def is_finite(self) -> bool:
@@ -245,4 +241,4 @@ class SparseRows:
         """Return the matrix of absolute entries, in the same layout."""
         xp = cupy()
         chunks = [c._replace(values=xp.abs(c.values), tail_values=xp.abs(c.tail_values)) for c in self.chunks]
-        return replace(self, chunks=chunks)
+        return SparseRows(self.shape, self.nnz, self.order, chunks, self.row_size, self.block_sizes)

@@ -55,12 +55,8 @@ class GpuSparse(Matrix):
     on_gpu = True
 
     @classmethod
-    def from_sparse(cls, X: Any, *, ordered: bool = True) -> GpuSparse:
-        """Return a sparse matrix of CuPy or torch with its entries in blocks of columns.
-
-        With ``ordered=False``, sums are in double precision and in any order: their last bits differ from
-        call to call. The result is accepted by `linear_risk` in the place of X.
-        """
+    def from_sparse(cls, X: Any) -> GpuSparse:
+        """Return a sparse matrix of CuPy or torch with its entries in blocks of columns."""
         if reason := why_no_gpu():
             raise ValueError(f"X is a sparse matrix on a GPU: {reason}")
         from riskmin._cuda.sparse import SparseRows
@@ -73,8 +69,7 @@ class GpuSparse(Matrix):
             kind = np.float32 if values.dtype == xp.float32 else np.float64
             parts = as_cupy(indptr, np.int64), as_cupy(indices, np.int32), as_cupy(values, kind)
             _check_indices(*parts, X.shape[1])
-            kernels = SparseRows.from_csr(*parts, int(X.shape[1]), ordered=ordered)
-            return cls(kernels, xp.astype(values[:0], xp.float64))
+            return cls(SparseRows.from_csr(*parts, int(X.shape[1])), xp.astype(values[:0], xp.float64))
 
     @property
     def shape(self) -> tuple[int, int]:

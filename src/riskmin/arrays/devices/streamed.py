@@ -7,7 +7,6 @@ of two buffers; so a pass takes as long as its copies.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.devices.foreign import ForeignArray
-from riskmin.arrays.devices.gpu import STORAGE, GpuDense
+from riskmin.arrays.devices.gpu import STORAGE, GpuDense, copied_to_gpu, pin
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Matrix, NDArray
 
@@ -70,8 +69,9 @@ class BlockCopies:
 
     def bandwidth(self) -> float:
         """Return the bytes per second of a copy, measured on the first block."""
-        self.block(0)
+        self._copy(0, 0)
         self.held = [-1, -1]
+        self._synchronize()
         start = time.perf_counter()
         self._copy(0, 0)
         self._synchronize()
@@ -82,7 +82,7 @@ class BlockCopies:
 
 
 class PinnedCopies(BlockCopies):
-    """Copies to a GPU by CuPy, beside computations: host memory is pinned where it is, if it can be."""
+    """Copies to a GPU by CuPy, beside computations if host memory is pinned."""
 
     def __init__(self, host: NDArray, ends: NDArray, like: Array) -> None:
         import cupy
@@ -93,7 +93,6 @@ class PinnedCopies(BlockCopies):
             self.buffers = [cupy.empty((longest, host.shape[1]), dtype=host.dtype) for _ in range(2)]
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.filled = [cupy.cuda.Event(disable_timing=True) for _ in range(2)]
-            self.pinned = _pin(self, host)
 
     def _copy(self, k: int, slot: int) -> None:
         import cupy
@@ -113,18 +112,6 @@ class PinnedCopies(BlockCopies):
 
     def _synchronize(self) -> None:
         self.stream.synchronize()
-
-
-def _pin(owner: object, host: NDArray) -> bool:
-    """Pin host memory as long as the owner lives; False where it cannot be, such as that of mapped files."""
-    from cupy.cuda import runtime
-
-    try:
-        runtime.hostRegister(host.ctypes.data, host.nbytes, 0)
-    except runtime.CUDARuntimeError:
-        return False
-    weakref.finalize(owner, runtime.hostUnregister, host.ctypes.data)
-    return True
 
 
 class _Streamed:
@@ -205,12 +192,15 @@ class StreamedRows(Matrix):
         from array_api_compat import is_cupy_array
 
         self.on_gpu = is_cupy_array(like) and host.dtype.name in STORAGE
+        # pinned host memory is copied at the full bandwidth of the link, and beside computations
+        self.pinned = self.on_gpu and pin(self, host)
         kind = PinnedCopies if self.on_gpu else BlockCopies
         self.copies = kind(host[first:], self.ends - first, self.like)
         self.resident: Any = None
-        if first:
-            rows = as_array_like(host[:first], self.like)
-            self.resident = GpuDense(rows) if self.on_gpu else ForeignArray(rows)
+        if first and self.on_gpu:
+            self.resident = GpuDense(copied_to_gpu(host[:first], self.like.device.id))
+        elif first:
+            self.resident = ForeignArray(as_array_like(host[:first], self.like))
 
     @property
     def shape(self) -> tuple[int, int]:

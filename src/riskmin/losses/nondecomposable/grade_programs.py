@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, runs_kernels
 from riskmin.arrays.namespace import as_indices_like, namespace
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check
@@ -27,6 +28,8 @@ MAX_STATES = 2**14
 """More states than this, of all queries alike, are left to the linear assignment problems of a CPU."""
 MAX_ENTRIES = 2**25
 """States times queries times grades that are computed at a time."""
+MAX_COUNT = 255
+"""The most positions whose counts are bytes of a kernel."""
 
 
 class StateLayer(NamedTuple):
@@ -124,6 +127,11 @@ def best_places(q: QueryRows, s: Array, gain: Array, discount: NDArray, c: NDArr
     table, places = grade_table(q, s, gain, k), namespace(s).zeros_like(q.rows) + k
     n_grades = table.row.shape[1]
     layers = state_layers(n_grades, k)
+    if runs_kernels(s) and (chosen := _by_kernel(q, table, layers, discount, c)) is not None:
+        for t in range(k):
+            there = chosen[:, t] >= 0
+            places[chosen[:, t][there]] = t
+        return places
     step = max(MAX_ENTRIES // (n_grades * len(layers[-1].counts)), 1)
     for i in range(0, len(q.sizes), step):
         check()
@@ -133,6 +141,25 @@ def best_places(q: QueryRows, s: Array, gain: Array, discount: NDArray, c: NDArr
         for t, (row, taken) in enumerate(_chosen_rows(part, q.sizes[some], layers, discount, costs)):
             places[row[taken]] = t
     return places
+
+
+def _by_kernel(
+    q: QueryRows, table: GradeTable, layers: tuple[StateLayer, ...], discount: NDArray, c: NDArray | None
+) -> Array | None:
+    """Return the rows at the first positions of each query, -1 behind its last; None if it does not fit."""
+    from riskmin._cuda import kernels, lists
+
+    n, n_grades, k = table.row.shape
+    if lists.ranking_bytes(layers, n_grades, k) > kernels.SHARED_BYTES or k > MAX_COUNT:
+        return None
+    xp = namespace(table.row)
+    with on_stream_of(table.score):
+        arrays = [as_cupy(a) for a in (table.score, table.passed, table.gain[:, :, 0], 1 / q.pair_counts)]
+        sizes = as_cupy(q.sizes, np.int64)
+        found = lists.best_rankings((arrays[0], arrays[1], arrays[2]), arrays[3], sizes, layers, discount, c)
+        chosen = xp.astype(from_cupy(found, table.row), xp.int64)
+    rows = xp.take_along_axis(xp.reshape(table.row, (n, -1)), xp.clip(chosen, 0, None), axis=1)
+    return xp.where(chosen >= 0, rows, chosen)
 
 
 Costs = Callable[[int, int, Array, list[Array]], Array]
