@@ -89,7 +89,7 @@ extern "C" __global__ void bin_table(const double* __restrict__ sorted, int n, i
 }
 
 // For each row of the class that is not sorted, the number of active pairs: sorted numbers below z, or, with
-// ABOVE 0, sorted numbers above z - 1. counts[r]: how many rows have r sorted numbers before them.
+// ABOVE 0, sorted numbers above z - 1. counts[r]: how many rows have r < n_sorted sorted numbers before them.
 extern "C" __global__ void __launch_bounds__(TPB) look_up(
     const double* __restrict__ z, const double* __restrict__ y, const double* __restrict__ sorted, int n_sorted,
     const int* __restrict__ table, double* __restrict__ pairs, int* __restrict__ counts, double* __restrict__ part,
@@ -97,6 +97,7 @@ extern "C" __global__ void __launch_bounds__(TPB) look_up(
 {
   const double lowest = sorted[0], scale = bin_scale(sorted, n_sorted), center = sorted[n_sorted / 2];
   double sum = 0.0;
+  int none = 0;
   for (long long i = (long long)blockIdx.x * TPB + threadIdx.x; i < n; i += (long long)gridDim.x * TPB) {
     double found = 0.0;
     if ((y[i] > 0.0) != ABOVE) {
@@ -108,12 +109,15 @@ extern "C" __global__ void __launch_bounds__(TPB) look_up(
         if (ABOVE ? __ldg(sorted + middle) < x : __ldg(sorted + middle) <= x) low = middle + 1;
         else high = middle;
       }
-      atomicAdd(counts + low, 1);
+      // often all sorted numbers are before a row, or none: only the others are counted one by one
+      none += low == 0;
+      if (low > 0 && low < n_sorted) atomicAdd(counts + low, 1);
       found = ABOVE ? low : n_sorted - low;
       sum += found * (x - center);
     }
     pairs[i] = found;
   }
+  if (none) atomicAdd(counts, none);
   store_block_sum(sum, part);
 }
 #endif

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -186,6 +186,10 @@ class GpuDense(ForeignArray):
     """A dense array on a GPU in rows, of float32, float64, bfloat16 or float16."""
 
     on_gpu = True
+    # a launch for each block: longer ones than for a CPU
+    COPIED_ENTRIES: ClassVar[int] = 2**26
+    DOUBLE_COPY_SHARE: ClassVar[float] = 0.5
+    """The share of the free memory that a copy of X in double precision may take."""
 
     @classmethod
     def accepts(cls, X: Array) -> bool:
@@ -215,6 +219,22 @@ class GpuDense(ForeignArray):
     def one_pass(self) -> bool:  # type: ignore[override]
         """Whether a row fits into the registers of a block: value and gradient take one read of X."""
         return len(self._column_blocks) == 1
+
+    @cached_property
+    def _double(self) -> Array | None:
+        """All entries in float64, for products with several columns by cuBLAS; None if they do not fit."""
+        import cupy
+
+        with on_stream_of(self.X):
+            free = cupy.cuda.runtime.memGetInfo()[0]
+        xp, size = namespace(self.X), 8 * self.shape[0] * self.shape[1]
+        return xp.astype(self.X, xp.float64) if size <= self.DOUBLE_COPY_SHARE * free else None
+
+    def double_blocks(self, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
+        if self.X.dtype != namespace(self.X).float64 and self._double is not None:
+            yield start, stop, self._double[start:stop]
+        else:
+            yield from super().double_blocks(start, stop)
 
     def rows(self, start: int, stop: int) -> GpuDense:
         return GpuDense(self.X[start:stop])

@@ -156,6 +156,8 @@ class StreamedGpuDense(_Streamed, GpuDense):
         """The kernels of the entries; not kept, as a buffer holds other rows later."""
         return GpuDense(self.X).kernels
 
+    _double = None
+
     @property
     def _column_blocks(self) -> list[tuple[slice, Any]]:
         return GpuDense(self.X)._column_blocks
