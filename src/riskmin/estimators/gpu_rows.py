@@ -11,6 +11,7 @@ from riskmin.arrays.devices.gpu_sparse import is_gpu_sparse
 from riskmin.arrays.devices.placement import on_device
 from riskmin.arrays.namespace import as_array_like, check_two_dimensions, is_foreign, namespace, to_numpy
 from riskmin.arrays.partitioned import is_partitioned
+from riskmin.executors import as_backend
 
 
 def is_gpu_rows(X: Any) -> bool:
@@ -68,6 +69,8 @@ def moved(X: Any, device: str | None) -> Any:
     if device is None or device == "cpu" or is_gpu_rows(X):
         return X
     if is_partitioned(X):
+        if X.executor is not None and as_backend(X.executor).device == device:
+            return X
         raise ValueError(
             f"device={device!r} needs all rows in this process: for rows on workers of Dask, give the device "
             f"to their executor, DaskExecutor(client, device={device!r})"

@@ -198,6 +198,8 @@ class Backend(ABC):
 
     is_local: bool = False
     """Whether the executors of this backend hold the rows in this process."""
+    device: Any = None
+    """Where the processes that hold the shards put them, as in `DaskExecutor`; None if not on a device."""
     coordination: Coordination = Coordination()
     """How the processes that run this program agree on decisions; a single process decides by itself."""
 

@@ -84,6 +84,7 @@ def copied_to_gpu(X: Any, device: int) -> Any:
             host, copy, owner = np.ascontiguousarray(X), cupy.empty(X.shape, dtype=X.dtype), _Pinned()
             pin(owner, host)  # ten times the bandwidth of pageable memory
             copy.set(host)
+            cupy.cuda.get_current_stream().synchronize()  # before the memory is released
             return copy
         import cupyx.scipy.sparse
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from riskmin.numerics.segments import segment_cumsum
 
 MAX_STATES = 2**14
 """More states than this, of all queries alike, are left to the linear assignment problems of a CPU."""
+MAX_GRADES = 32
 MAX_ENTRIES = 2**25
 """States times queries times grades that are computed at a time."""
 MAX_COUNT = 255
@@ -57,22 +57,25 @@ def state_layers(n_grades: int, k: int) -> tuple[StateLayer, ...]:
     >>> state_layers(2, 2)[2].before.tolist()  # among [0, 1] and [1, 0]
     [[0, 0], [1, 0], [1, 0]]
     """
-    layers: list[StateLayer] = []
-    index: dict[tuple[int, ...], int] = {}
-    for t in range(k + 1):
-        heads = product(range(t + 1), repeat=n_grades - 1)
-        counts = [(*head, t - sum(head)) for head in heads if sum(head) <= t]
-        before = [
-            [index[(*n[:g], n[g] - 1, *n[g + 1 :])] if n[g] else 0 for g in range(n_grades)] for n in counts
-        ]
+    counts = [(0,) * n_grades]
+    layers = [StateLayer(np.array(counts), np.array(counts))]
+    for _ in range(k):
         index = {n: i for i, n in enumerate(counts)}
+        counts = sorted({_changed(n, g, 1) for n in counts for g in range(n_grades)})
+        before = [[index.get(_changed(n, g, -1), 0) for g in range(n_grades)] for n in counts]
         layers.append(StateLayer(np.array(counts), np.array(before)))
     return tuple(layers)
 
 
+def _changed(n: tuple[int, ...], g: int, by: int) -> tuple[int, ...]:
+    """Return counts with one of them changed."""
+    return (*n[:g], n[g] + by, *n[g + 1 :])
+
+
 def can_be_enumerated(q: QueryRows, k: int) -> bool:
-    """Whether the states of the first k positions are few enough."""
-    return n_states(_max_grades(q), min(k, q.max_rows)) <= MAX_STATES
+    """Whether grades, and the states of the first k positions, are few enough."""
+    n_grades = _max_grades(q)
+    return n_grades <= MAX_GRADES and n_states(n_grades, min(k, q.max_rows)) <= MAX_STATES
 
 
 def _max_grades(q: QueryRows) -> int:
@@ -128,9 +131,8 @@ def best_places(q: QueryRows, s: Array, gain: Array, discount: NDArray, c: NDArr
     n_grades = table.row.shape[1]
     layers = state_layers(n_grades, k)
     if runs_kernels(s) and (chosen := _by_kernel(q, table, layers, discount, c)) is not None:
-        for t in range(k):
-            there = chosen[:, t] >= 0
-            places[chosen[:, t][there]] = t
+        position, there = 0 * chosen + as_indices_like(np.arange(k), chosen), chosen >= 0
+        places[chosen[there]] = position[there]
         return places
     step = max(MAX_ENTRIES // (n_grades * len(layers[-1].counts)), 1)
     for i in range(0, len(q.sizes), step):
