@@ -55,7 +55,7 @@ def state_layers(n_grades: int, k: int) -> tuple[StateLayer, ...]:
     >>> state_layers(2, 2)[2].counts.tolist()
     [[0, 2], [1, 1], [2, 0]]
     >>> state_layers(2, 2)[2].before.tolist()  # among [0, 1] and [1, 0]
-    [[0, 0], [1, 0], [1, 0]]
+    [[0, 0], [0, 1], [1, 0]]
     """
     counts = [(0,) * n_grades]
     layers = [StateLayer(np.array(counts), np.array(counts))]
