@@ -1,11 +1,11 @@
-"""The commands: python -m benchmarks.gpu check | oracle | fits [options]."""
+"""The commands: python -m benchmarks.gpu check | oracle | lists | streaming | solvers | fits."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-COMMANDS = "check", "oracle", "solvers", "fits"
+COMMANDS = "check", "oracle", "lists", "streaming", "solvers", "fits"
 
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""

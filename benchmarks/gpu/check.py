@@ -234,6 +234,71 @@ def check_sparse(rng):
     print(f"sparse: largest relative error {worst:.1e}", flush=True)
 
 
+def check_lists(rng):
+    """Losses of whole lists, and softmax, on the GPU and by torch on the CPU, which needs no kernels."""
+    import cupy
+    import torch
+
+    worst, n = 0.0, 20_000
+    z = np.round(rng.standard_normal(n), 3)
+    grades, queries = rng.integers(0, 4, n).astype(float), rng.integers(0, 500, n).astype(float)
+    for loss in (
+        rm.RocArea(), rm.Ordinal(), rm.Prbep(), rm.FBeta(), rm.PrecisionAtK(100), rm.RecallAtK(100),
+        rm.Ndcg(), rm.Ndcg(weights="discount"), rm.Softmax(), rm.MulticlassHinge(),
+    ):  # fmt: skip
+        for share in (0.1, 0.9):
+            y, scores = np.where(rng.random(n) < share, 1.0, -1.0), z
+            y = grades if loss.task in ("ordinal", "multiclass") else y
+            y = np.column_stack([grades, queries]) if loss.task == "ranking" else y
+            scores = rng.standard_normal((n, 4)) if loss.task == "multiclass" else z
+            c = np.full(n, 1 / n)
+            value, dz = loss.value_grad(*map(torch.asarray, (scores, y, c)))
+            for name, move in (("torch", lambda a: torch.asarray(a, device="cuda")), ("CuPy", cupy.asarray)):
+                found, slopes = loss.value_grad(move(scores), move(y), move(c))
+                kind = f"{loss!r}, {name}, {share:g}"
+                worst = max(worst, report(kind + ", value", float(found), float(value)))
+                worst = max(worst, report(kind + ", gradient", slopes, to_numpy(dz)))
+    # many classes, and pairs far from zero
+    for k in (2, 3, 33, 100, 1000, 1025):
+        scores, y = 30 * rng.standard_normal((501, k)), rng.integers(0, k, 501).astype(float)
+        c = rng.dirichlet(np.ones(501))
+        expected = rm.Softmax().value_grad(scores, y, c)
+        found = rm.Softmax().value_grad(*(torch.asarray(a, device="cuda") for a in (scores, y, c)))
+        worst = max(worst, report(f"softmax, {k} classes, value", float(found[0]), expected[0]))
+        worst = max(worst, report(f"softmax, {k} classes, gradient", found[1], expected[1]))
+    print(f"lists: largest relative error {worst:.1e}", flush=True)
+
+
+def check_streamed(rng):
+    """Rows that are copied in every pass give the risk of rows that stay on the device."""
+    import cupy
+    import torch
+
+    from riskmin.arrays.devices.streamed import StreamedRows
+
+    worst, X = 0.0, rng.standard_normal((50_000, 40)).astype(np.float32)
+    y, w = np.where(rng.random(len(X)) < 0.4, 1.0, -1.0), 0.3 * rng.standard_normal(40)
+    for loss in (rm.Logistic(), rm.RocArea(), rm.Hinge()):
+        expected = rm.linear_risk(torch.asarray(X), y, loss)(w)
+        for resident in (0, 20_000):
+            rows = StreamedRows(X, resident, cupy.empty(0), block_bytes=2**20)
+            if not rows.pinned:
+                failures.append("host memory is not pinned")
+            risk = rm.linear_risk(rows, y, loss)
+            for _ in range(3):  # buffers are used again
+                found = risk(w)
+                worst = max(worst, report(f"streamed, {loss!r}, value", found[0], expected[0]))
+                worst = max(worst, report(f"streamed, {loss!r}, gradient", found[1], expected[1]))
+            del risk, rows
+    rows = StreamedRows(X, 20_000, cupy.empty(0), block_bytes=2**20)
+    fitted = rm.minimize(rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), rm.L2(), 1e-3), tol=1e-5)
+    whole = rm.linear_risk(cupy.asarray(X), y, rm.Logistic())
+    exact = rm.minimize(rm.Objective(whole, rm.L2(), 1e-3), tol=1e-9)
+    if not (fitted.status == "converged" and fitted.lower <= exact.value and exact.lower <= fitted.value):
+        failures.append(f"a fit of streamed rows: {fitted.status}")
+    print(f"streamed: largest relative error {worst:.1e}", flush=True)
+
+
 def check_repeatable(rng):
     """Two calls give the same bits."""
     import torch
@@ -249,7 +314,16 @@ def check_repeatable(rng):
 
 def main(arguments):
     rng = np.random.default_rng(0)
-    for check in (check_losses, check_layouts, check_sparse, check_repeatable, check_certificates):
+    checks = (
+        check_lists,
+        check_streamed,
+        check_losses,
+        check_layouts,
+        check_sparse,
+        check_repeatable,
+        check_certificates,
+    )
+    for check in checks:
         check(rng)
     print(f"{len(failures)} failures" + "".join(f"\n  {name}" for name in failures))
     return 1 if failures else 0

@@ -1,10 +1,13 @@
 """Estimators on rows of a GPU: tensors of torch stand in for them, with the same code but the kernels."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin.arrays.devices import gpu
+from riskmin.arrays.devices import gpu, placement, streamed
 from riskmin.arrays.matrix import as_matrix
 from riskmin.cli import main
 from riskmin.estimators import gpu_rows as devices
@@ -106,14 +109,71 @@ def test_a_device_that_is_not_there_is_named_with_the_remedy():
 
 def test_too_little_memory_is_named_with_its_size(monkeypatch):
     X, y = rows()
-    monkeypatch.setattr(devices, "why_no_gpu", lambda: "")
-    monkeypatch.setattr(devices, "free_memory", lambda number: 1000 if number == 0 else None)
+    monkeypatch.setattr(placement, "why_no_gpu", lambda: "")
+    monkeypatch.setattr(placement, "free_memory", lambda number: 1000 if number == 0 else None)
     with pytest.raises(
         ValueError, match=r"X takes 0.0 GB on the device, and cuda has 0.0 GB free: give X in"
     ):
         rm.LinearClassifier(device="cuda").fit(X, y)
     with pytest.raises(ValueError, match="device='cuda:3': there is no GPU of this number"):
         rm.LinearClassifier(device="cuda:3").fit(X, y)
+    # sparse rows are laid out as a whole
+    monkeypatch.setattr(placement, "free_memory", lambda number: 10**5)
+    with pytest.raises(ValueError, match="fewer rows, or leave device out"):
+        rm.LinearClassifier(device="cuda").fit(sp.csr_array(np.tile(X, 9)), y)
+
+
+# ---------------------------------------------------------------- rows that do not fit
+@pytest.fixture
+def small_device(monkeypatch):
+    """A device of 52 kB, of which torch's tensors on the CPU are arrays."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(placement, "why_no_gpu", lambda: "")
+    monkeypatch.setattr(placement, "free_memory", lambda number: 52_000)
+    monkeypatch.setattr(placement, "empty_on_gpu", lambda number: torch.empty(0))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "roc_area"])
+def test_rows_that_do_not_fit_are_copied_in_every_pass(small_device, loss, monkeypatch):
+    X, y = rows()
+    here = rm.LinearClassifier(loss, alpha=1e-2).fit(X, y)
+    copied = []
+    begin = streamed.BlockCopies._begin
+    monkeypatch.setattr(
+        streamed.BlockCopies, "_begin", lambda self, k, slot: (copied.append(k), begin(self, k, slot))[1]
+    )
+    with pytest.warns(RuntimeWarning, match=r"GB stay there, and .* GB are copied in every pass, in about"):
+        there = rm.LinearClassifier(loss, alpha=1e-2, device="cuda", n_jobs=2).fit(X, y)
+    assert isinstance(there.coef_, np.ndarray)
+    assert there.lower_bound_ <= here.objective_ * (1 + 1e-12)
+    assert here.lower_bound_ <= there.objective_ * (1 + 1e-12)
+    # in order, each block once per pass
+    n_blocks = max(copied) + 1
+    assert n_blocks > 1
+    assert all((j - i) % n_blocks == 1 for i, j in pairwise(copied[2:]))
+
+
+def test_streamed_rows_are_the_rows(monkeypatch):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    X, w, g = rng.standard_normal((53, 4)), rng.standard_normal(4), rng.standard_normal(30)
+    for resident in (0, 20, 53):
+        M = streamed.StreamedRows(np.asfortranarray(X), resident, torch.empty(0), block_bytes=7 * 32)
+        ends = M.shard_ends(1).tolist()
+        assert max(np.diff(ends[-3:])) <= 7
+        np.testing.assert_allclose(M.scores(w, 0, 53).numpy(), X @ w, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(M.scores(w, 11, 41).numpy(), X[11:41] @ w, rtol=1e-13, atol=1e-15)
+        out = np.zeros(4)
+        M.pullback(g, 11, 41, out)
+        np.testing.assert_allclose(out, X[11:41].T @ g, rtol=1e-12)
+        for i, j in pairwise(ends):
+            part = M.rows(i, j)
+            assert part.shape == (j - i, 4)
+            np.testing.assert_array_equal(part.X.numpy(), X[i:j])
+            np.testing.assert_allclose(part.scores(w, 1, j - i).numpy(), X[i + 1 : j] @ w, rtol=1e-12)
+        assert M.first_not_finite() is None
+    X[50, 1] = np.nan
+    assert streamed.StreamedRows(X, 5, torch.empty(0)).first_not_finite() == (50, 1)
 
 
 def test_the_command_names_the_missing_device(tmp_path, capsys):

@@ -91,7 +91,8 @@ def _executor(given: dict[str, Any], stack: ExitStack) -> Backend:
         # without files, Dask takes them from its configuration
         files = {name: given[f"tls_{name}"] for name in ("ca", "cert", "key")}
         settings = {name: None if file is None else str(file) for name, file in files.items()}
-        return DaskExecutor(stack.enter_context(dask_client(given["dask"], **settings)))
+        client = stack.enter_context(dask_client(given["dask"], **settings))
+        return DaskExecutor(client, device=given.get("device"))
     return Serial()
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.devices.gpu import copied_to_gpu, free_memory, is_on_gpu, why_no_gpu
+from riskmin.arrays.devices.gpu import is_on_gpu
 from riskmin.arrays.devices.gpu_sparse import is_gpu_sparse
+from riskmin.arrays.devices.placement import on_device
 from riskmin.arrays.namespace import as_array_like, check_two_dimensions, is_foreign, namespace, to_numpy
 from riskmin.arrays.partitioned import is_partitioned
-from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.executors import as_backend
 
 
 def is_gpu_rows(X: Any) -> bool:
@@ -58,6 +59,8 @@ def check_gpu_rows(model: Any, X: Any, *, reset: bool, min_rows: int) -> Any:
 def moved(X: Any, device: str | None) -> Any:
     """Return rows of this process on a device: None and "cpu" leave them, "cuda" and "cuda:1" copy them.
 
+    Rows that are too many for the device become `StreamedRows`, which copy a part of them in every pass.
+
     Raises
     ------
     ValueError
@@ -65,21 +68,11 @@ def moved(X: Any, device: str | None) -> Any:
     """
     if device is None or device == "cpu" or is_gpu_rows(X):
         return X
-    name, _, number = str(device).partition(":")
-    if name != "cuda" or not (number.isdigit() or not number):
-        raise ValueError(f"device={device!r} is no device: give 'cuda', 'cuda:1' or None")
     if is_partitioned(X):
-        raise ValueError(f"device={device!r} needs all rows in this process: leave it out for partitioned X")
-    if reason := why_no_gpu():
-        raise ValueError(f"device={device!r}: {reason}")
-    # the layout of sparse entries is built beside a copy of them
-    size = 3 * (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) if is_sparse(X) else X.nbytes
-    free = free_memory(int(number or 0))
-    if free is None:
-        raise ValueError(f"device={device!r}: there is no GPU of this number; they are counted from 0")
-    if size > 0.9 * free:
+        if X.executor is not None and as_backend(X.executor).device == device:
+            return X
         raise ValueError(
-            f"X takes {size / 1e9:.1f} GB on the device, and {device} has {free / 1e9:.1f} GB free: "
-            "give X in float32, fewer rows, or leave device out"
+            f"device={device!r} needs all rows in this process: for rows on workers of Dask, give the device "
+            f"to their executor, DaskExecutor(client, device={device!r})"
         )
-    return copied_to_gpu(X, int(number or 0))
+    return on_device(X, device)

@@ -104,6 +104,8 @@ class Executor(ABC):
     """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
     can_gather: bool = True
     """Whether scores and labels of single rows may be sent to this process: not by data owners."""
+    compiles_losses: bool = True
+    """Whether shards take compiled losses: their rows are in NumPy or SciPy, or on a GPU."""
 
     def stall_note(self) -> str:
         """Return why sums of this executor may have ended a run as ``stalled``, and the remedy; "" if not."""
@@ -196,6 +198,8 @@ class Backend(ABC):
 
     is_local: bool = False
     """Whether the executors of this backend hold the rows in this process."""
+    device: Any = None
+    """Where the processes that hold the shards put them, as in `DaskExecutor`; None if not on a device."""
     coordination: Coordination = Coordination()
     """How the processes that run this program agree on decisions; a single process decides by itself."""
 

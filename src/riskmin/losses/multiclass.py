@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, runs_kernels
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
 from riskmin.core.messages import check_rescaling
@@ -25,6 +26,9 @@ from riskmin.losses.block_hessian import (
 )
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.numerics.simplex import project_onto_simplex
+
+MAX_KERNEL_CLASSES = 1024
+"""The most scores of a row that the threads of a GPU hold in their registers."""
 
 
 def one_hot(y: Array, z: Array) -> Array:
@@ -82,13 +86,19 @@ class Softmax(_MulticlassLoss):
         """Return the loss and its gradient: probabilities minus the one-hot labels."""
         if namespace(z) is np:
             return _softmax(z, y, c)
-        xp, true_class = namespace(z), one_hot(y, z)
+        if z.shape[1] <= MAX_KERNEL_CLASSES and runs_kernels(z):
+            return _softmax_on_gpu(z, y, c)
+        xp, k = namespace(z), z.shape[1]
+        # the positions of the scores of the true classes among all scores
+        true_entries = k * (xp.cumulative_sum(xp.ones_like(y, dtype=xp.int64)) - 1) + xp.astype(y, xp.int64)
         # subtract the largest score of each row: exp cannot overflow
         z = z - xp.max(z, axis=1, keepdims=True)
+        true_scores = xp.take(xp.reshape(z, (-1,)), true_entries)
         e = xp.exp(z)
-        total = xp.sum(e, axis=1, keepdims=True)
-        value = c @ (xp.log(total[:, 0]) - xp.sum(z * true_class, axis=1))
-        return value, (e / total - true_class) * c[:, None]
+        total = e @ xp.ones_like(e[0, :])
+        dz = e * (c / total)[:, None]
+        true_class = as_array_like(np.arange(float(k)), z) == y[:, None]
+        return c @ (xp.log(total) - true_scores), xp.where(true_class, dz - c[:, None], dz)
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds z_j - z_y of the loss."""
@@ -101,6 +111,15 @@ class Softmax(_MulticlassLoss):
         p = dz / np.where(c > 0, c, 1.0)[:, None]
         p[np.arange(len(p)), y.astype(np.intp)] += 1.0
         return simplex_hessian(p, c)
+
+
+def _softmax_on_gpu(z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+    """Return softmax loss and gradient by one kernel: two passes over the scores."""
+    from riskmin._cuda.lists import softmax
+
+    with on_stream_of(z):
+        value, dz = softmax(as_cupy(z), as_cupy(y), as_cupy(c))
+        return from_cupy(value, z), namespace(z).astype(from_cupy(dz, z), z.dtype)
 
 
 def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:

@@ -197,6 +197,7 @@ class Risk(Oracle):
             or data.nnz < self.COMPILE_FROM_ENTRIES
             or self.multi_output
             or not self.loss.separable
+            or not self.executor.compiles_losses
             or self.linear_map.columns != 1
             or self.linear_map.shared
         ):

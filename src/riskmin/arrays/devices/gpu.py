@@ -7,10 +7,11 @@ certificates are as sound as those of a CPU.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +54,11 @@ def has_cupy() -> bool:
     return not why_no_gpu()
 
 
+def runs_kernels(a: Any) -> bool:
+    """Whether kernels can read an array: it is on a GPU, and CuPy is there."""
+    return is_on_gpu(a) and has_cupy()
+
+
 def free_memory(device: int) -> int | None:
     """Return the free bytes of a device; None if there is no device of this number."""
     import cupy
@@ -63,18 +69,46 @@ def free_memory(device: int) -> int | None:
         return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
+def empty_on_gpu(device: int) -> Any:
+    """Return an empty array of CuPy on a device."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.empty(0)
+
+
 def copied_to_gpu(X: Any, device: int) -> Any:
     """Return an array of NumPy or a sparse matrix of SciPy as one of CuPy on a device."""
     import cupy
 
     with cupy.cuda.Device(device):
         if isinstance(X, np.ndarray):
-            return cupy.ascontiguousarray(cupy.asarray(X))
+            host, copy, owner = np.ascontiguousarray(X), cupy.empty(X.shape, dtype=X.dtype), _Pinned()
+            pin(owner, host)  # ten times the bandwidth of pageable memory
+            copy.set(host)
+            cupy.cuda.get_current_stream().synchronize()  # before the memory is released
+            return copy
         import cupyx.scipy.sparse
 
         rows = X.tocsr()
         parts = [cupy.asarray(a) for a in (rows.data, rows.indices, rows.indptr)]
         return cupyx.scipy.sparse.csr_matrix(tuple(parts), shape=rows.shape)
+
+
+class _Pinned:
+    """Owner of pinned memory for the time of a copy."""
+
+
+def pin(owner: object, host: NDArray) -> bool:
+    """Pin host memory where it is, as long as the owner lives; False if it cannot be, as of mapped files."""
+    from cupy.cuda import runtime
+
+    try:
+        runtime.hostRegister(host.ctypes.data, host.nbytes, 0)
+    except runtime.CUDARuntimeError:
+        return False
+    weakref.finalize(owner, runtime.hostUnregister, host.ctypes.data)
+    return True
 
 
 @contextlib.contextmanager
@@ -184,6 +218,10 @@ class GpuDense(ForeignArray):
     """A dense array on a GPU in rows, of float32, float64, bfloat16 or float16."""
 
     on_gpu = True
+    # a launch for each block: longer ones than for a CPU
+    COPIED_ENTRIES: ClassVar[int] = 2**26
+    DOUBLE_COPY_SHARE: ClassVar[float] = 0.5
+    """The share of the free memory that a copy of X in double precision may take."""
 
     @classmethod
     def accepts(cls, X: Array) -> bool:
@@ -213,6 +251,22 @@ class GpuDense(ForeignArray):
     def one_pass(self) -> bool:  # type: ignore[override]
         """Whether a row fits into the registers of a block: value and gradient take one read of X."""
         return len(self._column_blocks) == 1
+
+    @cached_property
+    def _double(self) -> Array | None:
+        """All entries in float64, for products with several columns by cuBLAS; None if they do not fit."""
+        import cupy
+
+        with on_stream_of(self.X):
+            free = cupy.cuda.runtime.memGetInfo()[0]
+        xp, size = namespace(self.X), 8 * self.shape[0] * self.shape[1]
+        return xp.astype(self.X, xp.float64) if size <= self.DOUBLE_COPY_SHARE * free else None
+
+    def double_blocks(self, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
+        if self.X.dtype != namespace(self.X).float64 and self._double is not None:
+            yield start, stop, self._double[start:stop]
+        else:
+            yield from super().double_blocks(start, stop)
 
     def rows(self, start: int, stop: int) -> GpuDense:
         return GpuDense(self.X[start:stop])

@@ -380,7 +380,8 @@ class RowEstimator(LinearEstimator):
         intercept, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
     device : str or None
         "cuda", or "cuda:1": the rows of this process are copied to the memory of that GPU for the fit, which
-        needs CuPy. Rows that are on a GPU, arrays of torch or CuPy, stay where they are.
+        needs CuPy. If they do not fit, a part of dense rows is copied in every pass, and a warning gives the
+        time that takes. Rows that are on a GPU, arrays of torch or CuPy, stay where they are.
 
     Attributes
     ----------

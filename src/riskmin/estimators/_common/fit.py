@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.devices.streamed import StreamedRows
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import Iterate, NDArray, Result
 from riskmin.core.messages import is_number
@@ -41,6 +42,7 @@ from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.estimators.gpu_rows import moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
+from riskmin.executors import Serial
 from riskmin.executors.coordination import coordination_of
 from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
@@ -260,14 +262,16 @@ def move_to_point(model: Any, objective: Objective, w: NDArray, X: Any, rows: En
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:
     """Return the risk that the model's parameters denote for labeled rows."""
     labels, weight, classes, loss = rows
+    X = moved(X, model.device)
     return linear_risk(
-        moved(X, model.device),
+        X,
         labels,
         loss,
         sample_weight=weight,
         qid=qid,
         fit_intercept=bool(model.fit_intercept) and supports_intercept(loss),
-        executor=executor,
+        # blocks that are copied to a device in turn have two buffers, for one thread
+        executor=Serial() if isinstance(X, StreamedRows) else executor,
         n_outputs=len(classes) if classes is not None and loss.multi_output else None,
     )
 

@@ -33,6 +33,11 @@ class DaskExecutor(Backend):
         on which worker holds which shard.
     patience : float
         Timeout in seconds while no worker is available, or none with free memory.
+    device : str or callable, optional
+        ``"cuda"``: each worker copies its shards to its GPU, where they stay. A GPU per worker is what
+        dask-cuda sets up; ``"cuda:1"`` is the second one that a worker can use. Or a function, which can be
+        pickled, of an array or a sparse matrix that returns it in another library, such as
+        ``torch.asarray``.
 
     Examples
     --------
@@ -44,7 +49,14 @@ class DaskExecutor(Backend):
     DaskExecutor('tcp://scheduler:8786', ordered=False)
     """
 
-    def __init__(self, client: Any = None, *, ordered: bool = True, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        ordered: bool = True,
+        patience: float = 60.0,
+        device: str | Callable[[Any], Any] | None = None,
+    ) -> None:
         if client is not None and not isinstance(client, str) and not hasattr(client, "scheduler_info"):
             raise TypeError(
                 f"client={client!r:.60} is no client of Dask: give a distributed.Client, or the address of "
@@ -52,10 +64,13 @@ class DaskExecutor(Backend):
             )
         if not isinstance(patience, numbers.Real) or not 0 <= patience < math.inf:
             raise ValueError(f"patience={patience!r}: give a number of seconds >= 0")
+        if not (device is None or callable(device) or str(device).partition(":")[0] == "cuda"):
+            raise ValueError(f"device={device!r} is no device: give 'cuda', a function of rows, or None")
         self._client_or_address: Any = client
         self._client: Any = None
         self.ordered: bool = bool(ordered)
         self.patience: float = float(patience)
+        self.device: str | Callable[[Any], Any] | None = device
 
     @property
     def client(self) -> Any:
@@ -75,6 +90,7 @@ class DaskExecutor(Backend):
         arguments = [] if self._client_or_address is None else [repr(self._address())]
         arguments += [] if self.ordered else ["ordered=False"]
         arguments += [] if self.patience == 60 else [f"patience={self.patience:g}"]
+        arguments += [] if self.device is None else [f"device={self.device!r}"]
         return f"DaskExecutor({', '.join(arguments)})"
 
     def _address(self) -> str | None:
@@ -88,11 +104,14 @@ class DaskExecutor(Backend):
         return self.__copy__()
 
     def __copy__(self) -> DaskExecutor:
-        return DaskExecutor(self._client_or_address, ordered=self.ordered, patience=self.patience)
+        return DaskExecutor(self._client_or_address, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {"ordered": self.ordered, "patience": self.patience, "device": self.device}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the settings; the unpickled executor opens its own connection."""
-        return partial(DaskExecutor, self._address(), ordered=self.ordered, patience=self.patience), ()
+        return partial(DaskExecutor, self._address(), **self._settings()), ()
 
     # ------------------------------------------------------------ data
     def partition(self, X: Any) -> PartitionedMatrix:

@@ -91,6 +91,8 @@ class DaskShards(Executor):
 
     def __init__(self, settings: Any, shards: Sequence[Shard | LazyShard]) -> None:
         self.settings, self.client = settings, settings.client
+        # kernels of a GPU compile losses, and so do those of a CPU, but not other array libraries
+        self.compiles_losses = not callable(settings.device)
         self._shards = list(shards)
         self._cluster = DaskCluster(self.client, settings.patience)
         self._round_numbers: Iterator[int] = count()
@@ -338,7 +340,10 @@ class DaskShards(Executor):
             # one shard at a time, since the data pass through the scheduler
             specs = [
                 self.client.scatter(
-                    [ShardSpec(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1
+                    [ShardSpec(_without_local_state(self._shards[k]), self.settings.device)],
+                    workers=[owner],
+                    hash=False,
+                    timeout=1,
                 )
                 for k in placement.members
             ]

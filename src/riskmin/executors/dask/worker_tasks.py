@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.devices.placement import shard_on_device
+from riskmin.arrays.namespace import is_foreign, to_numpy
 from riskmin.core import Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import sum_tuples
@@ -68,6 +70,8 @@ class ShardSpec:
     """Specification from which a worker builds a shard: the shard or a `LazyShard`, without its cache."""
 
     shard: Any
+    device: Any = None
+    """Where the worker puts the rows, as in `DaskExecutor`."""
 
     def build(self, rows: Any) -> Shard:
         """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
@@ -75,7 +79,8 @@ class ShardSpec:
         # the client removed the future of the rows; the task received the rows themselves
         if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
-        return shard.load().without_cache()  # type: ignore[no-any-return]
+        loaded: Shard = shard.load().without_cache()
+        return loaded if self.device is None else shard_on_device(loaded, self.device)
 
 
 class ShardGroup:
@@ -139,10 +144,17 @@ def run_round(
         f, args = unpack(shared)
         each = unpack(per_shard)
         todo = [args] * len(group.executor.shards) if each is None else [(*args, e) for e in each]
-        replies = group.run(number, f, todo)
+        replies = _on_host(group.run(number, f, todo))
         return pack((True, [sum_tuples(replies)] if summed else replies))
     except Exception as error:  # also where a function or its result cannot be pickled
         return pack((False, portable(error, "a worker process")))
+
+
+def _on_host(reply: Any) -> Any:
+    """Return a reply with its arrays in NumPy, which can be sent."""
+    if type(reply) in (list, tuple):
+        return type(reply)(map(_on_host, reply))
+    return to_numpy(reply) if is_foreign(reply) else reply
 
 
 def touch_shard(shard: Shard) -> None:

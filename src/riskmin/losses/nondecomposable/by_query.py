@@ -1,23 +1,27 @@
-"""Rows grouped by query and sorted by grade: the data structure of all ranking losses."""
+"""Rows grouped by query and sorted by grade: the data structure of all ranking losses.
+
+It is in the array library of the labels: on a GPU, labels, scores and rankings stay there.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import to_numpy
+from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.limits import LIMITS
 from riskmin.core.registry import settings_of
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
-from riskmin.numerics.sorting import stable_argsort
+from riskmin.numerics.segments import segment_numbers, segment_sizes, segment_starts, segment_sums
+from riskmin.numerics.sorting import as_float64, stable_argsort
 
 DP_ALWAYS_BELOW_STEPS = 2**12
 """A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
@@ -27,14 +31,18 @@ def check_ranking_labels(loss: object, y: Array) -> None:
     """Require grades and query numbers, with two different grades in at least one query."""
     _check_grade_and_query(loss, y)
     labels = np.asarray(to_numpy(y))
-    # sorted by query and grade: two different grades of a query are adjacent somewhere
-    rows = lexsort_rows(labels[:, 0], labels[:, 1])
-    grades, ids = labels[rows, 0], labels[rows, 1]
-    if not np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])):
+    # sorted by query and grade, two different grades of a query are adjacent; usually they are in any order
+    if not _grades_differ(labels) and not _grades_differ(labels[lexsort_rows(labels[:, 0], labels[:, 1])]):
         raise ValueError(
             f"no query has rows of two different grades, but {type(loss).__name__} compares rows of a query: "
             "check that qid and y belong together"
         )
+
+
+def _grades_differ(labels: NDArray) -> bool:
+    """Whether two adjacent rows belong to the same query and have different grades."""
+    grades, ids = labels.T
+    return bool(np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])))
 
 
 def check_nonnegative_grades(loss: object, y: Array) -> None:
@@ -96,11 +104,11 @@ class QueryRows:
         The sum of the mean weights of all queries, of which these may be only a part.
     """
 
-    rows: NDArray
-    grade: NDArray
-    query: NDArray
-    starts: NDArray
-    mean: NDArray
+    rows: Array
+    grade: Array
+    query: Array
+    starts: Array
+    mean: Array
     sum_of_means: float
 
     @classmethod
@@ -112,79 +120,107 @@ class QueryRows:
         If the rows belong to only some of the queries (possibly to none), `total` is the sum of the mean
         weights of all queries.
         """
-        labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)
-        grade, ids = labels[:, 0].astype(np.float64), labels[:, 1]
+        xp, weights = namespace(y), as_float64(c)
+        grade, ids = as_float64(y[:, 0]), y[:, 1]
         if relevant:
-            grade = (grade > 0).astype(np.float64)
+            grade = xp.astype(grade > 0, xp.float64)
         rows = lexsort_rows(-grade, ids)
+        starts = segment_starts(ids[rows])
+        sizes, number = segment_sizes(starts, len(rows)), segment_numbers(starts, rows)
         # the first and last row of a query have its highest and lowest grade: keep it if they differ
-        starts = np.flatnonzero(np.append(True, np.diff(ids[rows]) != 0))
-        ends = np.append(starts[1:], len(rows))
-        sizes = ends - starts
-        informative = grade[rows[starts]] > grade[rows[ends - 1]]
+        informative = grade[rows[starts]] > grade[rows[starts + sizes - 1]]
         # weight of a query: the mean of its rows
-        mean = (np.add.reduceat(weights[rows], starts) / sizes)[informative]
-        total = total or float(mean.sum())
+        mean = (segment_sums(weights[rows], starts) / sizes)[informative]
+        total = total or float(xp.sum(mean))
         if not total > 0:
             raise ValueError(
                 f"{type(loss).__name__} needs weight on queries of different grades: give their rows some"
             )
-        rows, sizes = rows[np.repeat(informative, sizes)], sizes[informative]
-        query = np.repeat(np.arange(len(sizes)), sizes)
-        return cls(rows, grade[rows], query, np.append(0, np.cumsum(sizes)), mean, total)
+        kept = informative[number]
+        rows, ends = rows[kept], xp.cumulative_sum(sizes[informative])
+        query = (xp.cumulative_sum(xp.astype(informative, xp.int64)) - 1)[number[kept]]
+        return cls(rows, grade[rows], query, xp.concat([0 * starts[:1], ends]), mean, total)
+
+    def on_host(self) -> QueryRows:
+        """Return the same rows in NumPy."""
+        if namespace(self.rows) is np:
+            return self
+        arrays = {
+            name: to_numpy(getattr(self, name)) for name in ("rows", "grade", "query", "starts", "mean")
+        }
+        return replace(self, **arrays)  # type: ignore[arg-type]
 
     @cached_property
-    def weight(self) -> NDArray:
+    def weight(self) -> Array:
         """The normalized weights of the queries."""
-        weight: NDArray = self.mean / self.sum_of_means
-        return weight
+        return self.mean / self.sum_of_means
 
     @cached_property
-    def position(self) -> NDArray:
+    def sizes(self) -> Array:
+        """The number of rows of each query."""
+        return self.starts[1:] - self.starts[:-1]
+
+    @cached_property
+    def position(self) -> Array:
         """The positions 0, 1, ... of the rows within their queries."""
-        return np.arange(len(self.rows)) - self.starts[self.query]
+        return self._counts - self.starts[self.query]
 
     @cached_property
-    def group_starts(self) -> NDArray:
+    def _counts(self) -> Array:
+        """The numbers 0, 1, ... of the rows."""
+        xp = namespace(self.rows)
+        return xp.cumulative_sum(xp.ones_like(self.rows)) - 1
+
+    @cached_property
+    def group_starts(self) -> Array:
         """The starts of the groups of rows of the same query and grade, and the end of the last group."""
         # a group begins where the query or the grade changes
-        new = (np.diff(self.query) != 0) | (np.diff(self.grade) != 0)
-        return np.append(np.flatnonzero(np.append(True, new)), len(self.rows))
+        starts = segment_starts(self.query, self.grade)
+        return namespace(starts).concat([starts, self.starts[-1:]])
 
     @cached_property
-    def grade_ranks(self) -> NDArray:
+    def group(self) -> Array:
+        """The number of the group of each row, highest grade of the first query first."""
+        return segment_numbers(self.group_starts[:-1], self.rows)
+
+    @cached_property
+    def grade_ranks(self) -> Array:
         """The ranks 0, 1, ... of the grades of the rows within their queries, lowest grade first."""
-        # consecutive numbers of the groups (query, grade), highest grade first; the last group of a query
-        # is that of the lowest grade
-        number = np.repeat(np.arange(len(self.group_starts) - 1), np.diff(self.group_starts))
-        ranks: NDArray = number[self.starts[1:] - 1][self.query] - number
-        return ranks
+        # the last group of a query is that of the lowest grade
+        return self.group[self.starts[1:] - 1][self.query] - self.group
 
     @cached_property
-    def pair_counts(self) -> NDArray:
+    def pair_counts(self) -> Array:
         """The number of pairs of different grades per query."""
         # rows of lower grades in the same query, per row
-        worse = self.starts[self.query + 1] - np.repeat(self.group_starts[1:], np.diff(self.group_starts))
-        return self.query_sums(worse.astype(np.float64))
+        worse = self.starts[self.query + 1] - self.group_starts[1:][self.group]
+        return self.query_sums(namespace(worse).astype(worse, self.grade.dtype))
 
     @cached_property
     def max_rows(self) -> int:
         """The number of rows of the largest query."""
-        return int(np.diff(self.starts).max())
+        return int(self.sizes.max())
 
-    def query_sums(self, a: NDArray) -> NDArray:
+    def query_sums(self, a: Array) -> Array:
         """Return the sums of a over the rows of each query."""
-        return np.add.reduceat(a, self.starts[:-1])
+        return segment_sums(a, self.starts[:-1])
 
-    def tie_means(self, a: NDArray) -> NDArray:
+    def tie_means(self, a: Array) -> Array:
         """Return, for each row, the mean of a over the rows of the same query and grade."""
-        return group_means(a, np.arange(len(a)), self.query, self.grade)
+        return group_means(a, self._counts, self.query, self.grade)
 
-    def scores(self, z: Array) -> NDArray:
+    def scores(self, z: Array) -> Array:
         """Return the scores of the rows in float64, centered per query: sums of large ones would cancel."""
         # the loss is invariant to a shift per query
-        s = to_numpy(z).astype(np.float64)[self.rows]
-        return s - (self.query_sums(s) / np.diff(self.starts))[self.query]
+        s = as_float64(as_array_like(z, self.grade))[self.rows]
+        return s - (self.query_sums(s) / self.sizes)[self.query]
+
+    def scattered(self, slope: Array, z: Array) -> Array:
+        """Return the gradient in z: `slope` for these rows, zero for all others."""
+        xp = namespace(z)
+        dz = xp.zeros_like(z)
+        dz[as_indices_like(self.rows, z)] = xp.astype(as_array_like(slope, z), z.dtype)
+        return dz
 
 
 class QueryLoss(Loss):
@@ -300,7 +336,7 @@ def dynamic_programs(q: QueryRows, k: int) -> tuple[NDArray, float, NDArray]:
     gammaln = scipy_module("special").gammaln
     # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
     # binomial(k + g, g); a step is one state times one grade
-    blocks = np.searchsorted(q.group_starts, q.starts)
+    blocks: NDArray = np.asarray(np.searchsorted(q.group_starts, q.starts))
     table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
     grades, size = np.diff(blocks), np.diff(q.starts)
     compositions = (
@@ -320,27 +356,24 @@ def query_ends(y: NDArray) -> NDArray | None:
     return ends if len(ends) == len(np.unique(ids)) else None
 
 
-def lexsort_rows(*keys: NDArray) -> NDArray:
+def lexsort_rows(*keys: Array) -> Array:
     """Return the stable order of the rows by the last key, ties by the key before it, and so on."""
     # stable sorts from the least to the most significant key
-    rows: NDArray = stable_argsort(keys[0])
+    rows = stable_argsort(keys[0])
     for key in keys[1:]:
         rows = rows[stable_argsort(key[rows])]
     return rows
 
 
-def group_means(a: NDArray, rows: NDArray, *keys: NDArray) -> NDArray:
+def group_means(a: Array, rows: Array, *keys: Array) -> Array:
     """Return, for each row, the mean of a over the rows with the same keys.
 
     `rows` is an order in which rows with the same keys are contiguous.
     """
-    new = np.zeros(len(a), bool)
-    new[:1] = True
-    for key in keys:
-        new[1:] |= np.diff(key[rows]) != 0
     # a new group begins where any key changes
-    starts = np.flatnonzero(new)
-    sizes = np.diff(np.append(starts, len(a)))
-    means = np.empty_like(a)
-    means[rows] = np.repeat(np.add.reduceat(a[rows], starts) / sizes, sizes)
+    starts = segment_starts(*(key[rows] for key in keys))
+    means = namespace(a).empty_like(a)
+    means[rows] = (segment_sums(a[rows], starts) / segment_sizes(starts, len(a)))[
+        segment_numbers(starts, rows)
+    ]
     return means

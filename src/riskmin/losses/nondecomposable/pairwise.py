@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, runs_kernels
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, Hessian, PairBlock
 from riskmin.losses.base import Loss
@@ -23,6 +24,8 @@ from riskmin.losses.hessian import pair_block_products
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.losses.thresholds import best_balanced_threshold
 from riskmin.numerics.sorting import as_float64, prefix_sums, ranks_in_sorted, stable_argsort
+
+ONE_CLASS_MESSAGE = "RocArea compares two classes, but all rows of one weigh 0: give it some weight"
 
 
 def smoothed_pair_hinges(
@@ -102,6 +105,56 @@ def _pair_hinges_sum(
     return value, dz, offset
 
 
+def _minority_lookup(z: Array, y: Array) -> tuple[Any, Array]:
+    """Return the mean hinge over the pairs of two classes and its gradient: one sort, of the smaller class.
+
+    Each row of the larger class is looked up among the sorted scores of the smaller one. The sums over pairs
+    of a row are counts: of lower scores for a row that is looked up, and of such rows for a sorted one.
+    """
+    xp, positive = namespace(z), y > 0
+    n_above = int(xp.count_nonzero(positive))
+    n_below = len(z) - n_above
+    if not n_above * n_below:
+        raise ValueError(ONE_CLASS_MESSAGE)
+    above = n_above <= n_below
+    rows = xp.nonzero(positive if above else ~positive)[0]
+    # a pair is active if s > low = z - 1: the same comparison of the same numbers for either class
+    listed = z[rows] - int(above)
+    order = stable_argsort(listed)
+    rows, listed = rows[order], listed[order]
+    many, counts, product = _active_pairs(z, y, listed, above)
+    # rows with more than i sorted numbers before them, or with i at most
+    before = xp.cumulative_sum(counts)[: len(rows)]
+    few = xp.astype(n_below - before if above else before, z.dtype)
+    share = (1 if above else -1) / (n_above * n_below)
+    dz = share * many
+    dz[rows] = -share * few
+    return share * (product - few @ (listed - listed[len(rows) // 2])), dz
+
+
+def _active_pairs(z: Array, y: Array, listed: Array, above: bool) -> tuple[Array, Array, Any]:
+    """Return the active pairs of each row that is not listed; their counts by rank; and pairs times scores.
+
+    `listed` are the sorted scores of the positives less 1 if `above`, else those of the negatives. Scores are
+    relative to the middle of the listed ones.
+    """
+    if runs_kernels(z):
+        from riskmin._cuda import lists
+
+        with on_stream_of(z):
+            found = lists.active_pairs(as_cupy(z), as_cupy(y), as_cupy(listed), above=above)
+            many, counts, product = (from_cupy(a, z) for a in found)
+            return many, counts, product
+    xp, n = namespace(z), len(listed)
+    x, skipped = z - int(not above), (y > 0) == above
+    # the number of low < s, or of s <= low
+    rank = ranks_in_sorted(listed, x, side="left" if above else "right")
+    # rows of the sorted class are counted behind all ranks
+    counts = xp.bincount(xp.where(skipped, n + 1, rank), minlength=n + 2)
+    many = xp.astype(xp.where(skipped, 0, rank if above else n - rank), z.dtype)
+    return many, counts, many @ (x - listed[n // 2])
+
+
 def _pair_hinges_hessian(
     z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float, total: Any
 ) -> Hessian:
@@ -158,9 +211,13 @@ class RocArea(Loss):
         self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
     ) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
-        wide = as_float64(z)
+        xp, wide = namespace(z), as_float64(z)
+        # arrays of NumPy are merged by compiled loops, which is faster than lookups
+        if xp is not np and not mu and float(xp.min(c)) == float(xp.max(c)):
+            value, dz = _minority_lookup(wide, y)
+            return value, xp.astype(dz, z.dtype), 0.0
         value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, as_float64(c)), mu)
-        return value, namespace(z).astype(dz, z.dtype), offset
+        return value, xp.astype(dz, z.dtype), offset
 
     def hessian(
         self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
@@ -178,7 +235,7 @@ class RocArea(Loss):
         above, below = above[stable_argsort(z[above])], below[stable_argsort(z[below])]
         p, q = c[above], c[below]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
-            raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
+            raise ValueError(ONE_CLASS_MESSAGE)
         # normalized per class, so that the weights of all pairs have sum one
         yield above, p / xp.sum(p), below, q / xp.sum(q)
 

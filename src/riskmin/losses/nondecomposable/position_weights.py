@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from riskmin.core import NDArray
+from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.core.messages import is_number, is_whole
 from riskmin.losses.nondecomposable.by_query import QueryRows, dynamic_programs, group_means, lexsort_rows
+from riskmin.losses.nondecomposable.grade_programs import best_places
 
 
 @dataclass(frozen=True)
@@ -90,18 +92,18 @@ def position_weights(weights: Any, discount: NDArray) -> NDArray:
     return discount if weights == "discount" else weights.values(len(discount))
 
 
-def assigned_slopes(q: QueryRows, s: NDArray, order: NDArray, places: NDArray, c: NDArray) -> NDArray:
+def assigned_slopes(q: QueryRows, s: Array, order: Array, places: Array, c: NDArray) -> Array:
     """Return the slopes c_p(d) - mean c of the grade of d, in the order of the rows of q.
 
     `order` sorts the rows by query, grade and score, and `places` has their positions in that order.
     """
-    slopes = np.empty(len(s))
-    slopes[order] = c[places] - q.tie_means(c[q.position])
+    slopes, weights = namespace(s).empty_like(s), as_array_like(c, s)
+    slopes[order] = weights[places] - q.tie_means(weights[q.position])
     # rows of the same grade and score may be exchanged
     return group_means(slopes, order, q.query, q.grade, s)
 
 
-def worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray, c: NDArray) -> NDArray:
+def worst_places(q: QueryRows, s: Array, gain: Array, discount: NDArray, c: NDArray) -> Array:
     r"""Return the positions p of the rows that maximize :math:`\sum_d c_{p(d)} s_d - discount_{p(d)} gain_d`.
 
     The rows of a query are sorted by grade and score. A sort suffices where the weights are the discounts;
@@ -110,15 +112,17 @@ def worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray, c: 
     """
     if c is discount:
         # discounts times (s - gain): the larger the difference, the earlier the position
-        places = np.empty_like(q.position)
+        places = namespace(s).empty_like(q.position)
         places[lexsort_rows(-(s - gain), q.query)] = q.position
         return places
+    # positions after k have neither weight nor discount, so that all of them are the same
+    k = int(np.count_nonzero((c != 0) | (discount != 0)))
+    if namespace(s) is not np:
+        return namespace(s).clip(best_places(q, s, gain, discount[:k], c[:k]), 0, len(c) - 1)
     linear_sum_assignment = scipy_module("optimize").linear_sum_assignment
 
     from riskmin._numba.sorting.weighted_places import weighted_places
 
-    # positions after k have neither weight nor discount, so that all of them are the same
-    k = int(np.count_nonzero((c != 0) | (discount != 0)))
     blocks, steps, by_dp = dynamic_programs(q, k)
     places = np.full(len(s), min(k, len(c) - 1))
     # 4 elementary operations per step

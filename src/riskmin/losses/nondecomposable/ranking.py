@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from riskmin.losses.nondecomposable.by_query import (
     group_means,
     lexsort_rows,
 )
+from riskmin.losses.nondecomposable.grade_programs import best_places, can_be_enumerated
 from riskmin.losses.nondecomposable.pairwise import split_into_cells
 from riskmin.losses.nondecomposable.position_weights import (
     Weights,
@@ -62,20 +63,29 @@ class DiscountedLoss(QueryLoss):
     weights: Any
 
     @abstractmethod
-    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
-        """Return the gains of the rows, up to a factor per query, and the discounts of the positions."""
+    def gains_and_discounts(self, q: QueryRows) -> tuple[Array, NDArray]:
+        """Return the gains of the rows, up to a factor per query, and the discounts in NumPy."""
 
     def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
+        q = q if namespace(q.rows) is np or self._stays(q) else q.on_host()
         return _worst_rankings(q, z, *_normalized(q, *self.gains_and_discounts(q)), self.weights)
+
+    def _stays(self, q: QueryRows) -> bool:
+        """Whether rankings are found in the library of the labels: by a sort, or as there are few states."""
+        discount = self.gains_and_discounts(q)[1]
+        c = discount if self.weights is None else position_weights(self.weights, discount)
+        by_sort = self.weights is not None and c is discount
+        return by_sort or can_be_enumerated(q, int(np.count_nonzero((c != 0) | (discount != 0))))
 
     def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
         if not self.can_be_smoothed:
             return super().smoothed_of_queries(q, z, mu)
+        q = q.on_host()
         gain, discount = _normalized(q, *self.gains_and_discounts(q))
         value, slopes, offset = smoothed_by_projection(q, q.scores(z), gain, discount, mu)
-        return value, _scatter(q.rows, slopes, z), offset
+        return value, q.scattered(slopes, z), offset
 
     @property
     def can_be_smoothed(self) -> bool:
@@ -138,12 +148,12 @@ class Ndcg(DiscountedLoss):
         object.__setattr__(self, "k", int(self.k))
         object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+    def gains_and_discounts(self, q: QueryRows) -> tuple[Array, NDArray]:
         """Return the gains 2^y - 1 and the discounts 1 / log2(i + 1) of the first k positions."""
         i = np.arange(1.0, q.max_rows + 1)
         # the gain 2^y - 1 over 2^(largest y of the query): 2^y may overflow, and only ratios matter
-        top = q.grade[q.starts[:-1]][q.query]
-        gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
+        xp, top = namespace(q.grade), q.grade[q.starts[:-1]][q.query]
+        gain = -xp.exp2(q.grade - top) * xp.expm1(-math.log(2) * q.grade)
         return gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0)
 
 
@@ -191,7 +201,7 @@ class ExpectedRankUtility(DiscountedLoss):
             raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
         object.__setattr__(self, "weights", check_weights(self.weights))
 
-    def gains_and_discounts(self, q: QueryRows) -> tuple[NDArray, NDArray]:
+    def gains_and_discounts(self, q: QueryRows) -> tuple[Array, NDArray]:
         """Return the grades, and powers of 2 that halve every half_life - 1 positions."""
         return q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1))
 
@@ -236,6 +246,7 @@ class Mrr(QueryLoss):
         """Return the contribution of these queries to the mean, and a subgradient in z."""
         from riskmin._numba.sorting import ranked_lists  # Numba is imported with the first call
 
+        q = q.on_host()
         s, irrelevant_starts = q.scores(z), q.group_starts[1:-1:2]
         # per query the relevant rows, then the irrelevant ones, both by decreasing score
         order = lexsort_rows(-s, -q.grade, q.query)
@@ -257,14 +268,15 @@ class Mrr(QueryLoss):
             places[lexsort_rows(-s[order], behind, q.query)] = q.position
             differences = assigned_slopes(q, s, order, places, c)
         gradient = q.weight[q.query] * differences
-        return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, gradient, z)
+        return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), q.scattered(gradient, z)
 
     def smoothed_of_queries(self, q: QueryRows, z: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the contribution of these queries to the smoothed mean, its gradient and minorant offset."""
         if not self.can_be_smoothed:
             return super().smoothed_of_queries(q, z, mu)
+        q = q.on_host()
         value, slopes, offset = smoothed_first_rank(q, q.scores(z), mu)
-        return value, _scatter(q.rows, slopes, z), offset
+        return value, q.scattered(slopes, z), offset
 
     @property
     def can_be_smoothed(self) -> bool:
@@ -313,7 +325,7 @@ class PairwiseHinge(Loss):
             query_pair_hinges,  # Numba is imported with the first call
         )
 
-        q = QueryRows.from_labels(self, y, c)
+        q = QueryRows.from_labels(self, y, c).on_host()
         # exact scores, not centered: a shift would round them and move the breakpoints of the hinges
         s = to_numpy(z).astype(np.float64)[q.rows]
         order = lexsort_rows(s, q.query)
@@ -334,22 +346,23 @@ class PairwiseHinge(Loss):
         query_weight = query_weight / query_weight.sum() / np.where(pairs > 0, pairs, 1.0)
         return (
             float(query_weight @ value),
-            _scatter(q.rows[order], dz * query_weight[q.query], z),
+            replace(q, rows=q.rows[order]).scattered(dz * query_weight[q.query], z),
             float(query_weight @ offset),
         )
 
 
-def _normalized(q: QueryRows, gain: NDArray, discount: NDArray) -> tuple[NDArray, NDArray]:
+def _normalized(q: QueryRows, gain: Array, discount: NDArray) -> tuple[Array, NDArray]:
     """Return the gains, normalized such that the ideal ranking of each query has the sum 1, and discounts."""
     # in the order of decreasing grades, the position of a row is its ideal one
-    return gain / q.query_sums(discount[q.position] * gain)[q.query], discount
+    ideal = as_array_like(discount, gain)[q.position]
+    return gain / q.query_sums(ideal * gain)[q.query], discount
 
 
 def _worst_rankings(
-    q: QueryRows, z: Array, gain: NDArray, discount: NDArray, weights: Weights
+    q: QueryRows, z: Array, gain: Array, discount: NDArray, weights: Weights
 ) -> tuple[float, Array]:
     """Return value and subgradient of the loss with Delta = 1 - sum of discount times normalized gain."""
-    s, ideal = q.scores(z), discount[q.position]
+    s, discounts = q.scores(z), as_array_like(np.append(discount, 0.0), gain)
     # within a grade by decreasing score; grades stay in place
     order = lexsort_rows(-s, -q.grade, q.query)
     if weights is None:
@@ -361,21 +374,24 @@ def _worst_rankings(
         differences = assigned_slopes(q, s, order, places, c)
     weight = q.weight[q.query]
     # Delta per row; place k, behind all discounted positions, has discount 0
-    delta = (ideal - np.append(discount, 0.0)[places]) * gain
-    return float(weight @ (differences * s + delta)), _scatter(q.rows, weight * differences, z)
+    delta = (discounts[q.position] - discounts[places]) * gain
+    return float(weight @ (differences * s + delta)), q.scattered(weight * differences, z)
 
 
-def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
+def _worst_places(q: QueryRows, s: Array, gain: Array, discount: NDArray) -> Array:
     """Return the positions of the sorted rows in the maximizing rankings; k for positions without discount.
 
     Each query is solved by dynamic programming over the number of rows of each grade in front, or as a
     linear assignment problem of rows to positions, whichever takes fewer steps.
     """
+    k = int(np.count_nonzero(discount))
+    if namespace(s) is not np:
+        return best_places(q, s, gain, discount[:k], None)
     linear_sum_assignment = scipy_module("optimize").linear_sum_assignment
 
     from riskmin._numba.sorting.ranked_lists import most_violating_places
 
-    k, pair_weight = int(np.count_nonzero(discount)), 1 / q.pair_counts
+    pair_weight = 1 / q.pair_counts
     blocks, steps, by_dp = dynamic_programs(q, k)
     size = np.diff(q.starts)
     places = np.full(len(s), k)
@@ -395,23 +411,16 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     return places
 
 
-def _place_differences(q: QueryRows, s: NDArray, order: NDArray, front: NDArray) -> NDArray:
+def _place_differences(q: QueryRows, s: Array, order: Array, front: Array) -> Array:
     """Return (p*(d) - p(d)) / P per row: ideal minus actual position, over the number of pairs.
 
     `order` sorts the rows by query, grade and score, which is the ideal ranking. `front` gives, in that
     order, the sort keys of the maximizing ranking; rows with equal keys are ranked by score.
     """
-    actual, front_of_row = np.empty_like(q.position), np.empty_like(front)
+    xp = namespace(s)
+    actual, ideal, front_of_row = (xp.empty_like(a) for a in (q.position, q.position, front))
     front_of_row[order] = front
-    ideal = actual.copy()
     ideal[order] = q.position
     # positions in the maximizing ranking: by `front`, then by score
     actual[lexsort_rows(-s, front_of_row, q.query)] = q.position
     return group_means((ideal - actual) / q.pair_counts[q.query], order, q.query, q.grade, s)
-
-
-def _scatter(rows: NDArray, slope: NDArray, z: Array) -> Array:
-    """Return the gradient in z: `slope` for these rows, zero for all others."""
-    dz = np.zeros(len(z))
-    dz[rows] = slope
-    return dz.astype(z.dtype) if namespace(z) is np else as_array_like(dz, z)
