@@ -26,6 +26,7 @@ from riskmin import (
     Entropy,
     Exponential,
     Hinge,
+    InteriorPoint,
     Lbfgs,
     Logistic,
     Newton,
@@ -264,7 +265,7 @@ def test_auto_states_its_reason():
         "wide": (Switching(DualCoordinateAscent(), newton), f"{hinge} wider than long"),
     }
     assert Auto().choose(Objective(risks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6
-    assert Auto().choose(Objective(risks["sparse"], L1(), 0.1))[0] == Bundle()
+    assert Auto().choose(Objective(risks["sparse"], L1(), 0.1))[0] == InteriorPoint()
     local = linear_risk(X, y, Logistic(), fit_intercept=True)
     remote = replace(local, rows=None)
     chosen = [

@@ -221,3 +221,18 @@ def inverse(A: NDArray) -> NDArray:
     if A.ndim == 2 or work * len(A) < THREADED_CALL_OPERATIONS:
         return np.asarray(interruptible_call(work, np.linalg.inv, A))
     return np.stack([inverse(one) for one in A])
+
+
+def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
+    """The Cholesky factor of a matrix from its lower triangle, shifted as far as rounding requires.
+
+    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
+    `diagonal` is a view into the matrix. None if no finite shift suffices.
+    """
+    while np.isfinite(shift):
+        try:
+            return cho_factor(G, lower=True)
+        except np.linalg.LinAlgError:  # rounding has made its smallest eigenvalues negative
+            diagonal += shift
+            shift *= 10
+    return None

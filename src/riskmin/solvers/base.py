@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Cut, Shard, UnsupportedProblem
+from riskmin.core import Array, Cut, NDArray, Shard, UnsupportedProblem
 from riskmin.core.messages import is_whole_number
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
@@ -142,3 +142,35 @@ def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
     return best_tangent(
         *refine_bracket(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))
     ).x
+
+
+# ---------------------------------------------------------------- segments
+class BestOnSegments:
+    """The best point so far: the minimizer of J on the segment from it to each new point."""
+
+    def __init__(self, obj: Objective, w: Array | None) -> None:
+        self.obj = obj
+        self.cursor = None if w is None else obj.cursor(w)
+
+    def towards(self, w: NDArray) -> tuple[NDArray, float]:
+        """Return the best point between the last one and w, and J there."""
+        if self.cursor is None:
+            self.cursor = self.obj.cursor(w)
+            return w, self.cursor()[0]
+        cursor = self.cursor
+        self.obj.count.calls += 1
+        # J is convex on the segment: bracket its minimum between t = 0 and t = 1.
+        cursor.set_direction(w - cursor.w)
+        lo, hi = (Tangent(t, *cursor.value_slope(t)) for t in (0.0, 1.0))
+        if lo.slope < 0 < hi.slope:
+            start_value = lo.value
+
+            # To 0.1 % of the decrease so far, or to rounding.
+            def converged(best: float, low: float) -> bool:
+                return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
+
+            lo, hi = refine_bracket(lambda t: Tangent(t, *cursor.value_slope(t)), lo, hi, converged)
+        minimum = best_tangent(lo, hi)
+        if minimum.x > 0:
+            cursor.advance(minimum.x)
+        return cursor.w, minimum.value

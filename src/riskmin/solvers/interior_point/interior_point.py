@@ -12,13 +12,12 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk, local_rows_of
-from riskmin.solvers.base import intercepts_reason, local_rows_reason
+from riskmin.problem.risk import Risk
+from riskmin.solvers.base import BestOnSegments, intercepts_reason, local_rows_of, local_rows_reason
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 from riskmin.solvers.coordinate.subproblem import bounded_curvature
 from riskmin.solvers.interior_point.barrier import BarrierVariables
 from riskmin.solvers.interior_point.saddle_point import SaddlePoint
-from riskmin.solvers.reference.dual_gradient import BestOnSegments
 
 START_INTERIOR_SHARE = 0.1
 """The least distance of the first variables to their bounds, as a share of the interval."""

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import scipy_linalg
+from riskmin.core.blas_threads import cholesky, scipy_linalg
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.solvers.interior_point.barrier import BarrierVariables, Linearized, predictor_corrector_step
-from riskmin.solvers.newton.linear_system import cholesky
 
 Solve = Callable[[NDArray, NDArray, float], tuple[NDArray, NDArray, float]]
 """Solves the linear optimality conditions: residuals of the three equations to steps (dw, da, db)."""
@@ -130,7 +129,7 @@ class SaddlePoint:
     def _by_rows(self, K_w: NDArray, K_a: NDArray) -> Solve:
         """Eliminate the weights: a system of one equation per row, where rows are fewer than weights."""
         X = self._X
-        self.weight_curvature = self.design.gram_diagonal(self.scattered(1 / K_a))
+        self.weight_curvature = np.asarray(self.design.gram_diagonal(self.scattered(1 / K_a)))
         S = X @ (X / K_w).T if isinstance(X, np.ndarray) else (X.multiply(1 / K_w) @ X.T).toarray()
         inverse = scaled_inverse(np.asarray(S), K_a)
         ones = inverse(np.ones(len(K_a))) if self.intercept else np.zeros(len(K_a))

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.core import Array, Hessian, NDArray, PairBlock
-from riskmin.core.blas_threads import cho_factor, scipy_linalg
+from riskmin.core.blas_threads import cholesky, scipy_linalg
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
 from riskmin.losses.hessian import hessian_product, transposed_ranges
 from riskmin.numerics.sorting import prefix_sums
@@ -251,21 +251,6 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     if factor is None:
         return lambda g: g / lam
     return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
-
-
-def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
-    """The Cholesky factor of a matrix from its lower triangle, shifted as far as rounding requires.
-
-    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
-    `diagonal` is a view into the matrix. None if no finite shift suffices.
-    """
-    while np.isfinite(shift):
-        try:
-            return cho_factor(G, lower=True)
-        except np.linalg.LinAlgError:  # rounding has made its smallest eigenvalues negative
-            diagonal += shift
-            shift *= 10
-    return None
 
 
 def _projects(hessian: Hessian) -> bool:

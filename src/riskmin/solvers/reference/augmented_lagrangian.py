@@ -21,7 +21,8 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.deadline import check_each
-from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAscent, GradientSteps
+from riskmin.solvers.base import BestOnSegments
+from riskmin.solvers.reference.dual_gradient import GradientAscent, GradientSteps
 from riskmin.solvers.reference.transfer import RowConjugate
 from riskmin.solvers.state_checks import check_state
 

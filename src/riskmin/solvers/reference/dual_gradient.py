@@ -24,10 +24,9 @@ from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import is_whole_number
 from riskmin.core.registry import repr_of_changes
 from riskmin.numerics.precision import CUT_ROUNDING
-from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.solvers.base import local_rows_of, local_rows_reason
+from riskmin.solvers.base import BestOnSegments, local_rows_of, local_rows_reason
 from riskmin.solvers.reference.gradient_updates import RowwiseAscent
 from riskmin.solvers.reference.transfer import (
     RowConjugate,
@@ -194,37 +193,6 @@ class GradientAscent:
         """Return a function that builds the state to resume from."""
         u, epoch = self.u, self.epoch
         return lambda: {"u": u, "epoch": np.array([epoch])} | {k: np.atleast_1d(a) for k, a in extra.items()}
-
-
-class BestOnSegments:
-    """The best point so far: the minimizer of J on the segment from it to each new point."""
-
-    def __init__(self, obj: Objective, w: Array | None) -> None:
-        self.obj = obj
-        self.cursor = None if w is None else obj.cursor(w)
-
-    def towards(self, w: NDArray) -> tuple[NDArray, float]:
-        """Return the best point between the last one and w, and J there."""
-        if self.cursor is None:
-            self.cursor = self.obj.cursor(w)
-            return w, self.cursor()[0]
-        cursor = self.cursor
-        self.obj.count.calls += 1
-        # J is convex on the segment: bracket its minimum between t = 0 and t = 1.
-        cursor.set_direction(w - cursor.w)
-        lo, hi = (Tangent(t, *cursor.value_slope(t)) for t in (0.0, 1.0))
-        if lo.slope < 0 < hi.slope:
-            start_value = lo.value
-
-            # To 0.1 % of the decrease so far, or to rounding.
-            def converged(best: float, low: float) -> bool:
-                return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
-
-            lo, hi = refine_bracket(lambda t: Tangent(t, *cursor.value_slope(t)), lo, hi, converged)
-        minimum = best_tangent(lo, hi)
-        if minimum.x > 0:
-            cursor.advance(minimum.x)
-        return cursor.w, minimum.value
 
 
 def _scores(shard: Shard, w: Array) -> NDArray:

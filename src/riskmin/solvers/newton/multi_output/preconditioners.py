@@ -14,13 +14,12 @@ import numpy as np
 from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.core import Matrix, NDArray
-from riskmin.core.blas_threads import inverse, scipy_linalg
+from riskmin.core.blas_threads import cholesky, inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
 from riskmin.core.limits import LIMITS
 from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, gram_row_ranges
 from riskmin.solvers.costs import PRODUCT_COSTS
-from riskmin.solvers.newton.linear_system import cholesky
 
 DIAGONAL_FLOOR = 1e-100
 """Added to diagonals, where entries without penalty and second derivative are 0: 1 / floor^2 is finite."""
