@@ -21,6 +21,8 @@ class MemoryLimits:
     """Stored entries of a sparse matrix per chunk; at least as many as it has columns."""
     gathered_block_entries: int = 2**18
     """Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
+    scaled_block_entries: int = 2**16
+    """Entries of dense rows that are scaled at a time for a Gram matrix."""
     kernel_chunk_bytes: int = 2**25
     """Rows that are not cached are computed in chunks of about this size."""
     copy_max_entries: int = 2**23

@@ -9,12 +9,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
-from riskmin.core import Shard, has_method
-from riskmin.core.deadline import check, check_each
+from riskmin.core import NDArray, Shard, has_method
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
 from riskmin.executors.coordination import Coordination
 
 
@@ -47,31 +47,55 @@ def sum_tuples(
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
 
 
-# ---------------------------------------------------------------- groups of shards
+# ---------------------------------------------------------------- compiled loops over items
 def even_slices(n: int, n_parts: int) -> list[slice]:
     """Return consecutive ranges of nearly equal length that make up n items."""
     return [slice(k * n // n_parts, (k + 1) * n // n_parts) for k in range(n_parts)]
 
 
-@dataclass(frozen=True)
-class GroupFunction:
-    """How a function of one shard is computed for a group of consecutive ones: in fewer, longer calls.
+@cache
+def items() -> Any:
+    """Return the module of items that threads share."""
+    from riskmin._numba.shards import items  # Numba is imported by the first call, not with the package
 
-    Threads use it, whose short calls would wait for the interpreter's lock. Results have the same bits.
+    return items
+
+
+def parts_in_time(n_items: int, work: float, n_threads: int) -> list[slice]:
+    """Return ranges of items, between which time limits are checked, of a number of operations in all."""
+    n_parts = math.ceil(work / (n_threads * MAX_KERNEL_OPERATIONS))
+    return even_slices(n_items, min(max(n_parts, 1), max(n_items // n_threads, 1)))
+
+
+class SharedCall(NamedTuple):
+    """A compiled loop over items that threads share, and the results once all items are computed."""
+
+    run: Callable[[NDArray], None]
+    """Compute items until none is left, given their progress (see `_numba.shards.items`)."""
+    results: Callable[[], list[Any]]
+    kept: Any = None
+    """Arrays of which the loop has addresses only, and which must not be deleted before its end."""
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """How a function of one shard is computed for all shards by threads, in one compiled call each.
+
+    Calls of one shard each would wait for the interpreter's lock. Results have the same bits.
     """
 
     prepare: Callable[[Sequence[Shard]], Any]
-    """Return what all calls need of the shards, one item for each; None if they do not fit."""
+    """Return what all calls need of the shards; None if they do not fit."""
     work: Callable[[Any], float]
-    """Return the number of elementary operations of a call on all of the prepared shards."""
+    """Return the number of elementary operations of a call on the prepared shards."""
     accepts: Callable[..., bool]
     """Whether the function takes these arguments."""
-    run: Callable[..., list[Any]]
-    """Return the results for some of the prepared shards, given the arguments and those of `each`."""
+    begin: Callable[..., SharedCall]
+    """Return the loop over the prepared shards, given the arguments and those of `each`."""
 
 
-GROUP_FUNCTIONS: dict[Callable[..., Any], GroupFunction] = {}
-"""The functions of one shard that can be computed for groups of them."""
+COMPILED_FUNCTIONS: dict[Callable[..., Any], CompiledFunction] = {}
+"""The functions of one shard that threads compute for all shards in compiled calls."""
 
 
 # ---------------------------------------------------------------- executors
@@ -127,6 +151,14 @@ class Executor(ABC):
     def useful_threads(self, work: float) -> int:
         """Return how many threads `map_local` uses for a number of elementary operations."""
         return 1
+
+    def share(self, run: Callable[[NDArray], None], n_items: int, work: float) -> None:
+        """Call run(progress) of a compiled loop over items, which threads share if the executor has any.
+
+        `work` is the number of elementary operations of all items, in this process.
+        """
+        for part in check_each(parts_in_time(n_items, work, 1)):
+            run(items().new_progress(part.start, part.stop))
 
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""
