@@ -29,7 +29,7 @@ class MemoryLimits:
     """Changed columns of up to this many entries (64 MB) are stored; beyond, products are corrected."""
     cheap_copy_entries: int = 2**17
     """The cost of copying up to this many entries is negligible."""
-    sampled_entries: int = 2**16
+    sampled_entries: int = 2**15
     """Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
     hash_block_entries: int = 2**18
     """Number of entries of X that are hashed in one vectorized call."""

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
 from riskmin.core import NDArray, Shard, has_method
@@ -61,6 +64,18 @@ def items() -> Any:
     return items
 
 
+_thread = threading.local()
+"""Memory that each thread keeps: new memory would take longer than its use."""
+
+
+def thread_memory(n: int) -> NDArray:
+    """Return memory of this thread for at least n numbers."""
+    if len(getattr(_thread, "memory", ())) <= n:
+        _thread.memory = np.empty(n + 1)
+    memory: NDArray = _thread.memory
+    return memory
+
+
 def parts_in_time(n_items: int, work: float, n_threads: int) -> list[slice]:
     """Return ranges of items, between which time limits are checked, of a number of operations in all."""
     n_parts = math.ceil(work / (n_threads * MAX_KERNEL_OPERATIONS))
@@ -70,9 +85,13 @@ def parts_in_time(n_items: int, work: float, n_threads: int) -> list[slice]:
 class SharedCall(NamedTuple):
     """A compiled loop over items that threads share, and the results once all items are computed."""
 
-    run: Callable[[NDArray], None]
-    """Compute items until none is left, given their progress (see `_numba.shards.items`)."""
+    loop: Any
+    """Computes items until none is left, given their progress (see `_numba.shards.items`) and memory."""
+    args: tuple[Any, ...]
+    """The other arguments of the loop."""
     results: Callable[[], list[Any]]
+    memory: int = 0
+    """The numbers of memory that each thread needs."""
     kept: Any = None
     """Arrays of which the loop has addresses only, and which must not be deleted before its end."""
 
@@ -96,6 +115,10 @@ class CompiledFunction:
 
 COMPILED_FUNCTIONS: dict[Callable[..., Any], CompiledFunction] = {}
 """The functions of one shard that threads compute for all shards in compiled calls."""
+
+
+SAMPLING_FUNCTIONS: set[Callable[..., Any]] = set()
+"""Functions of a few rows of each shard: threads would mostly wait for the interpreter's lock."""
 
 
 # ---------------------------------------------------------------- executors
@@ -152,13 +175,14 @@ class Executor(ABC):
         """Return how many threads `map_local` uses for a number of elementary operations."""
         return 1
 
-    def share(self, run: Callable[[NDArray], None], n_items: int, work: float) -> None:
-        """Call run(progress) of a compiled loop over items, which threads share if the executor has any.
+    def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
+        """Call loop(progress, memory, *args), a compiled loop over items, which threads share.
 
-        `work` is the number of elementary operations of all items, in this process.
+        `work` is the number of elementary operations of all items, and `memory` the numbers for each thread.
         """
+        own = thread_memory(memory)
         for part in check_each(parts_in_time(n_items, work, 1)):
-            run(items().new_progress(part.start, part.stop))
+            loop(items().new_progress(part.start, part.stop), own, *args)
 
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""

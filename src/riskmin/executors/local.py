@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
-from riskmin.core import NDArray, Shard
+from riskmin.core import Shard
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, TimeLimit, check_each, current_limit
 from riskmin.core.messages import is_whole_number
 from riskmin.executors.base import (
     COMPILED_FUNCTIONS,
+    SAMPLING_FUNCTIONS,
     Backend,
     Executor,
     SerialExecutor,
@@ -25,6 +26,7 @@ from riskmin.executors.base import (
     parts_in_time,
     sum_arrays,
     sum_tuples,
+    thread_memory,
 )
 from riskmin.executors.team import JointCall, Team
 
@@ -129,12 +131,14 @@ class ThreadExecutor(Executor):
             # between shards there is a check of time limits
             if work <= len(self.shards) * MAX_KERNEL_OPERATIONS:
                 call = compiled.begin(prepared, *args, each=each)
-                self.share(call.run, len(self.shards), work)
+                self.share(call.loop, call.args, len(self.shards), work, call.memory)
                 return call.results()
         todo = call_arguments(len(self.shards), args, each)
         # a shard with its arguments is one item
         calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
-        return self.map_local(lambda call: f(*call), calls)
+        return self._run_on_threads(
+            lambda call: f(*call), calls, 1 if f in SAMPLING_FUNCTIONS else self.n_workers
+        )
 
     def useful_threads(self, work: float) -> int:
         """Return the number of threads for a number of elementary operations, at least one."""
@@ -189,43 +193,17 @@ class ThreadExecutor(Executor):
         if errors:
             raise errors[0]
 
-    def share(self, run: Callable[[NDArray], None], n_items: int, work: float) -> None:
-        """Call run(progress) of a compiled loop over items on several threads, which share the items."""
+    def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
+        """Call loop(progress, memory, *args), a compiled loop over items, on several threads."""
         n_threads = min(self.useful_threads(work), n_items)
         if n_threads == 1:
-            super().share(run, n_items, work)
+            super().share(loop, args, n_items, work, memory)
             return
         for part in check_each(parts_in_time(n_items, work, n_threads)):
-            self._share_part(run, part, min(n_threads, part.stop - part.start))
-
-    def _share_part(self, run: Callable[[NDArray], None], part: slice, n_threads: int) -> None:
-        """Call run(progress) on threads, and wait until a range of items is computed, not for the threads.
-
-        A thread needs the interpreter's lock to end its call, and may get it late.
-        """
-        progress, errors = items().new_progress(part.start, part.stop), []
-
-        def guarded() -> None:
-            try:
-                run(progress)
-            except BaseException as error:
-                errors.append(error)
-
-        call = JointCall(guarded)
-        try:
-            self._team.invite(call, n_threads - 1)
-            run(progress)
-            if items().wait_for_all(progress, part.stop - part.start):
-                call.closed = True
-                return
-            call.close()
-        except BaseException:  # Ctrl-C, or an error of the first call
-            items().stop(progress)
-            # wait for all, since the caller may use the shards
-            call.close()
-            raise
-        if errors:
-            raise errors[0]
+            progress = items().new_progress(part.start, part.stop)
+            if not self._team.compiled.call(loop, progress, args, memory, n_threads):
+                # the threads are busy with a call of another fit
+                loop(progress, thread_memory(memory), *args)
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
@@ -245,6 +223,5 @@ class ThreadExecutor(Executor):
         total, n_ranges = np.empty(first.shape), 4 * n_threads
         places = np.array([a.__array_interface__["data"][0] for a in arrays])
         ends = np.linspace(0, first.size, n_ranges + 1).astype(np.int64)
-        flat = total.reshape(-1)
-        self.share(lambda progress: sum_in_order(progress, ends, places, flat), n_ranges, work)
+        self.share(sum_in_order, (ends, places, total.reshape(-1)), n_ranges, work)
         return total

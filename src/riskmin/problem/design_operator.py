@@ -24,7 +24,7 @@ from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_range
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import COMPILED_FUNCTIONS, CompiledFunction, SharedCall, even_slices
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous, thread_memory
+from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
 from riskmin.problem.risk import Risk
 
 
@@ -190,14 +190,11 @@ class DesignOperator:
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
 
     def run_ranges(self, kernel: Callable[..., None], *args: Any) -> None:
-        """Call kernel(progress, ends, *args), a loop over ranges of rows that threads share."""
-        ends = self.range_ends
-        self.risk.executor.share(
-            lambda progress: kernel(progress, ends, *args), len(self.row_ranges), self._row_work
-        )
+        """Call a compiled loop over ranges of rows, which threads share, with their ends and arguments."""
+        self.risk.executor.share(kernel, (self.range_ends, *args), len(self.row_ranges), self._row_work)
 
     def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any) -> NDArray:
-        """The sums over all rows of kernel(progress, ends, *args, out), which sets out[k] for range k."""
+        """The sums over all rows of a compiled loop that sets out[k], its last argument, for range k."""
         out = np.empty((len(self.row_ranges), n_sums))
         self.run_ranges(kernel, *args, out)
         total: NDArray = out.sum(axis=0)
@@ -381,13 +378,9 @@ def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int
 def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
     """`shard_gram` of each shard."""
     p, h = shards.shards[0].X.shape[1], contiguous(each)
-    kernel, out, rows = shards.kernel("gram"), np.zeros((len(shards), p, p)), gram_block_rows(p)
-    args = shards.table, shards.like, addresses(h), syrk_address()
-    return SharedCall(
-        lambda progress: kernel(progress, *args, thread_memory(gram_memory(p)), rows, out),
-        lambda: [(G,) for G in out],
-        h,
-    )
+    out = np.zeros((len(shards), p, p))
+    args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
+    return SharedCall(shards.kernel("gram"), args, lambda: [(G,) for G in out], gram_memory(p), h)
 
 
 def _dense_table(shards: Sequence[Shard]) -> ShardTable | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.shards.items import first_item, next_item
+from riskmin._numba.shards.items import next_item
 
 D_T, D_B, D_TT, D_TB, D_BB, LINE_ABS_SUM = range(6)
 """Slots of `out` of line derivatives, for scores z + t dz + b.
@@ -146,11 +146,12 @@ def unsmoothed_value_slope(
 # ---------------------------------------------------------------- ranges of rows that threads share
 @njit()
 def smoothed_line_derivatives_of_ranges(
-    progress: Any, ends: Any, z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
+    progress: Any, memory: Any,
+    ends: Any, z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, out: Any,
 ) -> None:  # fmt: skip
     """Set out[k] to the line derivatives of rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = pull[i:j], lower[i:j], upper[i:j], c[i:j]
@@ -160,11 +161,12 @@ def smoothed_line_derivatives_of_ranges(
 
 @njit()
 def evaluate_with_cut_of_ranges(
-    progress: Any, ends: Any, z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
+    progress: Any, memory: Any,
+    ends: Any, z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, square: float, slopes: Any, curvatures: Any, out: Any,
 ) -> None:  # fmt: skip
     """Set slopes and curvatures, and out[k] to the sums of a cut over rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = shift[i:j], pull[i:j], lower[i:j], upper[i:j], c[i:j]
@@ -175,11 +177,12 @@ def evaluate_with_cut_of_ranges(
 
 @njit()
 def unsmoothed_value_slope_of_ranges(
-    progress: Any, ends: Any, z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float,
+    progress: Any, memory: Any,
+    ends: Any, z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float,
     square: float, out: Any,
 ) -> None:  # fmt: skip
     """Set out[k] to the unsmoothed loss of rows ends[k] to ends[k + 1] - 1 and its derivative in b."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = shift[i:j], lower[i:j], upper[i:j], c[i:j]
@@ -188,9 +191,11 @@ def unsmoothed_value_slope_of_ranges(
 
 
 @njit()
-def pull_of_ranges(progress: Any, ends: Any, shift: Any, c: Any, center: Any, mu: float, pull: Any) -> None:
+def pull_of_ranges(
+    progress: Any, memory: Any, ends: Any, shift: Any, c: Any, center: Any, mu: float, pull: Any
+) -> None:
     """Set pull to shift - mu center / c; rows without weight have no multiplier."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         for i in range(ends[k], ends[k + 1]):
             start = center[i] / c[i] if c[i] > 0.0 else 0.0

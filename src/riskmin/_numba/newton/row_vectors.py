@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.shards.items import first_item, next_item
+from riskmin._numba.shards.items import next_item
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
@@ -39,36 +39,36 @@ def _total(a: Any) -> float:
 
 
 @njit()
-def inner_of_ranges(progress: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
+def inner_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i b_i over rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         out[k, 0] = _inner(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
         k = next_item(progress)
 
 
 @njit()
-def weighted_square_of_ranges(progress: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
+def weighted_square_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i b_i^2 over rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         out[k, 0] = _weighted_square(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
         k = next_item(progress)
 
 
 @njit()
-def total_of_ranges(progress: Any, ends: Any, a: Any, out: Any) -> None:
+def total_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i over rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         out[k, 0] = _total(a[ends[k] : ends[k + 1]])
         k = next_item(progress)
 
 
 @njit()
-def combination_of_ranges(progress: Any, ends: Any, a: Any, t: float, b: Any, out: Any) -> None:
+def combination_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, t: float, b: Any, out: Any) -> None:
     """Set out to a + t b, rounded after each operation."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         for i in range(ends[k], ends[k + 1]):
             out[i] = a[i] + t * b[i]
@@ -76,9 +76,9 @@ def combination_of_ranges(progress: Any, ends: Any, a: Any, t: float, b: Any, ou
 
 
 @njit()
-def nonzeros_of_ranges(progress: Any, ends: Any, a: Any, out: Any) -> None:
+def nonzeros_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
     """Set out[k, 0] to the number of entries other than 0 of rows ends[k] to ends[k + 1] - 1."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         n = 0
         for i in range(ends[k], ends[k + 1]):

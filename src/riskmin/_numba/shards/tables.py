@@ -5,8 +5,8 @@ addresses of its arrays. Addresses of arrays that change from call to call, such
 vectors with one entry per shard. Each loop calls the loop over the rows of a shard, so that results have the
 same bits as those of one call per shard.
 
-There are three formats: dense in C order, dense by columns, and CSR. `like` are arrays of the types of those
-of all shards.
+Each loop gets the progress of the shards (see `items`) and the memory of its thread. There are three formats:
+dense in C order, dense by columns, and CSR. `like` are arrays of the types of those of all shards.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from riskmin._numba.products import (
     dense_pullback,
     dense_scores,
 )
-from riskmin._numba.shards.items import first_item, next_item
+from riskmin._numba.shards.items import next_item
 from riskmin._numba.traced import (
+    SCRATCH_LENGTH,
     columns_value_grad,
     csr_value_grad,
     dense_value_grad,
@@ -87,34 +88,34 @@ matrix_at: Any = intrinsic(_matrix_at)
 # ---------------------------------------------------------------- cached scores
 @njit()
 def line_sums_of_shards(
-    progress: Any, table: Any, z: Any, dz: Any, t: float, b: float, k: Any, address: int, second: bool,
-    scratch: Any, out: Any,
+    progress: Any, memory: Any,
+    table: Any, z: Any, dz: Any, t: float, b: float, k: Any, address: int, second: bool,
+    out: Any,
 ) -> None:  # fmt: skip
     """Add the loss at z + t dz + b of shard s and its derivatives in t and b to out[s]."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, row = table[s, N_ROWS], table[s]
         y, c = at(k, row[LABELS], n), at(k, row[WEIGHTS], n)
-        line_sums(at(k, z[s], n), at(k, dz[s], n), t, b, y, c, k, address, second, scratch, out[s])
+        line_sums(at(k, z[s], n), at(k, dz[s], n), t, b, y, c, k, address, second, memory, out[s])
         s = next_item(progress)
 
 
 @njit(inline="always")
 def _mixed_tangent(
-    row: Any, z: int, dz: int, t: float, shifts: Any, mix: Any, k: Any, address: int, scratch: Any,
-    slopes: Any, out: Any,
-) -> Any:  # fmt: skip
+    row: Any, z: int, dz: int, t: float, shifts: Any, mix: Any, k: Any, address: int, memory: Any, out: Any
+) -> Any:
     """Return sum_j mix_j of the gradients at z + t dz + shifts_j of a shard, in the memory of this thread."""
     n = row[N_ROWS]
-    y, c, part = at(k, row[LABELS], n), at(k, row[WEIGHTS], n), slopes[:n]
-    mixed_tangent(at(k, z, n), at(k, dz, n), t, shifts, mix, y, c, k, address, scratch, part, out)
+    y, c, part = at(k, row[LABELS], n), at(k, row[WEIGHTS], n), memory[SCRATCH_LENGTH : SCRATCH_LENGTH + n]
+    mixed_tangent(at(k, z, n), at(k, dz, n), t, shifts, mix, y, c, k, address, memory, part, out)
     return part
 
 
 @njit()
-def advance_shards(progress: Any, table: Any, z: Any, dz: Any, t: float, largest: Any) -> None:
+def advance_shards(progress: Any, memory: Any, table: Any, z: Any, dz: Any, t: float, largest: Any) -> None:
     """Set z to z + t dz, rounded after each operation, and largest[s] to max |z| of shard s."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n = table[s, N_ROWS]
         scores, step = at(largest, z[s], n), at(largest, dz[s], n)
@@ -166,9 +167,11 @@ def _columns_pullback(T: Any, row: Any, dz: Any, grad: Any) -> None:
 
 # ---------------------------------------------------------------- scores
 @njit()
-def dense_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: Any, largest: Any) -> None:
+def dense_scores_of_shards(
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
+) -> None:
     """Set z to X w and largest[s] to max |z| of shard s."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, scores = table[s, N_ROWS], at(w, z[s], table[s, N_ROWS])
         dense_scores(_dense(table[s], like, len(w)), w, 0, n, scores)
@@ -177,9 +180,11 @@ def dense_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: Any,
 
 
 @njit()
-def columns_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: Any, largest: Any) -> None:
+def columns_scores_of_shards(
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
+) -> None:
     """Do the same for dense matrices by columns, in blocks of rows that stay in cache."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, row, scores = table[s, N_ROWS], table[s], at(w, z[s], table[s, N_ROWS])
         for i in range(0, n, row[PRODUCT_ROWS]):
@@ -190,9 +195,11 @@ def columns_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: An
 
 
 @njit()
-def csr_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: Any, largest: Any) -> None:
+def csr_scores_of_shards(
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
+) -> None:
     """Do the same for CSR matrices."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, scores = table[s, N_ROWS], at(w, z[s], table[s, N_ROWS])
         ends, columns, values = _csr(table[s], like)
@@ -203,9 +210,9 @@ def csr_scores_of_shards(progress: Any, table: Any, like: Any, w: Any, z: Any, l
 
 # ---------------------------------------------------------------- adjoints
 @njit()
-def dense_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
+def dense_pullback_of_shards(progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
     """Add X' dz of shard s to grads[s]; dz are addresses."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, X = table[s, N_ROWS], _dense(table[s], like, grads.shape[1])
         dense_pullback(X, at(grads, dz[s], n), 0, n, grads[s])
@@ -213,9 +220,11 @@ def dense_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, grad
 
 
 @njit()
-def columns_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
+def columns_pullback_of_shards(
+    progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any
+) -> None:
     """Do the same for dense matrices by columns."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         row = table[s]
         _columns_pullback(_columns(row, like), row, at(grads, dz[s], row[N_ROWS]), grads[s])
@@ -223,9 +232,9 @@ def columns_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, gr
 
 
 @njit()
-def csr_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
+def csr_pullback_of_shards(progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
     """Do the same for CSR matrices."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n = table[s, N_ROWS]
         ends, columns, values = _csr(table[s], like)
@@ -235,42 +244,45 @@ def csr_pullback_of_shards(progress: Any, table: Any, like: Any, dz: Any, grads:
 
 @njit()
 def dense_cut_of_shards(
-    progress: Any, table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
-    address: int, scratch: Any, slopes: Any, grads: Any, out: Any,
+    progress: Any, memory: Any,
+    table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
+    address: int, grads: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add a mixture of tangents of shard s to grads[s], and its sums to out[s]."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         row, n = table[s], table[s, N_ROWS]
-        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, scratch, slopes, out[s])
+        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
         dense_pullback(_dense(row, like, grads.shape[1]), part, 0, n, grads[s])
         s = next_item(progress)
 
 
 @njit()
 def columns_cut_of_shards(
-    progress: Any, table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
-    address: int, scratch: Any, slopes: Any, grads: Any, out: Any,
+    progress: Any, memory: Any,
+    table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
+    address: int, grads: Any, out: Any,
 ) -> None:  # fmt: skip
     """Do the same for dense matrices by columns."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         row = table[s]
-        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, scratch, slopes, out[s])
+        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
         _columns_pullback(_columns(row, like), row, part, grads[s])
         s = next_item(progress)
 
 
 @njit()
 def csr_cut_of_shards(
-    progress: Any, table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
-    address: int, scratch: Any, slopes: Any, grads: Any, out: Any,
+    progress: Any, memory: Any,
+    table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
+    address: int, grads: Any, out: Any,
 ) -> None:  # fmt: skip
     """Do the same for CSR matrices."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         row, n = table[s], table[s, N_ROWS]
-        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, scratch, slopes, out[s])
+        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
         ends, columns, values = _csr(row, like)
         csr_pullback(ends, columns, values, part, 0, n, grads[s])
         s = next_item(progress)
@@ -286,104 +298,104 @@ def _scale(z: Any, h: Any, start: int, stop: int) -> None:
 
 @njit()
 def dense_hessian_product_of_shards(
-    progress: Any, table: Any, like: Any, d: Any, h: Any, scratch: Any, products: Any
+    progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
 ) -> None:
     """Add X' diag(h) X d of shard s to products[s]; h are addresses."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
         X = _dense(row, like, len(d))
         for i in range(0, n, row[BLOCK_ROWS]):
             j = min(i + row[BLOCK_ROWS], n)
-            dense_scores(X, d, i, j, scratch)
-            _scale(scratch, curvatures, i, j)
-            dense_pullback(X, scratch, i, j, products[s])
+            dense_scores(X, d, i, j, memory)
+            _scale(memory, curvatures, i, j)
+            dense_pullback(X, memory, i, j, products[s])
         s = next_item(progress)
 
 
 @njit()
 def columns_hessian_product_of_shards(
-    progress: Any, table: Any, like: Any, d: Any, h: Any, scratch: Any, products: Any
+    progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
 ) -> None:
     """Do the same for dense matrices by columns."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
         T = _columns(row, like)
         for i in range(0, n, row[PRODUCT_ROWS]):
             j = min(i + row[PRODUCT_ROWS], n)
-            columns_scores(T, row[STEP], d, i, j, scratch[: j - i])
-            _scale(scratch, curvatures, i, j)
-            columns_pullback(T, row[STEP], scratch, i, j, products[s])
+            columns_scores(T, row[STEP], d, i, j, memory[: j - i])
+            _scale(memory, curvatures, i, j)
+            columns_pullback(T, row[STEP], memory, i, j, products[s])
         s = next_item(progress)
 
 
 @njit()
 def csr_hessian_product_of_shards(
-    progress: Any, table: Any, like: Any, d: Any, h: Any, scratch: Any, products: Any
+    progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
 ) -> None:
     """Do the same for CSR matrices."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
         ends, columns, values = _csr(row, like)
         for i in range(0, n, row[BLOCK_ROWS]):
             j = min(i + row[BLOCK_ROWS], n)
-            csr_scores(ends, columns, values, d, i, j, scratch)
-            _scale(scratch, curvatures, i, j)
-            csr_pullback(ends, columns, values, scratch, i, j, products[s])
+            csr_scores(ends, columns, values, d, i, j, memory)
+            _scale(memory, curvatures, i, j)
+            csr_pullback(ends, columns, values, memory, i, j, products[s])
         s = next_item(progress)
 
 
 @njit()
 def dense_value_grad_of_shards(
-    progress: Any, table: Any, like: Any, w: Any, k: Any, address: int, scratch: Any, grads: Any, out: Any
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
 ) -> None:
     """Add the loss of shard s at X w, and its gradient, to out[s] and grads[s]."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
         y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
         X = _dense(row, like, len(w))
-        dense_value_grad(X, w, 0.0, y, c, k, address, 0, n, rows, scratch, grads[s], out[s])
+        dense_value_grad(X, w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
         s = next_item(progress)
 
 
 @njit()
 def columns_value_grad_of_shards(
-    progress: Any, table: Any, like: Any, w: Any, k: Any, address: int, scratch: Any, grads: Any, out: Any
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
 ) -> None:
     """Do the same for dense matrices by columns."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
         y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
         T = _columns(row, like)
-        columns_value_grad(T, row[STEP], w, 0.0, y, c, k, address, 0, n, rows, scratch, grads[s], out[s])
+        columns_value_grad(T, row[STEP], w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
         s = next_item(progress)
 
 
 @njit()
 def csr_value_grad_of_shards(
-    progress: Any, table: Any, like: Any, w: Any, k: Any, address: int, scratch: Any, grads: Any, out: Any
+    progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
 ) -> None:
     """Do the same for CSR matrices."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
         y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
         ends, columns, values = _csr(row, like)
-        csr_value_grad(ends, columns, values, w, 0.0, y, c, k, address, 0, n, rows, scratch, grads[s], out[s])
+        csr_value_grad(ends, columns, values, w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
         s = next_item(progress)
 
 
 # ---------------------------------------------------------------- Gram matrices, and a check
 @njit()
 def dense_gram_of_shards(
-    progress: Any, table: Any, like: Any, h: Any, syrk: int, memory: Any, block_rows: int, grams: Any
+    progress: Any, memory: Any, table: Any, like: Any, h: Any, syrk: int, block_rows: int, grams: Any
 ) -> None:
     """Add the upper triangle of X' diag(h) X of shard s to grams[s]; h are addresses."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, X = table[s, N_ROWS], _dense(table[s], like, grams.shape[1])
         dense_gram(X, at(grams, h[s], n), 0, n, syrk, memory, block_rows, grams[s])
@@ -392,10 +404,10 @@ def dense_gram_of_shards(
 
 @njit()
 def columns_gram_of_shards(
-    progress: Any, table: Any, like: Any, h: Any, syrk: int, memory: Any, block_rows: int, grams: Any
+    progress: Any, memory: Any, table: Any, like: Any, h: Any, syrk: int, block_rows: int, grams: Any
 ) -> None:
     """Do the same for dense matrices by columns."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         row, n = table[s], table[s, N_ROWS]
         T = _columns(row, like)
@@ -413,9 +425,9 @@ def _all_finite(values: Any) -> bool:
 
 
 @njit()
-def finite_shards(progress: Any, table: Any, values: Any, out: Any) -> None:
+def finite_shards(progress: Any, memory: Any, table: Any, values: Any, out: Any) -> None:
     """Set out[s] to whether all stored entries of shard s are finite."""
-    s = first_item(progress)
+    s = next_item(progress)
     while s >= 0:
         n, step, entries = table[s, N_ROWS], table[s, STEP], at(values, table[s, VALUES], table[s, N_ENTRIES])
         if step == 0:
@@ -428,9 +440,9 @@ def finite_shards(progress: Any, table: Any, values: Any, out: Any) -> None:
 
 
 @njit()
-def sum_in_order(progress: Any, ends: Any, places: Any, total: Any) -> None:
+def sum_in_order(progress: Any, memory: Any, ends: Any, places: Any, total: Any) -> None:
     """Set total[ends[k] : ends[k + 1]] to the sums of the arrays at these addresses, added in order."""
-    k = first_item(progress)
+    k = next_item(progress)
     while k >= 0:
         part = total[ends[k] : ends[k + 1]]
         first = at(total, places[0], len(total))[ends[k] : ends[k + 1]]

@@ -7,7 +7,6 @@ a single call, in which it takes one shard after the other (see `_numba.shards.i
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -31,23 +30,12 @@ ROW_OPERATIONS = 4
 MIN_ENTRIES = 2**20
 """Shards with fewer stored entries in total are computed one by one."""
 
-_thread = threading.local()
-"""Memory that each thread keeps: new memory would take longer than its use."""
-
 
 @cache
 def _kernels() -> Any:
     from riskmin._numba.shards import tables  # Numba is imported by the first call, not with the package
 
     return tables
-
-
-def thread_memory(n: int) -> NDArray:
-    """At least n numbers in the memory of this thread."""
-    if len(getattr(_thread, "memory", ())) < n:
-        _thread.memory = np.empty(n)
-    memory: NDArray = _thread.memory
-    return memory
 
 
 def address(a: NDArray) -> int:
@@ -160,15 +148,15 @@ def _line_sums(
     """`row_loops.line_sums` of each shard."""
     states = shards.states(key)
     program = row_loops.program(traced.second if second else traced.first)
-    out, kernel = np.zeros((len(states), 8)), _kernels().line_sums_of_shards
-    args = shards.table, *_line(shards, states), float(t), float(b), *program, second
+    out = np.zeros((len(states), 8))
+    args = shards.table, *_line(shards, states), float(t), float(b), *program, second, out
 
     def results() -> list[Any]:
         if "dz" not in states[0]:
             out[:, [1, 5, 6]] = 0.0
         return [pick(s) for s in out.tolist()]
 
-    return SharedCall(lambda progress: kernel(progress, *args, row_loops.scratch(), out), results)
+    return SharedCall(_kernels().line_sums_of_shards, args, results, row_loops.scratch_length())
 
 
 def value_slopes(
@@ -190,11 +178,10 @@ def pull_back(
     mix: list[tuple[float, float]], each: Any,
 ) -> SharedCall:  # fmt: skip
     """`shard_ops.pull_back` of each shard: its slopes are in cache when X' multiplies them."""
-    kernel, n = shards.kernel("cut"), shards.max_rows
     shifts, weights = np.array([b for b, _ in mix]), np.array([m for _, m in mix])
     grads, out = np.zeros((len(shards), len(w))), np.zeros((len(shards), 4))
     line = *_line(shards, shards.states(key)), float(t), shifts, weights
-    args = shards.table, shards.like, *line, *row_loops.program(traced.first)
+    args = shards.table, shards.like, *line, *row_loops.program(traced.first), grads, out
 
     def results() -> list[tuple[float, Array, float, float]]:
         found = []
@@ -202,25 +189,24 @@ def pull_back(
             found.append((value, grad, CUT_ROUNDING * (size + (cancellation if t else 0.0)), offset))
         return found
 
-    return SharedCall(
-        lambda progress: kernel(progress, *args, row_loops.scratch(), thread_memory(n), grads, out), results
-    )
+    memory = row_loops.scratch_length() + shards.max_rows
+    return SharedCall(shards.kernel("cut"), args, results, memory)
 
 
 def advance(shards: ShardTable, key: int, linear_map: LinearMap, t: float, each: Any) -> SharedCall:
     """`shard_ops.advance` of each shard, in place: the scores are in the cache of the shard alone."""
-    kernel, largest = _kernels().advance_shards, np.empty(len(shards))
+    largest = np.empty(len(shards))
     args = shards.table, *_line(shards, shards.states(key)), float(t), largest
-    return SharedCall(lambda progress: kernel(progress, *args), largest.tolist)
+    return SharedCall(_kernels().advance_shards, args, largest.tolist)
 
 
 # ---------------------------------------------------------------- products
 def _scores_of(shards: ShardTable, w: Array, out: NDArray, results: Any) -> SharedCall:
     """Set the arrays at these addresses to the scores of w; `results` gets the largest of each shard."""
     check_weight_count(w, shards.shards[0].X.shape[1])
-    kernel, largest = shards.kernel("scores"), np.empty(len(out))
+    largest = np.empty(len(out))
     args = shards.table, shards.like, w, out, largest
-    return SharedCall(lambda progress: kernel(progress, *args), lambda: results(largest.tolist()))
+    return SharedCall(shards.kernel("scores"), args, lambda: results(largest.tolist()))
 
 
 def cache_scores(
@@ -257,11 +243,10 @@ def scores_into(shards: ShardTable, linear_map: LinearMap, w: Array, each: Seque
 
 def scatter(shards: ShardTable, linear_map: LinearMap, w: Array, each: Sequence[NDArray]) -> SharedCall:
     """`shard_ops.scatter` of each shard."""
-    kernel, slopes = shards.kernel("pullback"), contiguous(each)
+    slopes = contiguous(each)
     grads = np.zeros((len(slopes), len(w)))
     args = shards.table, shards.like, addresses(slopes), grads
-    # the function keeps the slopes until all threads are done
-    return SharedCall(lambda progress: kernel(progress, *args), lambda: [(g,) for g in grads], slopes)
+    return SharedCall(shards.kernel("pullback"), args, lambda: [(g,) for g in grads], kept=slopes)
 
 
 def contiguous(each: Sequence[NDArray]) -> list[NDArray]:
@@ -274,12 +259,13 @@ def value_grad(
 ) -> SharedCall:
     """`shard_ops.value_grad` of each shard."""
     check_weight_count(w, shards.shards[0].X.shape[1])
-    kernel, program = shards.kernel("value_grad"), row_loops.program(traced.first)
     grads, out = np.zeros((len(shards), len(w))), np.zeros((len(shards), 8))
-    args = shards.table, shards.like, w, *program
+    args = shards.table, shards.like, w, *row_loops.program(traced.first), grads, out
     return SharedCall(
-        lambda progress: kernel(progress, *args, row_loops.scratch(), grads, out),
+        shards.kernel("value_grad"),
+        args,
         lambda: list(zip(out[:, 0].tolist(), grads, strict=True)),
+        row_loops.scratch_length(),
     )
 
 
@@ -287,20 +273,23 @@ def hessian_product(
     shards: ShardTable, linear_map: LinearMap, d: Array, each: Sequence[NDArray]
 ) -> SharedCall:
     """`shard_ops.hessian_product` of each shard."""
-    kernel, curvatures, n = shards.kernel("hessian_product"), contiguous(each), shards.max_rows
+    curvatures = contiguous(each)
     products = np.zeros((len(curvatures), len(d)))
-    args = shards.table, shards.like, d, addresses(curvatures)
+    args = shards.table, shards.like, d, addresses(curvatures), products
     return SharedCall(
-        lambda progress: kernel(progress, *args, thread_memory(n), products),
+        shards.kernel("hessian_product"),
+        args,
         lambda: [(product,) for product in products],
+        shards.max_rows,
         curvatures,
     )
 
 
 def all_finite(shards: ShardTable, each: Any) -> SharedCall:
     """`shard_ops.is_finite` of each shard."""
-    kernel, out, values = _kernels().finite_shards, np.zeros(len(shards), dtype=bool), shards.like[-1]
-    return SharedCall(lambda progress: kernel(progress, shards.table, values.reshape(-1), out), out.tolist)
+    out = np.zeros(len(shards), dtype=bool)
+    args = shards.table, shards.like[-1].reshape(-1), out
+    return SharedCall(_kernels().finite_shards, args, out.tolist)
 
 
 # ---------------------------------------------------------------- which arguments they take
