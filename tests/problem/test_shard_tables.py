@@ -24,9 +24,7 @@ FORMATS = {
     "Fortran": np.asfortranarray,
     "CSR": sp.csr_array,
     "C, float32": lambda X: X.astype(np.float32),
-    "Fortran, float32": lambda X: np.asfortranarray(X.astype(np.float32)),
-    "CSR, float32": lambda X: sp.csr_array(X.astype(np.float32)),
-    "CSR, int64": lambda X: wide_indices(sp.csr_array(X)),
+    "CSR, float32 and int64": lambda X: wide_indices(sp.csr_array(X.astype(np.float32))),
 }
 
 
@@ -102,6 +100,15 @@ def test_all_functions_have_the_bits_of_one_call_per_shard(stored, begun):
         risk = make_risk(stored, rm.Threads(n_workers=k))
         assert everything(risk) == serial
     assert begun == set(COMPILED_FUNCTIONS) - ({shard_gram} if "CSR" in stored else set())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("stored", ["C", "Fortran", "CSR"])
+def test_an_entry_that_is_not_finite_is_found(stored, bad):
+    X, y, _ = rows()
+    X[2500, 7] = bad
+    with pytest.raises(ValueError, match=r"row 2500, column 7"):
+        rm.linear_risk(FORMATS[stored](X), y, "hinge", executor=rm.Threads(n_workers=3), n_shards=N_SHARDS)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

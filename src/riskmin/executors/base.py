@@ -117,8 +117,8 @@ COMPILED_FUNCTIONS: dict[Callable[..., Any], CompiledFunction] = {}
 """The functions of one shard that threads compute for all shards in compiled calls."""
 
 
-SAMPLING_FUNCTIONS: set[Callable[..., Any]] = set()
-"""Functions of a few rows of each shard: threads would mostly wait for the interpreter's lock."""
+QUICK_FUNCTIONS: set[Callable[..., Any]] = set()
+"""Functions that compute little per shard: threads would mostly wait for the interpreter's lock."""
 
 
 # ---------------------------------------------------------------- executors

@@ -26,8 +26,10 @@ def _kernels() -> Any:
 @cache
 def _yield_address() -> int:
     """Return the address of the function of the system that lets another thread run."""
-    library: Any = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
-    function = library.SwitchToThread if sys.platform == "win32" else library.sched_yield
+    if sys.platform == "win32":
+        function = ctypes.WinDLL("kernel32").SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
@@ -58,7 +60,9 @@ class CompiledTeam:
                 self.memory = np.empty((self.n_threads + 1, memory + 8))
             self._wake(n_threads - 1)
             kernels = _kernels()
-            kernels.on_threads(loop)(self.board, _yield_address(), n_threads, (progress, self.memory, args))
+            call = kernels.on_threads(loop)
+            if call(self.board, _yield_address(), 0, n_threads, (progress, self.memory, args)):
+                raise RuntimeError(f"{loop.__name__} failed in a thread")
             return True
         finally:
             self.lock.release()

@@ -17,7 +17,7 @@ from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, TimeLimit, check_each, 
 from riskmin.core.messages import is_whole_number
 from riskmin.executors.base import (
     COMPILED_FUNCTIONS,
-    SAMPLING_FUNCTIONS,
+    QUICK_FUNCTIONS,
     Backend,
     Executor,
     SerialExecutor,
@@ -137,7 +137,7 @@ class ThreadExecutor(Executor):
         # a shard with its arguments is one item
         calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
         return self._run_on_threads(
-            lambda call: f(*call), calls, 1 if f in SAMPLING_FUNCTIONS else self.n_workers
+            lambda call: f(*call), calls, 1 if f in QUICK_FUNCTIONS else self.n_workers
         )
 
     def useful_threads(self, work: float) -> int:

@@ -22,7 +22,13 @@ from riskmin.core import Array, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import COMPILED_FUNCTIONS, CompiledFunction, SharedCall, even_slices
+from riskmin.executors.base import (
+    COMPILED_FUNCTIONS,
+    QUICK_FUNCTIONS,
+    CompiledFunction,
+    SharedCall,
+    even_slices,
+)
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
 from riskmin.problem.risk import Risk
@@ -276,6 +282,9 @@ def rows_exceed_memory(rows: Shard) -> bool:
 def shard_length(shard: Shard) -> int:
     """The number of rows of a shard."""
     return len(shard.c)
+
+
+QUICK_FUNCTIONS.add(shard_length)
 
 
 def gather_rows(shard: Shard, index: NDArray) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import SAMPLING_FUNCTIONS
+from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
 from riskmin.problem.objective import Objective
@@ -148,7 +148,7 @@ def shard_sizes(
     return factor * columns, factor * others
 
 
-SAMPLING_FUNCTIONS.add(shard_sizes)
+QUICK_FUNCTIONS.add(shard_sizes)
 
 
 def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) -> tuple[Array]:

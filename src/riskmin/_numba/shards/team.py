@@ -20,9 +20,9 @@ from riskmin._numba.compile_cache import njit
 from riskmin._numba.shards.items import fetch_add, load
 from riskmin._numba.traced import import_source
 
-JOB, N_JOINED, N_ASLEEP, LOOP, N_THREADS, ARGUMENTS, LENGTH = 0, 8, 16, 24, 25, 32, 1024
+JOB, N_JOINED, N_ASLEEP, LOOP, N_THREADS, N_ERRORS, ARGUMENTS, LENGTH = 0, 8, 16, 24, 25, 26, 32, 1024
 """Places on the board: the number of the job, the threads that have joined and those that sleep, the address
-of the function, the number of threads for the job, and the arguments."""
+of the function, the number of threads for the job, that of errors, and the arguments."""
 SPINS, YIELDS = 64, 2000
 """A thread without a job reads the number so many times, yields to others, and sleeps after so many yields:
 about a millisecond, the time between two calls of a fit."""
@@ -40,11 +40,11 @@ def on_thread(thread, arguments):
 
 
 @njit()
-def call(board, sched_yield, n_threads, arguments):
+def call(board, sched_yield, thread, n_threads, arguments):
     write_job(board, on_thread, arguments)
     open_job(board, n_threads)
-    on_thread(0, arguments)
-    close(board, sched_yield)
+    on_thread(thread, arguments)
+    return close(board, sched_yield)
 '''
 
 
@@ -57,7 +57,7 @@ def new_board() -> Any:
 
 @cache
 def on_threads(loop: Any) -> Any:
-    """Return the function (board, sched_yield, n_threads, arguments) that calls a loop on several threads.
+    """Return the function (board, sched_yield, 0, n_threads, arguments) that calls a loop on several threads.
 
     The arguments are the progress, one row of memory per thread, and a tuple of all others.
     """
@@ -85,7 +85,11 @@ def _write_job(typing: Any, board: Any, function: Any, arguments: Any) -> Any:
         loaded = inside.load(inside.inttoptr(job.args[0], pointer))
         compiled = function.dispatcher.overloads[signature.args]
         context.add_linking_libs([compiled.library])
-        context.call_internal_no_propagate(inside, compiled.fndesc, signature, [job.args[1], loaded])
+        operands = [job.args[1], loaded]
+        status, _result = context.call_internal_no_propagate(inside, compiled.fndesc, signature, operands)
+        errors = inside.sub(job.args[0], i64(8 * (ARGUMENTS - N_ERRORS)))
+        n_errors = inside.zext(status.is_error, i64)
+        inside.atomic_rmw("add", inside.inttoptr(errors, i64.as_pointer()), n_errors, "seq_cst")
         inside.ret_void()
         builder.store(args[2], builder.bitcast(builder.gep(data, [i64(ARGUMENTS)]), pointer))
         builder.store(builder.ptrtoint(job, i64), builder.gep(data, [i64(LOOP)]))
@@ -101,19 +105,21 @@ write_job: Any = intrinsic(_write_job)
 @njit()
 def open_job(board: Any, n_threads: int) -> None:
     """Let threads join the job."""
-    board[N_THREADS] = n_threads
+    board[N_THREADS], board[N_ERRORS] = n_threads, 0
     fetch_add(board, JOB, 1)
 
 
 @njit()
-def close(board: Any, sched_yield: int) -> None:
-    """Let no other thread join, and wait for those that have."""
+def close(board: Any, sched_yield: int) -> int:
+    """Let no other thread join, wait for those that have, and return the number of errors."""
     fetch_add(board, JOB, 1)
     n_spins = 0
     while load(board, N_JOINED) > 0:
         n_spins += 1
         if n_spins % SPINS == 0:
             call_address(sched_yield)
+    n_errors: int = load(board, N_ERRORS)
+    return n_errors
 
 
 # ---------------------------------------------------------------- the other threads

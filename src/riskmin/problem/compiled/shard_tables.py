@@ -27,7 +27,7 @@ from riskmin.problem.compiled.tracing import TracedLoss
 ROW_OPERATIONS = 4
 """Elementary operations of a row on cached scores: the loss of a row takes about as long as four entries."""
 
-MIN_ENTRIES = 2**20
+MIN_ENTRIES = 2**18
 """Shards with fewer stored entries in total are computed one by one."""
 
 
