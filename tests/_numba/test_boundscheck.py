@@ -170,7 +170,7 @@ def text():
 
 
 def large_problems():
-    """Losses compiled from their array code, groups of shards, and sums over ranges of rows."""
+    """Losses compiled from their array code, loops that threads share, and sums over ranges of rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 0)
         patch.setattr(shard_tables, "MIN_ENTRIES", 0)
