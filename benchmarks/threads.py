@@ -38,6 +38,8 @@ FITS = {
 }
 ORACLES = [(kind, loss) for kind in ("dense", "sparse") for loss in ("hinge", "logistic")]
 TOL, LAM = 1e-3, 1e-5
+COMPILING_ROWS = 200_000
+"""Rows of the fit that compiles: enough for two threads to share them."""
 
 
 # ---------------------------------------------------------------- data
@@ -121,7 +123,7 @@ def peak_memory(kind, loss, solver, n_threads, quick):
 def measure_memory(kind, loss, solver, n_threads, quick):
     """Print the peak of resident memory during a fit, sampled, above that before it, in MB."""
     X, y = rows(kind, quick)
-    part = slice(0, 60_000)
+    part = slice(0, COMPILING_ROWS)
     fit(X[part], y[part], loss, solver, n_threads)  # compiles
     before, peak, done = resident(), [0.0], threading.Event()
 
@@ -178,7 +180,7 @@ def fit_table(results, counts, quick):
         if kind not in cached:
             cached = {kind: rows(kind, quick)}
         X, y = cached[kind]
-        fit(X[:60_000], y[:60_000], loss, solver, 2)  # compiles
+        fit(X[:COMPILING_ROWS], y[:COMPILING_ROWS], loss, solver, 2)  # compiles
         seconds, bits = {}, set()
         for k in counts:
             times = []

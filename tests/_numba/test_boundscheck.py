@@ -22,7 +22,7 @@ from riskmin.data import load_svmlight
 from riskmin.data.formats.svmlight import SvmlightReader
 from riskmin.executors.local import ThreadExecutor
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
-from riskmin.problem.compiled import shard_groups
+from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
 from riskmin.problem.risk import Risk
@@ -170,10 +170,10 @@ def text():
 
 
 def large_problems():
-    """Losses compiled from their array code, groups of shards, and sums over ranges of rows."""
+    """Losses compiled from their array code, loops that threads share, and sums over ranges of rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 0)
-        patch.setattr(shard_groups, "MIN_ENTRIES", 0)
+        patch.setattr(shard_tables, "MIN_ENTRIES", 0)
         patch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
         patch.setattr(DesignOperator, "MIN_ROWS_PER_RANGE", 5)
         patch.setattr(SmallProblem, "accepts", lambda obj, direct: False)

@@ -10,20 +10,105 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import get_cython_function_address, intrinsic
 
 from riskmin._numba.compile_cache import njit
 
 
+# ---------------------------------------------------------------- dense rows, by BLAS
+def _call_syrk(
+    typing: Any, address: Any, transposed: Any, p: Any, m: Any, Y: Any, distance: Any, out: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ir: Any = cgutils.ir  # type: ignore[attr-defined]
+        alloca: Any = cgutils.alloca_once_value
+        char, i32, double = ir.IntType(8), ir.IntType(32), ir.DoubleType()
+
+        def by_reference(value: Any) -> Any:
+            return alloca(builder, value)
+
+        def data(position: int) -> Any:
+            return context.make_array(signature.args[position])(context, builder, args[position]).data
+
+        # the upper triangle of out in C order is the lower one in Fortran's order
+        trans = builder.select(args[1], char(ord("T")), char(ord("N")))
+        sizes = [by_reference(builder.trunc(args[k], i32)) for k in (2, 3, 5)]
+        one = by_reference(double(1.0))
+        kinds = [char, char, i32, i32, double, double, i32, double, double, i32]
+        kind = ir.FunctionType(ir.VoidType(), [k.as_pointer() for k in kinds])
+        operands = [by_reference(char(ord("L"))), by_reference(trans), sizes[0], sizes[1], one, data(4)]
+        operands += [sizes[2], one, data(6), sizes[0]]
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), operands)
+        return context.get_dummy_value()
+
+    sizes = types.int64, types.int64, Y, types.int64
+    return types.void(types.int64, types.boolean, *sizes, out), codegen
+
+
+call_syrk: Any = intrinsic(_call_syrk)
+"""Add the upper triangle of Y' Y to out, of shape (p, p), by the function dsyrk of BLAS at an address.
+
+Row k of Y begins at k * distance, for m rows of p entries; or transposed, column j at j * distance.
+"""
+
+
+def syrk_address() -> int:
+    """Return the address of dsyrk, from SciPy's BLAS."""
+    address: int = get_cython_function_address("scipy.linalg.cython_blas", "dsyrk")
+    return address
+
+
 @njit()
-def scaled_rows(X: Any, index: Any, h: Any, out: Any) -> None:
-    """Compute out[k] = x_i sqrt(h_i) for the row i = index[k] of X in C order."""
-    for k in range(len(index)):
-        i = index[k]
-        root = math.sqrt(h[i])
-        for j in range(X.shape[1]):
-            out[k, j] = X[i, j] * root
+def dense_gram(
+    X: Any, h: Any, start: int, stop: int, syrk: int, memory: Any, block_rows: int, out: Any
+) -> None:
+    """Add the upper triangle of X' diag(h) X = Y' Y to out, for the rows start to stop - 1 in C order.
+
+    Y = diag(h)^1/2 X has the rows with h != 0, block by block in the memory of block_rows rows.
+    """
+    p, m = X.shape[1], 0
+    for i in range(start, stop):
+        if h[i] != 0.0:
+            root, row = math.sqrt(h[i]), memory[m * p : (m + 1) * p]
+            for j in range(p):
+                row[j] = X[i, j] * root
+            m += 1
+            if m == block_rows:
+                call_syrk(syrk, False, p, m, memory, p, out)
+                m = 0
+    if m:
+        call_syrk(syrk, False, p, m, memory, p, out)
 
 
+@njit()
+def columns_gram(
+    T: Any, step: int, h: Any, start: int, stop: int, syrk: int, memory: Any, block_rows: int, out: Any
+) -> None:
+    """Do the same where column j of X begins at T[j * step]; the memory holds columns of block_rows entries.
+
+    The positions of the rows with h != 0 come first in the memory, then Y.
+    """
+    p, rows, Y = len(out), memory[:block_rows], memory[block_rows:]
+    i = start
+    while i < stop:
+        m = 0
+        while i < stop and m < block_rows:
+            if h[i] != 0.0:
+                rows[m] = i
+                m += 1
+            i += 1
+        for j in range(p):
+            column, scaled = T[j * step : j * step + stop], Y[j * block_rows : j * block_rows + m]
+            for k in range(m):
+                position = int(rows[k])
+                scaled[k] = column[position] * math.sqrt(h[position])
+        if m:
+            call_syrk(syrk, True, p, m, Y, block_rows, out)
+
+
+# ---------------------------------------------------------------- sparse rows, and pair blocks
 @njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
     """Add half of the terms of sum_i h_i x_i x_i' to out; the other half is their transpose.

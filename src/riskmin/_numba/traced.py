@@ -79,7 +79,7 @@ def block_source(lines: Sequence[str], n_parameters: int, outputs: Sequence[str]
 @cache
 def block_address(source: str) -> int:
     """Return the address of the compiled function of a block of rows; the code is in the cache on disk."""
-    function = _imported(source).block
+    function = import_source(source, "traced").block
     number = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
     signature = (types.int64, number, number, number, number), types.void
     options = {"error_model": "numpy", "nopython": True, **private_options(_nrt=False)}
@@ -94,11 +94,11 @@ _compiled: list[Any] = []
 """The compiled functions, whose code lives as long as they do."""
 
 
-def _imported(source: str) -> Any:
+def import_source(source: str, kind: str) -> Any:
     """Return the source as a module: from a file in the cache folder, so that its code can be cached."""
-    name = f"traced_{hashlib.sha256(source.encode()).hexdigest()[:24]}"
+    name = f"{kind}_{hashlib.sha256(source.encode()).hexdigest()[:24]}"
     folder = cache_folder()
-    path = Path(folder or ".") / "traced" / f"{name}.py"
+    path = Path(folder or ".") / kind / f"{name}.py"
     try:
         if folder is not None and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

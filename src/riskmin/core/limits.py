@@ -21,13 +21,15 @@ class MemoryLimits:
     """Stored entries of a sparse matrix per chunk; at least as many as it has columns."""
     gathered_block_entries: int = 2**18
     """Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
+    scaled_block_entries: int = 2**16
+    """Entries of dense rows that are scaled at a time for a Gram matrix."""
     kernel_chunk_bytes: int = 2**25
     """Rows that are not cached are computed in chunks of about this size."""
     copy_max_entries: int = 2**23
     """Changed columns of up to this many entries (64 MB) are stored; beyond, products are corrected."""
     cheap_copy_entries: int = 2**17
     """The cost of copying up to this many entries is negligible."""
-    sampled_entries: int = 2**16
+    sampled_entries: int = 2**15
     """Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
     hash_block_entries: int = 2**18
     """Number of entries of X that are hashed in one vectorized call."""

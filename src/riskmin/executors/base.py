@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
-from riskmin.core import Shard, has_method
-from riskmin.core.deadline import check, check_each
+from riskmin.core import NDArray, Shard, has_method
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
 from riskmin.executors.coordination import Coordination
 
 
@@ -47,31 +50,75 @@ def sum_tuples(
     return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
 
 
-# ---------------------------------------------------------------- groups of shards
+# ---------------------------------------------------------------- compiled loops over items
 def even_slices(n: int, n_parts: int) -> list[slice]:
     """Return consecutive ranges of nearly equal length that make up n items."""
     return [slice(k * n // n_parts, (k + 1) * n // n_parts) for k in range(n_parts)]
 
 
-@dataclass(frozen=True)
-class GroupFunction:
-    """How a function of one shard is computed for a group of consecutive ones: in fewer, longer calls.
+@cache
+def items() -> Any:
+    """Return the module of items that threads share."""
+    from riskmin._numba.shards import items  # Numba is imported by the first call, not with the package
 
-    Threads use it, whose short calls would wait for the interpreter's lock. Results have the same bits.
+    return items
+
+
+_thread = threading.local()
+"""Memory that each thread keeps: new memory would take longer than its use."""
+
+
+def thread_memory(n: int) -> NDArray:
+    """Return memory of this thread for at least n numbers."""
+    if len(getattr(_thread, "memory", ())) <= n:
+        _thread.memory = np.empty(n + 1)
+    memory: NDArray = _thread.memory
+    return memory
+
+
+def parts_in_time(n_items: int, work: float, n_threads: int) -> list[slice]:
+    """Return ranges of items, between which time limits are checked, of a number of operations in all."""
+    n_parts = math.ceil(work / (n_threads * MAX_KERNEL_OPERATIONS))
+    return even_slices(n_items, min(max(n_parts, 1), max(n_items // n_threads, 1)))
+
+
+class SharedCall(NamedTuple):
+    """A compiled loop over items that threads share, and the results once all items are computed."""
+
+    loop: Any
+    """Computes items until none is left, given their progress (see `_numba.shards.items`) and memory."""
+    args: tuple[Any, ...]
+    """The other arguments of the loop."""
+    results: Callable[[], list[Any]]
+    memory: int = 0
+    """The numbers of memory that each thread needs."""
+    kept: Any = None
+    """Arrays of which the loop has addresses only, and which must not be deleted before its end."""
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """How a function of one shard is computed for all shards by threads, in one compiled call each.
+
+    Calls of one shard each would wait for the interpreter's lock. Results have the same bits.
     """
 
     prepare: Callable[[Sequence[Shard]], Any]
-    """Return what all calls need of the shards, one item for each; None if they do not fit."""
+    """Return what all calls need of the shards; None if they do not fit."""
     work: Callable[[Any], float]
-    """Return the number of elementary operations of a call on all of the prepared shards."""
+    """Return the number of elementary operations of a call on the prepared shards."""
     accepts: Callable[..., bool]
     """Whether the function takes these arguments."""
-    run: Callable[..., list[Any]]
-    """Return the results for some of the prepared shards, given the arguments and those of `each`."""
+    begin: Callable[..., SharedCall]
+    """Return the loop over the prepared shards, given the arguments and those of `each`."""
 
 
-GROUP_FUNCTIONS: dict[Callable[..., Any], GroupFunction] = {}
-"""The functions of one shard that can be computed for groups of them."""
+COMPILED_FUNCTIONS: dict[Callable[..., Any], CompiledFunction] = {}
+"""The functions of one shard that threads compute for all shards in compiled calls."""
+
+
+QUICK_FUNCTIONS: set[Callable[..., Any]] = set()
+"""Functions that compute little per shard: threads would mostly wait for the interpreter's lock."""
 
 
 # ---------------------------------------------------------------- executors
@@ -129,6 +176,15 @@ class Executor(ABC):
     def useful_threads(self, work: float) -> int:
         """Return how many threads `map_local` uses for a number of elementary operations."""
         return 1
+
+    def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
+        """Call loop(progress, memory, *args), a compiled loop over items, which threads share.
+
+        `work` is the number of elementary operations of all items, and `memory` the numbers for each thread.
+        """
+        own = thread_memory(memory)
+        for part in check_each(parts_in_time(n_items, work, 1)):
+            loop(items().new_progress(part.start, part.stop), own, *args)
 
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""

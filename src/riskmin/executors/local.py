@@ -7,25 +7,26 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.deadline import TimeLimit, current_limit
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, TimeLimit, check_each, current_limit
 from riskmin.core.messages import is_whole_number
 from riskmin.executors.base import (
-    GROUP_FUNCTIONS,
+    COMPILED_FUNCTIONS,
+    QUICK_FUNCTIONS,
     Backend,
     Executor,
-    GroupFunction,
     SerialExecutor,
     call_arguments,
-    even_slices,
+    items,
+    parts_in_time,
     sum_arrays,
     sum_tuples,
+    thread_memory,
 )
 from riskmin.executors.team import JointCall, Team
 
@@ -94,8 +95,6 @@ class ThreadExecutor(Executor):
 
     MIN_WORK_PER_THREAD = 2**18
     """A thread is woken for at least this many elementary operations: fewer take less time than waking it."""
-    MAX_GROUP_WORK = 2**22
-    """Groups have at most this many operations, or one shard: time limits are checked between them."""
 
     is_local = True
 
@@ -104,8 +103,7 @@ class ThreadExecutor(Executor):
         self.n_workers = n_workers
         self._team = team or Team(n_workers - 1)
         self._prepared: dict[Callable[..., Any], Any] = {}
-        self._plans: dict[GroupFunction, tuple[int, list[tuple[Any, slice]]]] = {}
-        """For each function of groups: the number of threads, and the groups with their ranges of shards."""
+        """What compiled functions need of the shards, by the function that prepares it."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without threads and prepared shards: a copy makes its own."""
@@ -119,41 +117,28 @@ class ThreadExecutor(Executor):
         return ThreadExecutor(shards, self.n_workers, self._team)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return [f(shard_k, *args, each_k) for k], computed in parallel: one task per thread.
+        """Return [f(shard_k, *args, each_k) for k], computed in parallel.
 
-        Each thread takes the next shard when it is done with one, so that a slow one delays no other; or the
-        next group of shards, if the function can be computed for a group.
+        Each thread takes the next shard when it is done with one, so that a slow one delays no other: in one
+        compiled call for all of them, if there is one, else in one call of Python per shard.
         """
-        grouped = GROUP_FUNCTIONS.get(f) if len(self.shards) > 1 else None
-        if grouped is not None and grouped.accepts(*args):
-            n_threads, groups = self._plan(grouped)
-            if groups:
-                parts = self._run_on_threads(
-                    lambda group: grouped.run(group[0], *args, each=each[group[1]]), groups, n_threads
-                )
-                return list(chain.from_iterable(parts))
+        compiled = COMPILED_FUNCTIONS.get(f) if len(self.shards) > 1 else None
+        if compiled is not None and compiled.accepts(*args):
+            if compiled.prepare not in self._prepared:
+                self._prepared[compiled.prepare] = compiled.prepare(self.shards)
+            prepared = self._prepared[compiled.prepare]
+            work = math.inf if prepared is None else compiled.work(prepared)
+            # between shards there is a check of time limits
+            if work <= len(self.shards) * MAX_KERNEL_OPERATIONS:
+                call = compiled.begin(prepared, *args, each=each)
+                self.share(call.loop, call.args, len(self.shards), work, call.memory)
+                return call.results()
         todo = call_arguments(len(self.shards), args, each)
         # a shard with its arguments is one item
         calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
-        return self.map_local(lambda call: f(*call), calls)
-
-    def _plan(self, grouped: GroupFunction) -> tuple[int, list[tuple[Any, slice]]]:
-        """Return the number of threads for a function, and its groups; none if the shards do not fit."""
-        if grouped not in self._plans:
-            if grouped.prepare not in self._prepared:
-                self._prepared[grouped.prepare] = grouped.prepare(self.shards)
-            prepared = self._prepared[grouped.prepare]
-            if prepared is None:
-                self._plans[grouped] = 0, []
-                return self._plans[grouped]
-            work = grouped.work(prepared)
-            n_threads = self.useful_threads(work)
-            # long work in twice as many groups as threads, so that one that starts late delays no other
-            n_groups = n_threads * (1 + (work >= 8 * n_threads * self.MIN_WORK_PER_THREAD))
-            n_groups = min(max(n_groups, -int(-work // self.MAX_GROUP_WORK)), len(self.shards))
-            parts = even_slices(len(self.shards), n_groups)
-            self._plans[grouped] = n_threads, [(prepared[part], part) for part in parts]
-        return self._plans[grouped]
+        return self._run_on_threads(
+            lambda call: f(*call), calls, 1 if f in QUICK_FUNCTIONS else self.n_workers
+        )
 
     def useful_threads(self, work: float) -> int:
         """Return the number of threads for a number of elementary operations, at least one."""
@@ -208,22 +193,35 @@ class ThreadExecutor(Executor):
         if errors:
             raise errors[0]
 
+    def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
+        """Call loop(progress, memory, *args), a compiled loop over items, on several threads."""
+        n_threads = min(self.useful_threads(work), n_items)
+        if n_threads == 1:
+            super().share(loop, args, n_items, work, memory)
+            return
+        for part in check_each(parts_in_time(n_items, work, n_threads)):
+            progress = items().new_progress(part.start, part.stop)
+            if not self._team.compiled.call(loop, progress, args, memory, n_threads):
+                # the threads are busy with a call of another fit
+                loop(progress, thread_memory(memory), *args)
+
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
         return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
         """Return the sum of arrays in order; long ones by ranges in parallel, with the same bits."""
-        first = arrays[0]
-        n = first.size if isinstance(first, np.ndarray) and first.flags.c_contiguous else 0
-        n_ranges = self.useful_threads(n * len(arrays))
-        if n_ranges == 1:
+        first, work = arrays[0], 0.0
+        if all(isinstance(a, np.ndarray) and a.dtype == np.float64 and a.flags.c_contiguous for a in arrays):
+            work = float(first.size * len(arrays))
+        n_threads = self.useful_threads(work)
+        if n_threads == 1:
             return sum_arrays(arrays)
-        # one range of entries per thread; each entry is added up in the same order as by sum_arrays
-        total, flat = np.empty_like(first), [a.reshape(-1) for a in arrays]
+        # ranges of entries, each of which is added up in the same order as by sum_arrays
+        from riskmin._numba.shards.tables import sum_in_order
 
-        def add(part: slice) -> None:
-            total.reshape(-1)[part] = sum_arrays([a[part] for a in flat])
-
-        self.map_local(add, even_slices(n, n_ranges))
+        total, n_ranges = np.empty(first.shape), 4 * n_threads
+        places = np.array([a.__array_interface__["data"][0] for a in arrays])
+        ends = np.linspace(0, first.size, n_ranges + 1).astype(np.int64)
+        self.share(sum_in_order, (ends, places, total.reshape(-1)), n_ranges, work)
         return total

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from queue import SimpleQueue
 
 from riskmin.core.blas_threads import limit_worker_to_one_thread
 from riskmin.core.deadline import LIMIT_POLL_SECONDS
+from riskmin.executors.compiled_team import CompiledTeam
 
 
 class JointCall:
@@ -60,6 +62,11 @@ class Team:
         self.calls: SimpleQueue[JointCall | None] = SimpleQueue()
         # without this, threads would accumulate over many fits
         weakref.finalize(self, _end, self.calls, n_threads)
+
+    @cached_property
+    def compiled(self) -> CompiledTeam:
+        """As many other threads, for calls of compiled code."""
+        return CompiledTeam(self.n_threads)
 
     def invite(self, call: JointCall, n_threads: int) -> None:
         """Wake up some threads for a call."""

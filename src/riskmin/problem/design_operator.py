@@ -6,7 +6,8 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,14 +17,21 @@ import scipy.sparse as sp
 from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.arrays.matrix import as_row_matrix
-from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
+from riskmin.arrays.memory_map import exceeds_memory, maps_exceed_budget, release_between, row_batches
 from riskmin.core import Array, Hessian, NDArray, Shard
-from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.core.blas_threads import scipy_linalg
+from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import even_slices
-from riskmin.linear_maps.linear import SingleOutput
+from riskmin.executors.base import (
+    COMPILED_FUNCTIONS,
+    QUICK_FUNCTIONS,
+    CompiledFunction,
+    SharedCall,
+    even_slices,
+)
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
+from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
 from riskmin.problem.risk import Risk
 
 
@@ -86,19 +94,18 @@ class DesignOperator:
         """X' H X d."""
         return self.adjoint(hessian_product(hessian, self.forward(d)))
 
-    def gram(self, h: NDArray, vectors: tuple[NDArray, ...] = ()) -> tuple[NDArray, list[NDArray]]:
-        """X' diag(h) X, of which only the upper triangle is meaningful, and X' s for the vectors s."""
+    def gram(self, h: NDArray) -> NDArray:
+        """X' diag(h) X, of which only the upper triangle is meaningful."""
         if self.rows is not None and not self._grams_fit:
-            G, *products = shard_gram(self.rows, (h, *vectors))
-            return G, products
-        each = [tuple(v[part] for v in (h, *vectors)) for part in self.shard_slices]
-        G, *products = (np.asarray(total) for total in self.risk.executor.sum(shard_gram, each=each))
-        if self.standardization is not None:
-            # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m', for s = X' h
-            m, s, d = self.standardization.shift, self._stored_adjoint(h), self.standardization.scale
-            G = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
-            products = [(q - float(v.sum()) * m) * d for q, v in zip(products, vectors, strict=True)]
-        return G, products
+            return shard_gram(self.rows, h)[0]
+        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
+        G = np.asarray(total)
+        if self.standardization is None:
+            return G
+        # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m', for s = X' h
+        m, s, d = self.standardization.shift, self._stored_adjoint(h), self.standardization.scale
+        centered: NDArray = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
+        return centered
 
     def gram_diagonal(self, h: NDArray) -> NDArray | None:
         """The diagonal of X' diag(h) X; None if it is not available beside X."""
@@ -216,63 +223,53 @@ class DesignOperator:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
 
-    def range_sums(self, n_sums: int, f: Callable[[NDArray, NDArray], None]) -> NDArray:
-        """The sum over all ranges of the sums that f(ends, out) sets, in the order of the ranges.
+    def run_ranges(self, kernel: Callable[..., None], *args: Any) -> None:
+        """Call a compiled loop over ranges of rows, which threads share, with their ends and arguments."""
+        self.risk.executor.share(kernel, (self.range_ends, *args), len(self.row_ranges), self._row_work)
 
-        f gets the ends of consecutive ranges and a row of `out` for each: all those of a thread at once.
-        """
-        n_ranges, executor = len(self.row_ranges), self.risk.executor
-        out = np.empty((n_ranges, n_sums))
-        n_groups = min(executor.useful_threads(self._row_work), n_ranges)
-
-        def compute(group: slice) -> None:
-            f(self.range_ends[group.start : group.stop + 1], out[group])
-
-        executor.map_local(compute, even_slices(n_ranges, n_groups))
-        total: Any = sum(out)
-        return np.asarray(total)
+    def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any) -> NDArray:
+        """The sums over all rows of a compiled loop that sets out[k], its last argument, for range k."""
+        out = np.empty((len(self.row_ranges), n_sums))
+        self.run_ranges(kernel, *args, out)
+        total: NDArray = out.sum(axis=0)
+        return total
 
     def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
-        n, executor = self.shape[0], self.risk.executor
-        return executor.map_local(f, even_slices(n, executor.useful_threads(n)))
+        executor = self.risk.executor
+        return executor.map_local(f, even_slices(self.shape[0], executor.useful_threads(self._row_work)))
 
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """The vector a + t b, for vectors with one entry per row."""
+        if a.ndim > 1 or len(self.row_ranges) == 1:
+            return np.asarray(a + t * b)
         out = np.empty(a.shape)
-
-        def combine(part: slice) -> None:
-            # t b first, then the sum: the same rounding as that of the formula
-            np.multiply(b[part], t, out=out[part])
-            np.add(a[part], out[part], out=out[part])
-
-        self.map_by_threads(combine)
+        self.run_ranges(_row_vectors().combination_of_ranges, a, t, b, out)
         return out
 
     def inner(self, a: NDArray, b: NDArray) -> float:
         """sum_i a_i b_i."""
         if len(self.row_ranges) == 1:
             return float(a @ b)
-        kernel = _row_vectors().inner_of_ranges
-        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
+        return float(self.range_sums(1, _row_vectors().inner_of_ranges, a, b)[0])
 
     def weighted_square(self, a: NDArray, b: NDArray) -> float:
         """sum_i a_i b_i^2."""
         if len(self.row_ranges) == 1:
             return float(a @ (b * b))
-        kernel = _row_vectors().weighted_square_of_ranges
-        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, b, out))[0])
+        return float(self.range_sums(1, _row_vectors().weighted_square_of_ranges, a, b)[0])
 
     def total(self, a: NDArray) -> float:
         """sum_i a_i."""
         if len(self.row_ranges) == 1:
             return float(a.sum())
-        kernel = _row_vectors().total_of_ranges
-        return float(self.range_sums(1, lambda ends, out: kernel(ends, a, out))[0])
+        return float(self.range_sums(1, _row_vectors().total_of_ranges, a)[0])
 
     def count_nonzero(self, a: NDArray) -> int:
         """The number of entries other than 0."""
-        return sum(self.map_by_threads(lambda part: int(np.count_nonzero(a[part]))))
+        if len(self.row_ranges) == 1:
+            return int(np.count_nonzero(a))
+        return int(self.range_sums(1, _row_vectors().nonzeros_of_ranges, a)[0])
 
 
 def _row_vectors() -> Any:
@@ -315,6 +312,9 @@ def shard_length(shard: Shard) -> int:
     return len(shard.c)
 
 
+QUICK_FUNCTIONS.add(shard_length)
+
+
 def gather_rows(shard: Shard, index: NDArray) -> Any:
     """Some rows of a shard, as an array or a sparse SciPy array."""
     X = row_matrix(shard)
@@ -349,9 +349,13 @@ def _has_no_duplicates(X: Any) -> bool:
     return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
 
 
-def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
-    """The upper triangle of X' diag(h) X, and X' s, of one shard; the vectors are h and any number of s."""
-    X, p, (h, *others) = row_matrix(shard), shard.X.shape[1], vectors
+GRAM_OPERATIONS = 1 / 16
+"""Elementary operations of a product of two entries of a row: half of them, at the speed of BLAS."""
+
+
+def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The upper triangle of X' diag(h) X of one shard."""
+    X, p = row_matrix(shard), shard.X.shape[1]
     out = np.zeros((p, p))
     if X.sparse:
         from riskmin._numba.gram import csr_gram
@@ -361,37 +365,72 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         # rows with unsorted columns have some of their products below the diagonal
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
-        return out, *(shard_ops.scatter(shard, SingleOutput(), np.zeros(p), s)[0] for s in others)
-    # rows without any nonzero entry are skipped
-    index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
-    # equal second derivatives, as of the squared loss, are a factor of the product
-    equal = float(h[0]) if len(h) and h.min() == h.max() else None
-    if equal is None and not others and not X.by_columns and len(index) > _gathered_rows(p):
-        return (_scaled_gram(X.array, index, h),)
-    for rows in range_blocks(len(h), p) if len(index) == len(h) else row_blocks(index, p):
-        block = X.take(rows)
-        for q, s in zip(products, others, strict=True):
-            q += s[rows] @ block
-        # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
-        scaled = block if equal is not None else block * np.sqrt(h[rows])[:, None]
-        out += scaled.T @ scaled
-    return out if equal is None else equal * out, *products
+        return (out,)
+    kernel, parts, syrk, rows = *_gram_kernel(X), syrk_address(), gram_block_rows(p)
+    memory = np.empty(gram_memory(p))
+    for i, j in _gram_ranges(h, p, rows):
+        kernel(*parts, h, i, j, syrk, memory, rows, out)
+    return (out,)
 
 
-def _scaled_gram(X: NDArray, index: NDArray, h: NDArray) -> NDArray:
-    """X' diag(h) X = Y' Y for Y = diag(h)^1/2 X, over the rows of an index, for X in C order.
+def _gram_kernel(X: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The loop of a dense format, and what it reads."""
+    from riskmin._numba import gram
 
-    Y is computed block by block in one compiled call each: threads do not wait for each other in between.
+    return (gram.columns_gram, X.flat()) if X.by_columns else (gram.dense_gram, (X.array,))
+
+
+@cache
+def syrk_address() -> int:
+    """The address of BLAS's dsyrk, which kernels call; during a fit with one thread, as all of BLAS."""
+    from riskmin._numba import gram
+
+    scipy_linalg()  # finds the library and limits its threads
+    return int(gram.syrk_address())
+
+
+def gram_block_rows(p: int) -> int:
+    """The rows of p columns that are scaled together: they stay in cache, and enough to pay for the sums."""
+    return max(LIMITS.scaled_block_entries // p, 256)
+
+
+def gram_memory(p: int) -> int:
+    """The numbers of memory for them; by columns, also for their positions."""
+    return gram_block_rows(p) * (p + 1)
+
+
+def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int]]:
+    """Ranges of rows for X' diag(h) X, between which the deadline is checked.
+
+    They end where a block of rows with h != 0 does, so that the blocks and the bits of the sums stay.
     """
-    from riskmin._numba.gram import scaled_rows
+    fitting = 0 if maps_exceed_budget() else MAX_KERNEL_OPERATIONS / (GRAM_OPERATIONS * p * p * block_rows)
+    blocks = max(int(fitting), 1)
+    if np.count_nonzero(h) <= blocks * block_rows:
+        return check_each([(0, len(h))])
+    ends = np.flatnonzero(h)[blocks * block_rows :: blocks * block_rows]
+    return release_between(check_each(pairwise([0, *ends.tolist(), len(h)])))
 
-    p = X.shape[1]
-    Y, product, out = np.empty((min(_gathered_rows(p), len(index)), p)), np.empty((p, p)), np.zeros((p, p))
-    for rows in row_blocks(index, p):
-        scaled = Y[: len(rows)]
-        scaled_rows(X, rows, h, scaled)
-        out += np.matmul(scaled.T, scaled, out=product)
-    return out
+
+def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
+    """`shard_gram` of each shard."""
+    p, h = shards.shards[0].X.shape[1], contiguous(each)
+    out = np.zeros((len(shards), p, p))
+    args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
+    return SharedCall(shards.kernel("gram"), args, lambda: [(G,) for G in out], gram_memory(p), h)
+
+
+def _dense_table(shards: Sequence[Shard]) -> ShardTable | None:
+    """The table of dense shards."""
+    return None if shards[0].X.sparse else ShardTable.prepare(shards)
+
+
+def _gram_work(shards: ShardTable) -> float:
+    """The operations of all Gram matrices."""
+    return GRAM_OPERATIONS * shards.entry_work * float(shards.shards[0].X.shape[1])
+
+
+COMPILED_FUNCTIONS[shard_gram] = CompiledFunction(_dense_table, _gram_work, lambda: True, _grams)
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:

@@ -22,6 +22,7 @@ from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import query_ends
+from riskmin.problem import shard_ops
 from riskmin.problem.intercept.explicit import center_rows
 from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
@@ -286,7 +287,7 @@ def linear_risk(
         backend, matrix, labels, c, ends, count, linear_map, wide=not resolved.multi_output
     )
     # local shards in parallel; the whole matrix again only for the message
-    if backend.is_local and not all(holder.map(shard_is_finite)):
+    if backend.is_local and not all(holder.map(shard_ops.is_finite)):
         check_finite(matrix)
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
@@ -294,11 +295,6 @@ def linear_risk(
         return Risk(resolved, linear_map, holder, dim, rows, row_metadata, CenteredIntercepts(target))
     risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
-
-
-def shard_is_finite(shard: Shard) -> bool:
-    """Whether the rows of a shard hold neither NaN nor infinity."""
-    return shard.X.first_not_finite() is None
 
 
 def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:

@@ -26,6 +26,7 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
+from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.objective import Objective
@@ -445,6 +446,9 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         relative = rows - rows[0]
         mean = c @ relative
         return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
+
+
+QUICK_FUNCTIONS.add(shard_sample_moments)
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-import riskmin.problem.compiled.shard_groups  # noqa: F401 (threads compute groups of shards)
+import riskmin.problem.compiled.shard_tables  # noqa: F401 (threads share the shards in compiled calls)
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import (

@@ -20,6 +20,7 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
+from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
 from riskmin.problem.objective import Objective
@@ -149,6 +150,9 @@ def shard_sizes(
     return factor * columns, factor * others
 
 
+QUICK_FUNCTIONS.add(shard_sizes)
+
+
 def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) -> tuple[Array]:
     """sum_i |u_i| |x_ij| over all rows of a shard, per entry of w."""
     parts = [
@@ -170,10 +174,21 @@ def _strided(shard: Shard) -> Shard:
 
 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
-    """Every m-th block of rows, with about `LIMITS.sampled_entries` entries in all."""
+    """Ranges of rows with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
-    ranges = list(blocks(shard, linear_map))
-    yield from ranges[:: max(min(shard.X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
+    X, (n, p) = shard.X, shard.X.shape
+    entries = n * p if X.foreign is not None else X.nnz
+    if X.sequence_ends is not None or (X.one_block and X.foreign is None):
+        # ranges that cannot be cut: every m-th block
+        ranges = list(blocks(shard, linear_map))
+        yield from ranges[:: max(min(X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
+    elif entries > LIMITS.sampled_entries:
+        # a large shard is one of many: each range costs several calls
+        n_ranges = min(2 if entries >= LIMITS.shard_entries else 4, n)
+        size = max(LIMITS.sampled_entries * n // (n_ranges * entries), 1)
+        yield from ((k * n // n_ranges, min(k * n // n_ranges + size, n)) for k in range(n_ranges))
+    else:
+        yield from blocks(shard, linear_map)
 
 
 def _slope_sizes(

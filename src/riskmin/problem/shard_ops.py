@@ -31,11 +31,14 @@ def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     if X.sequence_ends is not None:  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
-    # rows of a block stay in cache between the scores and the pullback, and so do its scores
-    n, step = X.shape[0], X.block_rows
-    if not X.one_block:
-        step = max(min(step, LIMITS.block_max_scores // linear_map.columns), 16)
+    n, step = X.shape[0], rows_per_block(X, linear_map.columns)
     return release_between((i, min(i + step, n)) for i in range(0, n, step))
+
+
+def rows_per_block(X: Any, columns: int) -> int:
+    """The rows of a block, which stay in cache between the scores and the pullback, as do their scores."""
+    rows: int = X.block_rows
+    return rows if X.one_block else max(min(rows, LIMITS.block_max_scores // columns), 16)
 
 
 def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
@@ -116,6 +119,11 @@ def hessian_product_at(
     hessian = loss.hessian(z + b if b else z, shard.y, shard.c)
     assert hessian is not None
     return hessian_product(shard, linear_map, d, hessian.diagonal)
+
+
+def is_finite(shard: Shard) -> bool:
+    """Whether the rows of a shard hold neither NaN nor infinity."""
+    return shard.X.first_not_finite() is None
 
 
 # ---------------------------------------------------------------- cached scores

@@ -31,6 +31,7 @@ from riskmin._numba.newton.slots import (
     RISING_SUM,
     VALUE,
 )
+from riskmin._numba.shards.items import next_item
 
 TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
 """Above this, e^x is continued by its tangent, as in the losses themselves."""
@@ -168,47 +169,75 @@ def exponential_evaluate_with_cut(
     out[FALLING_SUM], out[FALLING_OFFSET] = abs_sum - rising, offset - rising_offset
 
 
-# ---------------------------------------------------------------- several ranges of rows in one call
+# ---------------------------------------------------------------- ranges of rows that threads share
 @njit()
 def logistic_line_derivatives_of_ranges(
-    ends: Any, z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any
+    progress: Any, memory: Any, ends: Any, z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any
 ) -> None:
     """Set out[k] to the line derivatives of rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         logistic_line_derivatives(z[i:j], dz[i:j], t, b, y[i:j], c[i:j], out[k])
+        k = next_item(progress)
 
 
 @njit()
 def logistic_evaluate_with_cut_of_ranges(
-    ends: Any, z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: Any, out: Any
+    progress: Any,
+    memory: Any,
+    ends: Any,
+    z: Any,
+    b: float,
+    y: Any,
+    c: Any,
+    slopes: Any,
+    curvatures: Any,
+    out: Any,
 ) -> None:
     """Set slopes and curvatures, and out[k] to the sums of a cut over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         logistic_evaluate_with_cut(z[i:j], b, y[i:j], c[i:j], slopes[i:j], curvatures[i:j], out[k])
+        k = next_item(progress)
 
 
 @njit()
 def exponential_line_derivatives_of_ranges(
-    ends: Any, z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any, c: Any, out: Any
+    progress: Any,
+    memory: Any,
+    ends: Any,
+    z: Any,
+    dz: Any,
+    t: float,
+    b: float,
+    sign: Any,
+    rate: Any,
+    c: Any,
+    out: Any,
 ) -> None:
     """Set out[k] to the line derivatives of rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         exponential_line_derivatives(z[i:j], dz[i:j], t, b, sign[i:j], rate[i:j], c[i:j], out[k])
+        k = next_item(progress)
 
 
 @njit()
 def exponential_evaluate_with_cut_of_ranges(
-    ends: Any, z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any, curvatures: Any,
-    out: Any,
+    progress: Any, memory: Any,
+    ends: Any, z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any,
+    curvatures: Any, out: Any,
 ) -> None:  # fmt: skip
     """Set slopes and curvatures, and out[k] to the sums of a cut over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = sign[i:j], rate[i:j], c[i:j], log_rate[i:j]
         exponential_evaluate_with_cut(z[i:j], b, *rows, slopes[i:j], curvatures[i:j], out[k])
+        k = next_item(progress)
 
 
 # ---------------------------------------------------------------- the diagonal of a Gram matrix

@@ -29,6 +29,7 @@ from riskmin._numba.newton.slots import (
     RISING_SUM,
     VALUE,
 )
+from riskmin._numba.shards.items import next_item
 
 
 @njit(inline="always")
@@ -145,42 +146,64 @@ def unsmoothed_value_slope(
     out[0], out[1] = value, slope_b
 
 
-# ---------------------------------------------------------------- several ranges of rows in one call
+# ---------------------------------------------------------------- ranges of rows that threads share
 @njit()
 def smoothed_line_derivatives_of_ranges(
+    progress: Any, memory: Any,
     ends: Any, z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, out: Any,
 ) -> None:  # fmt: skip
     """Set out[k] to the line derivatives of rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = pull[i:j], lower[i:j], upper[i:j], c[i:j]
         smoothed_line_derivatives(z[i:j], dz[i:j], t, b, *rows, inverse, epsilon, out[k])
+        k = next_item(progress)
 
 
 @njit()
 def evaluate_with_cut_of_ranges(
+    progress: Any, memory: Any,
     ends: Any, z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, square: float, slopes: Any, curvatures: Any, out: Any,
 ) -> None:  # fmt: skip
     """Set slopes and curvatures, and out[k] to the sums of a cut over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = shift[i:j], pull[i:j], lower[i:j], upper[i:j], c[i:j]
         results = slopes[i:j], curvatures[i:j], out[k]
         evaluate_with_cut(z[i:j], b, *rows, inverse, epsilon, square, *results)
+        k = next_item(progress)
 
 
 @njit()
 def unsmoothed_value_slope_of_ranges(
-    ends: Any, z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float, square: float,
-    out: Any,
+    progress: Any, memory: Any,
+    ends: Any, z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float,
+    square: float, out: Any,
 ) -> None:  # fmt: skip
     """Set out[k] to the unsmoothed loss of rows ends[k] to ends[k + 1] - 1 and its derivative in b."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         i, j = ends[k], ends[k + 1]
         rows = shift[i:j], lower[i:j], upper[i:j], c[i:j]
         unsmoothed_value_slope(z[i:j], b, *rows, epsilon, square, out[k])
+        k = next_item(progress)
+
+
+@njit()
+def pull_of_ranges(
+    progress: Any, memory: Any, ends: Any, shift: Any, c: Any, center: Any, mu: float, pull: Any
+) -> None:
+    """Set pull to shift - mu center / c; rows without weight have no multiplier."""
+    k = next_item(progress)
+    while k >= 0:
+        for i in range(ends[k], ends[k + 1]):
+            start = center[i] / c[i] if c[i] > 0.0 else 0.0
+            pull[i] = shift[i] - mu * start
+        k = next_item(progress)
 
 
 # ---------------------------------------------------------------- a line

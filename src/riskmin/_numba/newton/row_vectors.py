@@ -1,4 +1,4 @@
-"""Sums over vectors with one entry per row, for several ranges of rows in one call.
+"""Sums over vectors with one entry per row, by ranges of rows that threads share.
 
 The order of the sums is that of the ranges, which depend on the number of rows alone.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin._numba.compile_cache import njit
+from riskmin._numba.shards.items import next_item
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
@@ -38,21 +39,49 @@ def _total(a: Any) -> float:
 
 
 @njit()
-def inner_of_ranges(ends: Any, a: Any, b: Any, out: Any) -> None:
+def inner_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i b_i over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         out[k, 0] = _inner(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
+        k = next_item(progress)
 
 
 @njit()
-def weighted_square_of_ranges(ends: Any, a: Any, b: Any, out: Any) -> None:
+def weighted_square_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i b_i^2 over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         out[k, 0] = _weighted_square(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
+        k = next_item(progress)
 
 
 @njit()
-def total_of_ranges(ends: Any, a: Any, out: Any) -> None:
+def total_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
     """Set out[k, 0] to sum_i a_i over rows ends[k] to ends[k + 1] - 1."""
-    for k in range(len(ends) - 1):
+    k = next_item(progress)
+    while k >= 0:
         out[k, 0] = _total(a[ends[k] : ends[k + 1]])
+        k = next_item(progress)
+
+
+@njit()
+def combination_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, t: float, b: Any, out: Any) -> None:
+    """Set out to a + t b, rounded after each operation."""
+    k = next_item(progress)
+    while k >= 0:
+        for i in range(ends[k], ends[k + 1]):
+            out[i] = a[i] + t * b[i]
+        k = next_item(progress)
+
+
+@njit()
+def nonzeros_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
+    """Set out[k, 0] to the number of entries other than 0 of rows ends[k] to ends[k + 1] - 1."""
+    k = next_item(progress)
+    while k >= 0:
+        n = 0
+        for i in range(ends[k], ends[k + 1]):
+            n += a[i] != 0.0
+        out[k, 0] = n
+        k = next_item(progress)

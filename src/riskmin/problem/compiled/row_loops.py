@@ -69,6 +69,11 @@ def program(program: RowProgram) -> tuple[NDArray, int]:
     return np.array(program.parameters or (0.0,)), address
 
 
+def scratch_length() -> int:
+    """The numbers of scratch memory that a compiled loss needs."""
+    return int(_kernels().SCRATCH_LENGTH)
+
+
 def scratch() -> NDArray:
     """The scratch memory of this thread."""
     if not hasattr(_thread, "scratch"):

@@ -146,9 +146,10 @@ class SaddlePoint:
 
 def centered_gram(design: DesignOperator, h: NDArray, intercept: bool) -> NDArray:
     """X' diag(h) X, with the columns centered by the weights h if an intercept is free."""
-    G, sums = design.gram(h, (h,) if intercept else ())
+    G = design.gram(h)
     if intercept and (total := float(h.sum())) > 0:
-        G = G - np.outer(sums[0], sums[0]) / total
+        sums = design.adjoint(h)
+        G = G - np.outer(sums, sums) / total
     # only the upper triangle is meaningful
     upper = np.triu(G)
     return upper + np.triu(upper, 1).T

@@ -59,25 +59,14 @@ class ExponentialFamily(CompiledScoreProblem):
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
         """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
-
-        def derivatives(b: float) -> NDArray:
-            def partial_sums(ends: NDArray, out: NDArray) -> None:
-                self.line_kernel(ends, z, dz, t, b, *self.args, out)
-
-            return self.design.range_sums(6, partial_sums)
-
-        return derivatives
+        return lambda b: self.design.range_sums(6, self.line_kernel, z, dz, t, b, *self.args)
 
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
     ) -> tuple[ScoreEvaluation, NDArray]:
         """The evaluation at the intercept b, and the sums of the kernel."""
-        k, dz, h, args = _kernels(), np.empty_like(z), np.empty_like(z), self.args + self.point_args
-
-        def partial_sums(ends: NDArray, out: NDArray) -> None:
-            self.point_kernel(ends, z, b, *args, dz, h, out)
-
-        sums = self.design.range_sums(10, partial_sums)
+        k, dz, h = _kernels(), np.empty_like(z), np.empty_like(z)
+        sums = self.design.range_sums(10, self.point_kernel, z, b, *self.args, *self.point_args, dz, h)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
 

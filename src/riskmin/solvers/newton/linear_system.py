@@ -235,10 +235,10 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
     if (solve := design.factorized(reg, lam, hessian)) is not None:
         return solve
-    G, products = design.gram(hessian.diagonal, hessian.low_rank)
+    G = design.gram(hessian.diagonal)
     p = len(G)
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
-    G = subtract_low_rank_and_pairs(G, products, design, hessian)
+    G = subtract_low_rank_and_pairs(G, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
     if reg.diagonal:
         diagonal += lam * reg.terms(np.ones(p)).square
@@ -264,12 +264,11 @@ def _projects(hessian: Hessian) -> bool:
     return bool(unit and not s[~positive].any())
 
 
-def subtract_low_rank_and_pairs(
-    G: NDArray, products: list[NDArray], design: DesignOperator, hessian: Hessian
-) -> NDArray:
-    """X' H X from G = X' diag(h) X and the products X' s with the low-rank vectors s of H."""
+def subtract_low_rank_and_pairs(G: NDArray, design: DesignOperator, hessian: Hessian) -> NDArray:
+    """X' H X from G = X' diag(h) X."""
     # H = diag(h) - sum_s s s' - pair blocks and their transposes; X' s s' X = m m' with m = X' s
-    for m in products:
+    for s in hessian.low_rank:
+        m = design.adjoint(s)
         G -= np.outer(m, m)
     for block in hessian.pair_blocks:
         assert design.rows is not None  # else can_form_gram has refused

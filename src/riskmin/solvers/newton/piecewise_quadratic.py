@@ -95,10 +95,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         rows = self.shift, self.lower, self.upper, self.c
 
         def tangent_at(b: float) -> Tangent:
-            def partial_sums(ends: NDArray, out: NDArray) -> None:
-                k.unsmoothed_value_slope_of_ranges(ends, z, b, *rows, self.epsilon, self.square, out)
-
-            value, slope = self.design.range_sums(2, partial_sums)
+            args = z, b, *rows, self.epsilon, self.square
+            value, slope = self.design.range_sums(2, k.unsmoothed_value_slope_of_ranges, *args)
             return Tangent(b, float(value), float(slope))
 
         if not self.intercept:
@@ -113,14 +111,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
             return self.shift
         if self._target[0] != mu or self._target[1] is not center:
             pull = np.empty(len(center))
-
-            def set_pull(s: slice) -> None:
-                with np.errstate(invalid="ignore"):
-                    # the center is a gradient c u in the scores; rows without weight have no multiplier
-                    start = np.where(self.c[s] > 0, center[s] / self.c[s], 0.0)
-                pull[s] = self.shift[s] - mu * start
-
-            self.design.map_by_threads(set_pull)
+            # the center is a gradient c u in the scores
+            self.design.run_ranges(_kernels().pull_of_ranges, self.shift, self.c, center, mu, pull)
             self._target = mu, center, pull
         return self._target[2]
 
@@ -133,10 +125,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         rows = self._zero_scores(mu, center), self.lower, self.upper, self.c
 
         def derivatives(b: float) -> NDArray:
-            def partial_sums(ends: NDArray, out: NDArray) -> None:
-                k.smoothed_line_derivatives_of_ranges(ends, z, dz, t, b, *rows, inverse, self.epsilon, out)
-
-            return self.design.range_sums(6, partial_sums)
+            args = z, dz, t, b, *rows, inverse, self.epsilon
+            return self.design.range_sums(6, k.smoothed_line_derivatives_of_ranges, *args)
 
         return derivatives
 
@@ -146,10 +136,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         """The evaluation at the intercept b, and the sums of the kernel."""
         k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
-
-        def partial_sums(ends: NDArray, out: NDArray) -> None:
-            k.evaluate_with_cut_of_ranges(ends, z, b, *rows, inverse, self.epsilon, self.square, dz, h, out)
-
-        sums = self.design.range_sums(10, partial_sums)
+        args = z, b, *rows, inverse, self.epsilon, self.square, dz, h
+        sums = self.design.range_sums(10, k.evaluate_with_cut_of_ranges, *args)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums

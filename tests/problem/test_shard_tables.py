@@ -1,17 +1,18 @@
-"""Groups of shards in one compiled call: the bits of one call per shard, for any number of threads."""
+"""Shards that threads share in compiled calls: the bits of one call per shard, for any number of threads."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin.executors.base import GROUP_FUNCTIONS
+from riskmin.executors.base import COMPILED_FUNCTIONS
 from riskmin.executors.local import ThreadExecutor
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled import shard_groups
-from riskmin.problem.design_operator import DesignOperator
+from riskmin.problem.compiled import shard_tables
+from riskmin.problem.design_operator import DesignOperator, shard_gram
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton import subsampling
 from riskmin.solvers.newton.small import SmallProblem
@@ -20,10 +21,10 @@ N, P, N_SHARDS = 3000, 20, 11
 THREADS = (1, 2, 3, 5)
 FORMATS = {
     "C": np.ascontiguousarray,
+    "Fortran": np.asfortranarray,
     "CSR": sp.csr_array,
     "C, float32": lambda X: X.astype(np.float32),
-    "CSR, float32": lambda X: sp.csr_array(X.astype(np.float32)),
-    "CSR, int64": lambda X: wide_indices(sp.csr_array(X)),
+    "CSR, float32 and int64": lambda X: wide_indices(sp.csr_array(X.astype(np.float32))),
 }
 
 
@@ -33,9 +34,9 @@ def wide_indices(X):
 
 
 @pytest.fixture(autouse=True)
-def groups_for_all_sizes(monkeypatch):
+def compiled_for_all_sizes(monkeypatch):
     monkeypatch.setattr(Risk, "COMPILE_FROM_ENTRIES", 0)
-    monkeypatch.setattr(shard_groups, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(shard_tables, "MIN_ENTRIES", 0)
     monkeypatch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
     monkeypatch.setattr(DesignOperator, "MIN_ROWS_PER_RANGE", 100)
 
@@ -54,7 +55,7 @@ def make_risk(stored, executor, loss="logistic", **settings):
 
 
 def everything(risk):
-    """Results of all functions of groups, as bytes."""
+    """Results of all compiled functions, as bytes."""
     w, d = np.linspace(-1, 1, P), np.linspace(1, 0.5, P)
     traced, linear_map = risk.compiled(risk.loss), risk.linear_map
     found = [*risk(w), *DesignOperator(risk).forward(d)]
@@ -71,17 +72,43 @@ def everything(risk):
     each = [z[part] for part in DesignOperator(risk).shard_slices]
     found += [DesignOperator(risk).adjoint(z)]
     found += risk.executor.sum(shard_ops.hessian_product, linear_map, d, each=each)
+    h = np.where(z < 0.5, z * z, 0.0)
+    G, X = DesignOperator(risk).gram(h), rows()[0]
+    assert np.allclose(np.triu(G), np.triu(X.T @ (h[:, None] * X)), rtol=1e-6, atol=1e-6)
+    found += [np.triu(G), risk.executor.map(shard_ops.is_finite)]
     return [np.asarray(a).tobytes() for a in found]
 
 
+@pytest.fixture
+def begun(monkeypatch):
+    """The functions whose compiled calls have begun."""
+    functions = set()
+    for f, compiled in COMPILED_FUNCTIONS.items():
+
+        def begin(*args, f=f, begin=compiled.begin, **each):
+            functions.add(f)
+            return begin(*args, **each)
+
+        monkeypatch.setitem(COMPILED_FUNCTIONS, f, dataclasses.replace(compiled, begin=begin))
+    return functions
+
+
 @pytest.mark.parametrize("stored", FORMATS)
-def test_all_functions_have_the_bits_of_one_call_per_shard(stored):
+def test_all_functions_have_the_bits_of_one_call_per_shard(stored, begun):
     serial = everything(make_risk(stored, rm.Serial()))
     for k in THREADS:
         risk = make_risk(stored, rm.Threads(n_workers=k))
         assert everything(risk) == serial
-        used = {f for f, group in GROUP_FUNCTIONS.items() if risk.executor._plans.get(group, (0, []))[1]}
-        assert used == set(GROUP_FUNCTIONS)
+    assert begun == set(COMPILED_FUNCTIONS) - ({shard_gram} if "CSR" in stored else set())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("stored", ["C", "Fortran", "CSR"])
+def test_an_entry_that_is_not_finite_is_found(stored, bad):
+    X, y, _ = rows()
+    X[2500, 7] = bad
+    with pytest.raises(ValueError, match=r"row 2500, column 7"):
+        rm.linear_risk(FORMATS[stored](X), y, "hinge", executor=rm.Threads(n_workers=3), n_shards=N_SHARDS)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -101,9 +128,9 @@ def test_fits_have_the_same_bits(solver, loss, fit_intercept):
     assert all(run(rm.Threads(n_workers=k)) == serial for k in THREADS)
 
 
-def test_other_formats_and_losses_are_computed_one_by_one():
+def test_other_formats_and_losses_are_computed_one_by_one(begun):
     X, y, _ = rows()
-    for stored, loss in ((np.asfortranarray(X), "logistic"), (X, rm.Softmax())):
+    for stored, loss in ((sp.csc_array(X), "logistic"), (X, rm.Softmax())):
         labels = y if loss == "logistic" else (y > 0).astype(float)
         settings = {"n_shards": 4, "executor": rm.Threads(n_workers=2)}
         risk = rm.linear_risk(stored, labels, loss, **settings)
@@ -114,7 +141,7 @@ def test_other_formats_and_losses_are_computed_one_by_one():
             cursor.set_direction(w)
             cursor.advance(0.5)
         assert found.evaluate().gradient.tobytes() == expected.evaluate().gradient.tobytes()
-        assert not any(groups for _, groups in risk.executor._plans.values())
+        assert begun <= {shard_ops.is_finite}
 
 
 def test_a_copy_of_an_executor_has_its_own_addresses():
