@@ -62,6 +62,7 @@ HOMES = {
     "cryptography": {"owners"},
     "click": {"cli"},
     "rich": {"cli", "report"},
+    "IPython": {"report"},
     "matplotlib": {"core"},
 }
 
@@ -83,6 +84,7 @@ LAZY = [
     "matplotlib",
     "grpc",
     "cryptography",
+    "IPython",
 ]
 
 MAX_LINES = 500

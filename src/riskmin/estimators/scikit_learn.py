@@ -21,6 +21,7 @@ import numpy as np
 
 from riskmin import estimators
 from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.report.progress import share_done
 
 IS_REPLACED = estimators.stand_in and "sklearn" not in sys.modules
 """Whether the estimators of this process derive from stand-ins."""
@@ -244,15 +245,9 @@ class FitTasks:
 
     def _share(self, row: dict[str, float]) -> float:
         """Return the share of the way to the end of this problem, at most 1."""
-        gap, scale = row["gap"], abs(row["value"])
-        target = max(self.model.tol * scale, self.model.atol or 0.0)
-        if gap <= target or not math.isfinite(gap):
-            return float(gap <= target)
-        self.first_gap = max(gap, 0.0) if math.isinf(self.first_gap) else self.first_gap
-        # a target of zero is as far away as rounding errors of J
-        target = max(target, 1e-16 * scale, sys.float_info.min)
-        way = math.log(self.first_gap / target)
-        return math.log(self.first_gap / gap) / way if way > 0 else 0.0
+        self.first_gap = row["gap"] if math.isinf(self.first_gap) else self.first_gap
+        target = max(self.model.tol * abs(row["value"]), self.model.atol or 0.0)
+        return share_done(self.first_gap, row["gap"], target)
 
     def advance(self, share: float, fitted: Callable[[], dict[str, Any]] | None = None) -> bool:
         """End all steps up to this share of this problem; True if a callback asks to stop."""
