@@ -40,6 +40,6 @@ class NotebookDisplay:
             "text/html": f'<div style="font-variant-numeric: tabular-nums">{bar} {escape(text)}</div>',
         }
         if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
+            self._handle = display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(content, raw=True)
