@@ -25,6 +25,7 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
+from riskmin.cli.tables import weight_option
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.report.progress import StatusLine
@@ -129,11 +130,18 @@ def _tab_separated(values: Any) -> str:
 @click.argument("data", type=DATA_TYPE)
 @target_option
 @qid_option
+@weight_option
 @memory_option
 @trust_option
 @json_option
 def evaluate(
-    model: Path, data: Path, target: ColumnRef, qid: ColumnRef, trust: tuple[str, ...], as_json: bool
+    model: Path,
+    data: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    weight: ColumnRef,
+    trust: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import import_sklearn, load_model
@@ -141,9 +149,9 @@ def evaluate(
     import_sklearn()  # for metrics
     fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
-    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)
+    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, weight=weight)
     with suppress_warnings():
-        metrics = task.metrics(fitted, table.X, table.y, table.qid)
+        metrics = task.metrics(fitted, table)
     if fitted.task == "tagging":
         tagging.print_tagging_metrics(
             metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json
