@@ -14,7 +14,7 @@ from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 from riskmin.data.raw_tables.preparation import PreparedRows
 
-_PER_CLASS_METRICS = ("precision", "recall", "F1")
+PER_CLASS_METRICS = ("precision", "recall", "F1")
 
 
 class WeightNames:
@@ -48,7 +48,7 @@ def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, A
     each[3] = np.array([np.count_nonzero(y == label) for label in labels])
     return {name: float(value) for name, value in overall.items()} | {
         "classes": {
-            format_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
+            format_label(label): dict(zip(PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
             | {"rows": int(row[-1])}
             for label, row in zip(labels.tolist(), np.transpose(each), strict=True)
         }
@@ -70,7 +70,7 @@ def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
         shown = sorted(shown, key=lambda item: item[1]["F1"])[:n_worst]
         click.echo(f"  of {len(classes):,} classes, the {n_worst} with the lowest F1:")
     body = [
-        [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
+        [name, *(f"{row[metric]:.4f}" for metric in PER_CLASS_METRICS), f"{row['rows']:,}"]
         for name, row in shown
     ]
-    print_table([["class", *_PER_CLASS_METRICS, "rows"], *body])
+    print_table([["class", *PER_CLASS_METRICS, "rows"], *body])
