@@ -221,6 +221,10 @@ class FitTasks:
         self.step: Any = None
         self.lock = threading.Lock()  # folds run in threads
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a copy of the estimator, such as one that a callback saves during the fit, reports nothing
+        return FitTasks, ()
+
     def part(self, j: int, k: int) -> FitTasks:
         """Return the tasks of problem j of k."""
         part, length = FitTasks(self.model, self.context, self.data), (self.end - self.start) / k

@@ -150,7 +150,7 @@ def fit_linear(
     def fitted(w: NDArray) -> dict[str, Any]:
         candidate: Any = copy.copy(model)
         candidate._set_fitted(np.asarray(w), risk.best_intercept(w), placed, rows)
-        return dict(vars(candidate))
+        return {name: value for name, value in vars(candidate).items() if vars(model).get(name) is not value}
 
     w, b = fit_objective(
         model,
