@@ -198,6 +198,7 @@ def test_every_library_is_declared():
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
     packages = {"sklearn": "scikit_learn", "grpc": "grpcio", "cupy": "cupy_cuda12x", "cupyx": "cupy_cuda12x"}
+    packages["IPython"] = "ipython"
     assert {packages.get(name, name) for name in foreign} <= declared
 
 

@@ -161,7 +161,9 @@ def _description(lines: Sequence[ChartLine], label: str) -> str:
     sentences = []
     for line in lines:
         (u, v), (x, y) = line.points[0], line.points[-1]
-        if line.name and len(line.points) == 1:
+        if line.css_class == "tol":  # a rule, whose name states where it is
+            sentences.append(f"{line.name}.")
+        elif line.name and len(line.points) == 1:
             sentences.append(f"{line.name}: {v:.4g} at {label} {u:.4g}.")
         elif line.name:
             sentences.append(f"{line.name}: from {v:.4g} at {label} {u:.4g} to {y:.4g} at {label} {x:.4g}.")

@@ -208,8 +208,13 @@ def _mean_sd(scores: NDArray) -> tuple[str, str]:
 
 def _score_chart(name: str, lams: Sequence[float], scores: NDArray, best: float) -> str:
     """Chart of the mean of a metric over the folds along lam, plus and minus one standard deviation."""
-    mean, sd = scores.mean(axis=0), scores.std(axis=0)
-    lo, hi = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
+    # a metric may be undefined in some folds
+    is_defined = np.isfinite(scores).all(axis=0)
+    if not is_defined.any():
+        return ""
+    lams = [lam for lam, defined in zip(lams, is_defined, strict=True) if defined]
+    mean, sd = scores[:, is_defined].mean(axis=0), scores[:, is_defined].std(axis=0)
+    lo, hi = float((mean - sd).min()), float((mean + sd).max())
     # the axis extends 4 % beyond the band
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
     lo, hi = lo - margin, hi + margin
