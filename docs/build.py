@@ -77,6 +77,7 @@ MENUS = {
         "solvers",
         "support",
         "add-a-loss",
+        "plots",
         "formats",
         "executors",
         "clusters",

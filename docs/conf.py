@@ -69,6 +69,8 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
+    # what the last line of a block returns is shown if it is HTML, such as an estimator or a table
+    "capture_repr": ("_repr_html_",),
     "plot_gallery": os.environ.get("SITE_GALLERY", "1") == "1",
 }
 

@@ -62,6 +62,7 @@ HOMES = {
     "cryptography": {"owners"},
     "click": {"cli"},
     "rich": {"cli", "report"},
+    "IPython": {"report"},
     "matplotlib": {"core"},
 }
 
@@ -83,6 +84,7 @@ LAZY = [
     "matplotlib",
     "grpc",
     "cryptography",
+    "IPython",
 ]
 
 MAX_LINES = 500
@@ -196,6 +198,7 @@ def test_every_library_is_declared():
     used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
     foreign = used - sys.stdlib_module_names - {"riskmin"}
     packages = {"sklearn": "scikit_learn", "grpc": "grpcio", "cupy": "cupy_cuda12x", "cupyx": "cupy_cuda12x"}
+    packages["IPython"] = "ipython"
     assert {packages.get(name, name) for name in foreign} <= declared
 
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from statsmodels.datasets import modechoice
 
-from riskmin import LinearRanker
+from riskmin import LinearRanker, NdcgDisplay
 
 table = modechoice.load_pandas().data
 X, grade, query = table[["ttme", "invc", "invt", "gc"]], table["choice"], table["individual"]
@@ -25,3 +25,8 @@ rank = 1 + np.sum(scores > scores[np.arange(len(scores)), chosen][:, None], axis
 fig, ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")
 ax.bar(*np.unique(rank, return_counts=True))
 ax.set(xlabel="rank of the chosen way", ylabel="travelers", xticks=[1, 2, 3, 4])
+
+# %%
+# The NDCG of each traveler, from the worst to the best, and the ids of the worst:
+display = NdcgDisplay.from_estimator(ranker, X[~first], grade[~first], qid=query[~first])
+print(display.worst(3))

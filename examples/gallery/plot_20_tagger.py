@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from vega_datasets import local_data
 
-from riskmin import ChainTagger
+from riskmin import ChainTagger, ChunkConfusionDisplay
 
 table = local_data.seattle_weather()
 days = [
@@ -39,3 +39,10 @@ ax.plot([kinds.index(k) for k in truth[:90]], "o", mfc="none", label="truth")
 ax.plot([kinds.index(k) for k in predicted[:90]], ".", label="predicted")
 ax.set(xlabel="day", yticks=range(len(kinds)), yticklabels=kinds)
 ax.legend()
+
+# %%
+# Spells, successive days of the same weather, are chunks. A spell is right if its first day, its last day
+# and its weather are; others are in the row and the column "none".
+true_spells = [[f"I-{kind}" for kind in days] for days in y[36:]]
+predicted_spells = [[f"I-{kind}" for kind in days] for days in tagger.predict(X[36:])]
+ChunkConfusionDisplay.from_predictions(true_spells, predicted_spells)

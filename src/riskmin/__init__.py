@@ -65,7 +65,9 @@ if _typing.TYPE_CHECKING:
     from riskmin.problem.structured import Structured as Structured
     from riskmin.regularizers import *  # noqa: F403
     from riskmin.report.displays import AlphaSearchDisplay as AlphaSearchDisplay
+    from riskmin.report.displays import ChunkConfusionDisplay as ChunkConfusionDisplay
     from riskmin.report.displays import CoefficientDisplay as CoefficientDisplay
+    from riskmin.report.displays import NdcgDisplay as NdcgDisplay
     from riskmin.report.displays import PathDisplay as PathDisplay
     from riskmin.report.displays import ThresholdDisplay as ThresholdDisplay
     from riskmin.report.progress import Progress as Progress
@@ -108,7 +110,8 @@ _NAMES_OF_MODULE = {
     "riskmin.problem.risk": "Risk",
     "riskmin.problem.structured": "Structured",
     "riskmin.regularizers": "Equality Quadratic REGULARIZERS get_regularizer register_regularizer",
-    "riskmin.report.displays": "AlphaSearchDisplay CoefficientDisplay PathDisplay ThresholdDisplay",
+    "riskmin.report.displays": "AlphaSearchDisplay ChunkConfusionDisplay CoefficientDisplay NdcgDisplay "
+    "PathDisplay ThresholdDisplay",
     "riskmin.report.progress": "Progress",
     "riskmin.solvers": "Fallback SOLVERS Switching WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",

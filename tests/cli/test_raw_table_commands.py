@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -145,3 +146,50 @@ def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path)
         outputs.append(done.stdout)
     assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)
     assert Path(tmp_path, "labels.txt").read_text(encoding="utf-8").count("\n") == 240
+
+
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [("logistic", "sex"), ("hinge", "town"), ("quantile:level=0.3", "rent"), ("ordinal", "rooms")],
+)
+def test_evaluation_with_weights_is_that_of_repeated_rows(loss, target, tmp_path, run):
+    rng, n = np.random.default_rng(6), 90
+    size, age = rng.normal(60, 20, size=n), rng.normal(40, 9, size=n)
+    columns = {"size": size, "age": age, "sex": np.where(age + rng.normal(size=n) > 40, "f", "m")}
+    columns |= {"town": rng.choice(["Oslo", "Rome", "Bonn"], size=n), "rent": 10 * size + rng.normal(size=n)}
+    rooms = np.digitize(size + 5 * rng.normal(size=n), [50, 70])
+    table = pd.DataFrame(columns | {"rooms": rooms, "people": rng.integers(0, 4, size=n)})
+    data, repeated = tmp_path / "data.csv", tmp_path / "repeated.csv"
+    table.to_csv(data, index=False)
+    table.loc[table.index.repeat(table["people"])].to_csv(repeated, index=False)
+    options = ("--columns", "size,age", "--target", target, "--standardize")
+    assert run("fit", data, "--loss", loss, *options, "-o", tmp_path / "m")[0] == 0
+    weighted = json.loads(run("evaluate", tmp_path / "m", data, "--weight", "people", "--json")[1])
+    alike = json.loads(run("evaluate", tmp_path / "m", repeated, "--json")[1])
+    assert weighted.pop("rows") == n
+    assert alike.pop("rows") == table["people"].sum()
+    alike.pop("Kendall's tau", None)  # has no weights
+    by_class = [metrics.pop("classes", {}) for metrics in (weighted, alike)]
+    assert weighted == pytest.approx(alike)
+    for name, entry in by_class[1].items():
+        assert entry.pop("rows") == table["people"][table["town"] == name].sum()
+        assert by_class[0][name].pop("rows") == (table["town"] == name).sum()
+        assert by_class[0][name] == pytest.approx(entry)
+
+
+def test_weights_of_an_evaluation_are_checked(tmp_path, run):
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text("a,b,w,y\n1,2,0,0\n3,1,1,1\n2,2,2,0\n4,1,-1,1\n")
+    plain = tmp_path / "plain.csv"
+    plain.write_text("a,b,y\n1,2,0\n3,1,1\n2,2,0\n4,1,1\n")
+    assert run("fit", plain, "-o", tmp_path / "m")[0] == 0
+    code, _, err = run("evaluate", tmp_path / "m", numbers, "--weight", "w")
+    assert code == 2
+    assert "the weight is negative" in err
+    # a model of numbers takes the weights of a table, too, and leaves them out of the features
+    numbers.write_text("w,b,a,y\n0,2,1,0\n1,1,3,1\n2,2,2,0\n")
+    assert json.loads(run("evaluate", tmp_path / "m", numbers, "--weight", "w", "--json")[1])["accuracy"] == 1
+    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:1\n")
+    code, _, err = run("evaluate", tmp_path / "m", tmp_path / "a.svm", "--weight", "w")
+    assert code == 2
+    assert "--weight names a column of a table" in err

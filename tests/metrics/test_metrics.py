@@ -172,7 +172,7 @@ def test_errors(call, message):
 
 def test_every_measure_is_documented():
     public = [f for f in vars(metrics).values() if inspect.isfunction(f)]
-    assert len(public) == 10
+    assert len(public) == 11
     assert all(part in f.__doc__ for f in public for part in ("Parameters", "Returns", ">>>"))
 
 

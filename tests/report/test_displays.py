@@ -11,7 +11,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskmin
-from riskmin import AlphaSearchDisplay, CoefficientDisplay, LinearClassifier, PathDisplay, ThresholdDisplay
+from riskmin import (
+    AlphaSearchDisplay,
+    ChunkConfusionDisplay,
+    CoefficientDisplay,
+    LinearClassifier,
+    NdcgDisplay,
+    PathDisplay,
+    ThresholdDisplay,
+)
+from riskmin.metrics import chunk_counts, mean_ndcg_score
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -134,3 +143,61 @@ def test_without_matplotlib_the_message_names_the_extra(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"plots need Matplotlib .*: pip install 'riskmin\[plot\]'"):
         model.result_.plot()
+
+
+def test_the_ndcg_of_queries_is_drawn_from_the_worst_to_the_best():
+    rng = np.random.default_rng(4)
+    qid = rng.permutation(np.repeat(["a", "b", "c", "d"], [6, 3, 5, 4]))
+    X, y = rng.normal(size=(18, 3)), np.where(qid == "c", 0, rng.integers(0, 4, size=18))
+    ranker = riskmin.LinearRanker("ndcg", alpha=1.0).fit(X, y, qid=qid)
+    display = NdcgDisplay.from_estimator(ranker, X, y, qid=qid, k=3)
+    assert display.n_rows.tolist() == [6, 3, 5, 4]
+    assert np.isnan(display.ndcg[2])  # no row of this query is relevant
+    for j, query in enumerate("abd"):
+        rows = qid == query
+        alone = mean_ndcg_score(y[rows], ranker.predict(X[rows]), qid=qid[rows], k=3)
+        assert display.ndcg["abcd".index(query)] == pytest.approx(alone), j
+    assert display.mean == pytest.approx(mean_ndcg_score(y, ranker.predict(X), qid=qid, k=3))
+    order = [str(query) for _, query in sorted(zip(display.ndcg[[0, 1, 3]], "abd", strict=True))]
+    assert display.worst() == order
+    assert display.ax_.lines[0].get_ydata().tolist() == sorted(display.ndcg[[0, 1, 3]])
+    assert display.ax_.get_ylabel() == "NDCG@3"
+    with pytest.raises(ValueError, match="give one of each per query"):
+        NdcgDisplay([1, 2], [0.5], [3])
+
+
+def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
+    rng, labels = np.random.default_rng(8), ["O", "B-A", "I-A", "B-B", "I-B", "S-C"]
+    y_true, y_pred = ([list(rng.choice(labels, size=9)) for _ in range(40)] for _ in range(2))
+    y_pred = [p if k % 2 else t for k, (t, p) in enumerate(zip(y_true, y_pred, strict=True))]
+    display = ChunkConfusionDisplay.from_predictions(y_true, y_pred)
+    table = display.confusion_matrix
+    for k, count in enumerate(chunk_counts(y_true, y_pred).values()):
+        assert (table[k].sum(), table[:, k].sum(), table[k, k]) == count
+    # brute force: all pairs of chunks of the same sentence with the same ends
+    spans = [[set(riskmin.metrics.chunks.chunks(s)) for s in y] for y in (y_true, y_pred)]
+    pairs = [(a, b) for t, p in zip(*spans, strict=True) for a in t for b in p if a[:2] == b[:2]]
+    for t, true in enumerate("ABC"):
+        for p, predicted in enumerate("ABC"):
+            assert table[t, p] == sum(a[2] == true and b[2] == predicted for a, b in pairs)
+    assert table[3, 3] == 0
+    true, predicted, number = display.most_confused(1)[0]
+    names = [*"ABC", "none"]
+    assert number == table[names.index(true), names.index(predicted)]
+    assert number == (table - np.diag(np.diag(table))).max()
+    drawn = {(text.get_position()[::-1], text.get_text()) for text in display.ax_.texts}
+    assert drawn == {((t, p), f"{n:,}") for (t, p), n in np.ndenumerate(table) if n}
+    shares = display.plot(normalize="true").im_.get_array()
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match="normalize='all'"):
+        display.plot(normalize="all")
+
+
+def test_a_tagger_gives_the_confusion_of_its_predictions():
+    X = [[["w=the"], ["w=dog"], ["w=runs"]], [["w=a"], ["w=cat"], ["w=sleeps"]]]
+    y = [["B-NP", "I-NP", "B-VP"], ["B-NP", "I-NP", "B-VP"]]
+    tagger = riskmin.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
+    display = ChunkConfusionDisplay.from_estimator(tagger, X, y)
+    assert display.confusion_matrix.tolist() == [[2, 0, 0], [0, 2, 0], [0, 0, 0]]
+    with pytest.raises(ValueError, match="one row and one"):
+        ChunkConfusionDisplay(np.eye(2), ["NP", "VP"])

@@ -10,7 +10,7 @@ import pytest
 from riskmin import L2, Hinge, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
 from riskmin.core import Cut, Result
 from riskmin.core.persist import FileError
-from riskmin.report import write_report, write_text
+from riskmin.report import write_report, write_search, write_text
 from riskmin.report.chart import convergence_charts, linear_axis, log_axis
 
 
@@ -91,6 +91,14 @@ class Balanced(HTMLParser):
 
     def handle_startendtag(self, tag, attrs):
         pass
+
+
+def test_a_metric_that_is_undefined_in_some_folds_is_drawn_where_it_is_defined(tmp_path):
+    scores = {"a": np.array([[0.5, 0.6], [0.7, 0.8]]), "b": np.array([[0.5, np.nan], [0.6, 0.7]])}
+    write_search(tmp_path / "cv.html", [1.0, 0.1], scores | {"c": np.full((2, 2), np.nan)}, 0.1)
+    page = (tmp_path / "cv.html").read_text(encoding="utf-8")
+    assert page.count("<svg class") == 2
+    assert not [path for path in re.findall(r' d="([^"]*)"', page) if "nan" in path]
 
 
 def test_names_are_escaped(tmp_path):

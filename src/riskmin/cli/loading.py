@@ -12,10 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.cli.inputs import ColumnRef, check_data_options, note_unused_queries
-from riskmin.cli.tables import load_prepared, load_table, print_notes
+from riskmin.cli.tables import TABLE_FORMATS, load_prepared, load_table, print_notes
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import query_kwargs
 from riskmin.data import Dataset, format_of, load
+from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import PreparedRows
 
 
@@ -51,23 +52,29 @@ def load_for_model(
     qid: ColumnRef,
     *,
     labels: bool,
+    weight: ColumnRef = None,
     certifying: bool = False,
     quiet: bool = False,
 ) -> PreparedRows:
     """Load data for a fitted model; reorder the columns by name where both model and data name them.
 
-    With `certifying` the data must be those of training: weights are read, and no feature is ignored.
+    With `certifying` the data must be those of training: their weights are read, and no feature is ignored.
     """
+    if weight is not None and (model.task == "tagging" or format_of(path) not in TABLE_FORMATS):
+        raise ValueError(f"--weight names a column of a table, but {path} is none: give CSV or Parquet")
     if model.task == "tagging":
         n_columns = tagging.n_input_columns(model)
         return PreparedRows(*tagging.load_sentences(path, target, qid, labels=labels, n_columns=n_columns))
     check_data_options(path, target=target, qid=qid, quiet=quiet)
     if model.preparation_ is not None:
-        rows = load_prepared(
-            model.preparation_, path, target, qid, labels=labels, weights=certifying and model.weighted_
-        )
+        weight = model.preparation_.weight if certifying and model.weighted_ else weight
+        rows = load_prepared(model.preparation_, path, target, qid, labels=labels, weight=weight)
         print_notes(rows, quiet=quiet)
         return rows
+    if weight is not None:
+        weighted = prepare([path], TableOptions(weight=weight), target=target, qid=qid, require_labels=labels)
+        data = _in_order_of_model(model, Dataset(*weighted[:4]), path)
+        return PreparedRows(*data, weight=weighted.weight)
     if format_of(path) == "svmlight" and not certifying:
         rows = _with_known_features(load(path, require_labels=labels), model.n_features_in_, path)
         print_notes(rows, quiet=quiet)

@@ -16,14 +16,16 @@ from riskmin.data.base import UnpreparedColumn
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
 
+weight_option = click.option(
+    "--weight",
+    metavar="COLUMN",
+    callback=parse_column,
+    shell_complete=complete_columns,
+    help="Column of the row weights, >= 0.",
+)
+
 _OPTIONS: list[Callable[..., Any]] = [
-    click.option(
-        "--weight",
-        metavar="COLUMN",
-        callback=parse_column,
-        shell_complete=complete_columns,
-        help="Column of the row weights, >= 0.",
-    ),
+    weight_option,
     click.option(
         "--columns",
         metavar="A,B,...",
@@ -131,7 +133,7 @@ def load_prepared(
     qid: ColumnRef,
     *,
     labels: bool,
-    weights: bool,
+    weight: ColumnRef,
 ) -> PreparedRows:
     """Load a raw table for a model that has a preparation."""
     if format_of(path) not in TABLE_FORMATS:
@@ -139,7 +141,7 @@ def load_prepared(
             f"the model was fitted to a table with named columns, but {path} is {format_of(path)}: give CSV "
             "or Parquet"
         )
-    return preparation.read([path], target=target, qid=qid, labels=labels, weights=weights)
+    return preparation.read([path], target=target, qid=qid, labels=labels, weight=weight)
 
 
 def print_notes(rows: PreparedRows, *, quiet: bool = False) -> None:

@@ -70,13 +70,17 @@ class _AlphaSearch:
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))
         data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
+        tasks = self._fit_tasks  # type: ignore[attr-defined]
         result = search_alphas(
-            template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback
+            template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback, tasks
         )
         _warn_not_converged(self, result.n_not_converged, result.scores.size)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
-        self.best_estimator_ = self._with_alpha(self.alpha_).fit(X, y, sample_weight)
+        best = self._with_alpha(self.alpha_)
+        best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
+        self.best_estimator_ = best.fit(X, y, sample_weight)
+        del best._fit_tasks
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
@@ -124,7 +128,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
             f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
             f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the smallest of alphas"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
 
 @estimator

@@ -92,10 +92,14 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
         self._check_parameters()
         X = validate_rows(self, X)
         weight = normalize_weights(sample_weight, X.shape[0])
-        self.coef_, _, X = fit_linear(self, X, EncodedLabels(None, weight, None, self.loss), weight)
-        self.offset_ = _quantile(affine_scores(X, self.coef_, 0.0), weight, self.contamination)
+        rows = EncodedLabels(None, weight, None, self.loss)
+        w, b, X = fit_linear(self, X, rows, weight)
+        self._set_fitted(w, b, X, rows)
         warn_unless_converged(self)
         return self
+
+    def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
+        self.coef_, self.offset_ = w, _quantile(affine_scores(X, w, 0.0), rows.weight, self.contamination)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

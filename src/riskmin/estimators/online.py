@@ -14,7 +14,7 @@ from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.classes import unique_two_classes
 from riskmin.estimators._common.fit import check_number, decision_scores
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
-from riskmin.estimators.scikit_learn import BaseEstimator, ClassifierMixin
+from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, ClassifierMixin
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.reference.online import online
 
@@ -22,7 +22,7 @@ sp: Any = scipy.sparse  # untyped: arrays are sparse or dense
 
 
 @estimator
-class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""An online classifier of two classes: the Perceptron, Winnow or a p-norm algorithm.
 
     .. math:: v \leftarrow v + \eta\, y_i x_i \quad\text{if } y_i\, x_i^\top w \le 0,

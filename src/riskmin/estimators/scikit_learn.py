@@ -7,8 +7,11 @@ parameters and the fit is used of them. Whatever a stand-in does not cover is le
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import math
 import sys
+import threading
 from collections.abc import Callable
 from functools import wraps
 from types import MethodType
@@ -18,6 +21,7 @@ import numpy as np
 
 from riskmin import estimators
 from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.report.progress import share_done
 
 IS_REPLACED = estimators.stand_in and "sklearn" not in sys.modules
 """Whether the estimators of this process derive from stand-ins."""
@@ -70,10 +74,15 @@ class StandInOutlierDetector:
     """`OutlierMixin`."""
 
 
+class StandInCallbackSupport:
+    """`CallbackSupportMixin`, which scikit-learn has from version 1.9 on: no callbacks can be set."""
+
+
 BaseEstimator: Any
 ClassifierMixin: Any
 RegressorMixin: Any
 OutlierMixin: Any
+CallbackSupportMixin: Any = StandInCallbackSupport
 if IS_REPLACED:
     BaseEstimator, ClassifierMixin = StandInBase, StandInClassifier
     RegressorMixin, OutlierMixin = StandInRegressor, StandInOutlierDetector
@@ -82,6 +91,10 @@ else:
 
     BaseEstimator, ClassifierMixin = sklearn.base.BaseEstimator, sklearn.base.ClassifierMixin
     RegressorMixin, OutlierMixin = sklearn.base.RegressorMixin, sklearn.base.OutlierMixin
+    with contextlib.suppress(ImportError):
+        import sklearn.callback
+
+        CallbackSupportMixin = sklearn.callback.CallbackSupportMixin
 
 
 # ---------------------------------------------------------------- checks
@@ -174,3 +187,136 @@ class ConditionalMethod:
 def available_if(check: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
     """Make a method available if ``check(model)`` does not raise an error."""
     return lambda function: ConditionalMethod(function, check)
+
+
+# ---------------------------------------------------------------- callbacks
+class FitTasks:
+    r"""The tasks of a fit that scikit-learn's callbacks are called for, each a hundredth of the way to tol.
+
+    The number of iterations is not known in advance, but the gap is, and it falls geometrically. At a gap g
+    the share of the way is
+
+    .. math:: \log(g_0 / g) / \log(g_0 / t), \qquad t = \max(\mathrm{tol}\, J,\ \mathrm{atol}),
+
+    where :math:`g_0` is the first gap and t the gap at which the fit ends. So a progress bar is proportional
+    to the number of proved digits. If a fit consists of several problems, each has an equal share of the way.
+
+    Parameters
+    ----------
+    model : estimator
+    context : sklearn.callback.CallbackContext or None
+        The task of the whole fit; None without callbacks.
+    data : dict
+        X, y and metadata of the fit, for the callbacks.
+    """
+
+    N_STEPS = 100
+
+    def __init__(self, model: Any = None, context: Any = None, data: dict[str, Any] | None = None) -> None:
+        self.model, self.context, self.data = model, context, data or {}
+        # the shares of the whole fit at which this problem begins and ends
+        self.whole, self.start, self.end = self, 0.0, 1.0
+        self.first_gap = math.inf
+        self.n_done = 0
+        self.step: Any = None
+        self.lock = threading.Lock()  # folds run in threads
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a copy of the estimator, such as one that a callback saves during the fit, reports nothing
+        return FitTasks, ()
+
+    def part(self, j: int, k: int) -> FitTasks:
+        """Return the tasks of problem j of k."""
+        part, length = FitTasks(self.model, self.context, self.data), (self.end - self.start) / k
+        part.whole, part.start, part.end = self.whole, self.start + j * length, self.start + (j + 1) * length
+        return part
+
+    def callback(self, given: Any, fitted: Callable[[Any], dict[str, Any]] | None = None) -> Any:
+        """Return a callback of `minimize` that calls the given one and ends the steps that are done.
+
+        ``fitted(w)`` are the fitted attributes at w, for callbacks that evaluate a fit.
+        """
+        if self.context is None:
+            return given
+
+        def both(iterate: Any, row: dict[str, float]) -> bool:
+            stop = given is not None and bool(given(iterate, row))
+            # the weights of one of several problems are no model
+            at_w = (lambda: fitted(iterate.w)) if fitted is not None and self.whole is self else None
+            return self.advance(self._share(row), at_w) or stop
+
+        return both
+
+    def _share(self, row: dict[str, float]) -> float:
+        """Return the share of the way to the end of this problem, at most 1."""
+        self.first_gap = row["gap"] if math.isinf(self.first_gap) else self.first_gap
+        target = max(self.model.tol * abs(row["value"]), self.model.atol or 0.0)
+        return share_done(self.first_gap, row["gap"], target)
+
+    def advance(self, share: float, fitted: Callable[[], dict[str, Any]] | None = None) -> bool:
+        """End all steps up to this share of this problem; True if a callback asks to stop."""
+        whole, stop = self.whole, False
+        if self.context is None:
+            return stop
+        with whole.lock:
+            # 1e-9 absorbs the rounding of products
+            last = math.floor((self.start + (self.end - self.start) * share) * self.N_STEPS + 1e-9)
+            while whole.n_done < min(last, self.N_STEPS):
+                # an iterate that ends several steps is evaluated once, for the last of them
+                attributes = fitted if whole.n_done == last - 1 else None
+                stop |= whole._end_step(attributes)
+        return stop
+
+    def _begin_step(self) -> None:
+        self.step = self.context.subcontext(task_name="step towards tol")
+        self.step.call_on_fit_task_begin(estimator=self.model, **self.data)
+
+    def _end_step(self, fitted: Callable[[], dict[str, Any]] | None) -> bool:
+        """End the current step and begin the next; True if a callback asks to stop."""
+        self.n_done += 1
+        stop: bool = self.step.call_on_fit_task_end(
+            estimator=self.model, **self.data, reconstruction_attributes=fitted
+        )
+        if self.n_done < self.N_STEPS:
+            self._begin_step()
+        return stop
+
+    def run(self, fit: Callable[[], Any]) -> Any:
+        """Call `fit` as the whole task."""
+        self.context.call_on_fit_task_begin(estimator=self.model, **self.data)
+        self._begin_step()
+        result = fit()
+        self.advance(1.0)
+        self.context.call_on_fit_task_end(estimator=self.model, **self.data, reconstruction_attributes={})
+        return result
+
+
+def with_fit_tasks(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Let scikit-learn's callbacks follow a method that fits: `fit` or `fit_transform`."""
+
+    @wraps(fit)
+    def followed(self: Any, X: Any, y: Any = None, *args: Any, **keywords: Any) -> Any:
+        # `fit` may call `fit_transform`, which is then followed already
+        if not vars(self).get("_skl_callbacks") or "_fit_tasks" in vars(self):
+            return fit(self, X, y, *args, **keywords)
+        return _fit_with_callbacks(fit, self, X, y, *args, **keywords)
+
+    return followed
+
+
+def _fit_with_callbacks(fit: Callable[..., Any], model: Any, X: Any, y: Any, *args: Any, **more: Any) -> Any:
+    """Call `fit` with the callbacks set up before and torn down after it, also after an error."""
+    from sklearn.callback import with_callbacks
+
+    given = inspect.signature(fit).bind(model, X, y, *args, **more).arguments
+    metadata = {k: v for k, v in given.items() if k not in ("self", "X", "y") and v is not None}
+
+    def followed(model: Any) -> Any:
+        context = model._init_callback_context(max_subtasks=FitTasks.N_STEPS)
+        model._fit_tasks = FitTasks(model, context, {"X": X, "y": y, "metadata": metadata or None})
+        try:
+            return model._fit_tasks.run(lambda: fit(model, X, y, *args, **more))
+        finally:
+            del model._fit_tasks
+
+    return with_callbacks(followed)(model)

@@ -8,6 +8,7 @@ from riskmin.metrics.binary import prbep_score as prbep_score
 from riskmin.metrics.binary import precision_at_k_score as precision_at_k_score
 from riskmin.metrics.binary import recall_at_k_score as recall_at_k_score
 from riskmin.metrics.chunks import ChunkCount as ChunkCount
+from riskmin.metrics.chunks import chunk_confusion as chunk_confusion
 from riskmin.metrics.chunks import chunk_counts as chunk_counts
 from riskmin.metrics.chunks import chunk_f1 as chunk_f1
 from riskmin.metrics.hierarchy import tree_distance as tree_distance

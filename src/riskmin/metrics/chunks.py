@@ -6,6 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from riskmin.core import NDArray
+
 CHUNK_PREFIXES = frozenset("BIOESLU")
 """Prefixes of labels; L and U are synonyms of E and S."""
 
@@ -95,14 +99,47 @@ def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, Chun
     >>> counts["NP"].precision, counts["NP"].recall, counts["VP"]
     (0.5, 1.0, ChunkCount(true=1, predicted=0, correct=0))
     """
-    true: Counter[str] = Counter()
-    predicted: Counter[str] = Counter()
-    correct: Counter[str] = Counter()
+    kinds, table = chunk_confusion(y_true, y_pred)
+    return {
+        kind: ChunkCount(int(table[k].sum()), int(table[:, k].sum()), int(table[k, k]))
+        for k, kind in enumerate(kinds)
+    }
+
+
+def chunk_confusion(y_true: Sequence[Any], y_pred: Sequence[Any]) -> tuple[list[str], NDArray]:
+    r"""The confusion matrix of chunks: entry (t, p) counts chunks of type t that are predicted as type p.
+
+    A true and a predicted chunk are compared if both of their ends agree. The last row and the last column
+    are for chunks without a counterpart: predicted ones in the row, true ones in the column. So the sum of
+    row t is the number of true chunks of type t, and that of column p the number of predicted ones.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of str
+        The labels of each sequence, such as "B-NP", "I-NP" and "O".
+
+    Returns
+    -------
+    types : list of str
+        The k types of chunks, in alphabetical order.
+    table : (k + 1, k + 1) array of int
+
+    Examples
+    --------
+    >>> types, table = chunk_confusion([["B-NP", "O", "B-VP", "O"]], [["B-NP", "O", "B-NP", "B-VP"]])
+    >>> types
+    ['NP', 'VP']
+    >>> table
+    array([[1, 0, 0],
+           [1, 0, 0],
+           [0, 1, 0]])
+    """
     if len(y_true) != len(y_pred):
         raise ValueError(
             f"y_true has {len(y_true)} sequences and y_pred {len(y_pred)}: "
             "give the labels of the same sequences"
         )
+    pairs: Counter[tuple[str | None, str | None]] = Counter()
     for number, (true_labels, pred_labels) in enumerate(zip(y_true, y_pred, strict=True)):
         if isinstance(true_labels, str) or isinstance(pred_labels, str):
             raise ValueError("the labels must come in sequences: give a list of labels for each")
@@ -111,13 +148,17 @@ def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, Chun
                 f"sequence {number} has {len(true_labels)} true labels and {len(pred_labels)} predicted: "
                 "give one of both per token"
             )
-        # correct chunks: equal in start, stop and type
-        true_chunks, pred_chunks = chunks(true_labels), chunks(pred_labels)
-        true.update(kind for *_, kind in true_chunks)
-        predicted.update(kind for *_, kind in pred_chunks)
-        correct.update(kind for *_, kind in set(true_chunks) & set(pred_chunks))
-    kinds = sorted(true.keys() | predicted.keys())
-    return {kind: ChunkCount(true[kind], predicted[kind], correct[kind]) for kind in kinds}
+        # the type of the chunk at each pair of ends; None where there is none
+        true, pred = (
+            {chunk[:2]: chunk[2] for chunk in chunks(labels)} for labels in (true_labels, pred_labels)
+        )
+        pairs.update((true.get(ends), pred.get(ends)) for ends in true.keys() | pred.keys())
+    kinds = sorted({kind for pair in pairs for kind in pair if kind is not None})
+    index: dict[str | None, int] = {kind: k for k, kind in enumerate(kinds)} | {None: len(kinds)}
+    table = np.zeros((len(kinds) + 1, len(kinds) + 1), dtype=int)
+    for (true_kind, pred_kind), count in pairs.items():
+        table[index[true_kind], index[pred_kind]] = count
+    return kinds, table
 
 
 def sum_counts(counts: dict[str, ChunkCount]) -> ChunkCount:

@@ -8,8 +8,15 @@ from html import escape
 from typing import Any
 
 from riskmin.core import Result
-from riskmin.report.chart import convergence_charts
-from riskmin.report.page import html_facts, html_table, status_badge, write_page
+from riskmin.report.chart import convergence_charts, subsample
+from riskmin.report.page import (
+    html_details,
+    html_facts,
+    html_section,
+    html_table,
+    status_badge,
+    write_page,
+)
 from riskmin.report.page import write_text as write_text
 from riskmin.report.path_page import write_path as write_path
 from riskmin.report.path_page import write_search as write_search
@@ -57,8 +64,25 @@ def _section(title: str, result: Result, facts: dict[str, Any]) -> str:
         f"<section><header><h2>{escape(title)}</h2>{status_badge(result)}</header>"
         f'<div class="numbers">{headline}</div>'
         f'<div class="charts">{convergence_charts(result, float(facts.get("tol", 0.0)))}</div>'
-        f"{html_facts(_fact_rows(result, facts))}</section>"
+        f"{html_facts(_fact_rows(result, facts))}"
+        f"{html_details('Numbers of the charts', _trace(title, result))}</section>"
     )
+
+
+def _trace(title: str, result: Result) -> str:
+    """Table of the numbers that the charts show."""
+    head = ("iteration", "objective", "lower bound", "relative gap", "time")
+    rows = [
+        (
+            f"{row['iteration']:.0f}",
+            f"{row['value']:.8g}",
+            f"{row['lower']:.8g}",
+            f"{relative_gap(row):.1e}",
+            duration(row["seconds"]),
+        )
+        for row in subsample(result.trace, 40)
+    ]
+    return html_table(f"Objective and lower bound by iteration: {title}", head, rows)
 
 
 def _overview(fits: Sequence[ReportEntry]) -> str:
@@ -75,11 +99,14 @@ def _overview(fits: Sequence[ReportEntry]) -> str:
         )
         for name, result, _ in fits
     ]
-    return html_table(head, rows)
+    return html_section(html_table("All fits", head, rows))
 
 
 def write_report(
-    path: str | os.PathLike[str], fits: Sequence[ReportEntry], title: str = "riskmin report"
+    path: str | os.PathLike[str],
+    fits: Sequence[ReportEntry],
+    title: str = "riskmin report",
+    parts: Sequence[str] = (),
 ) -> None:
     """Write one HTML page about fits. It needs no other file, no network and no script.
 
@@ -91,6 +118,8 @@ def write_report(
         The facts are a dict of entries to show in addition to the `Result`: "loss" (with its formula),
         "rows", "columns", "lam", "tol" (drawn in the chart of the gap), and any others.
     title : str
+    parts : sequence of str
+        HTML of further sections, such as those of `riskmin.report.evaluation_page`.
 
     Examples
     --------
@@ -104,5 +133,5 @@ def write_report(
     2
     """
     # a single fit needs no table of all fits
-    parts = [_overview(fits)] if len(fits) > 1 else []
-    write_page(path, title, _INTRODUCTION, parts + [_section(*fit) for fit in fits])
+    first = [_overview(fits)] if len(fits) > 1 else []
+    write_page(path, title, _INTRODUCTION, [*first, *(_section(*fit) for fit in fits), *parts])

@@ -1,4 +1,4 @@
-"""Charts of convergence as hand-written SVG: two axes, lines, a shaded band, a horizontal rule."""
+"""Charts as hand-written SVG: two axes, lines, marks, a shaded band, a horizontal rule, a description."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from riskmin.core import Result
 from riskmin.report.progress import relative_gap
@@ -74,7 +74,10 @@ def log_axis(lo: float, hi: float) -> ChartAxis:
 
 
 class ChartLine(NamedTuple):
-    """A curve of a chart: its class in the style sheet, its name in the legend, its points."""
+    """A curve of a chart: its class in the style sheet, its name in the legend, its points.
+
+    A line of class "mark" is a single point, which is drawn as a ring.
+    """
 
     css_class: str
     name: str
@@ -121,6 +124,9 @@ def draw_chart(
     if band:
         shapes.append(f'<path class="band" d="{_svg_path([*curves[0], *reversed(curves[1])])}Z"/>')
     for line, points in zip(lines, curves, strict=True):
+        if line.css_class == "mark":
+            shapes += [f'<circle class="mark" cx="{u:.1f}" cy="{v:.1f}" r="6"/>' for u, v in points]
+            continue
         shapes.append(f'<path class="{line.css_class}" d="{_svg_path(points)}"/>')
         # dots mark the points of short curves
         if len(points) <= 30 and line.css_class not in ("other", "tol"):
@@ -139,7 +145,8 @@ def draw_chart(
         f"{''.join(shapes)}</svg>"
     )
     return (
-        f'<svg class="chart" role="img" aria-label="{escape(title)}" viewBox="0 0 {width} {height}">'
+        f'<svg class="chart" role="img" viewBox="0 0 {width} {height}">'
+        f"<title>{escape(title)}</title><desc>{escape(_description(lines, label))}</desc>"
         f'<text class="title" x="{LAYOUT.left}" y="14">{escape(title)}</text>'
         f"{_legend(names)}{_frame(x, y, label)}{plot}</svg>"
     )
@@ -149,12 +156,32 @@ def _svg_path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{u:.1f} {v:.1f}" for u, v in points)
 
 
+def _description(lines: Sequence[ChartLine], label: str) -> str:
+    """Describe the lines that have names by their ends, and marks by their place: for screen readers."""
+    sentences = []
+    for line in lines:
+        (u, v), (x, y) = line.points[0], line.points[-1]
+        if line.css_class == "tol":  # a rule, whose name states where it is
+            sentences.append(f"{line.name}.")
+        elif line.name and len(line.points) == 1:
+            sentences.append(f"{line.name}: {v:.4g} at {label} {u:.4g}.")
+        elif line.name:
+            sentences.append(f"{line.name}: from {v:.4g} at {label} {u:.4g} to {y:.4g} at {label} {x:.4g}.")
+    return " ".join(sentences)
+
+
 def _legend(names: Sequence[tuple[str, str]]) -> str:
-    # x advances by about 7 SVG units per character of a name
+    # x advances by at most 8 SVG units per character of a name, in the larger font of small screens
     marks, x = [], LAYOUT.left
+    if sum(50 + 8 * len(name) for _, name in names) > LAYOUT.width + LAYOUT.right + 20:
+        most = int((LAYOUT.width / len(names) - 50) / 8)
+        names = [(kind, name if len(name) <= most else name[: most - 1] + "…") for kind, name in names]
     for kind, name in names:
-        marks.append(f'<path class="{kind}" d="M{x} 30h18"/><text x="{x + 24}" y="34">{escape(name)}</text>')
-        x += 44 + 7 * len(name)
+        sign = f'<path class="{kind}" d="M{x} 30h18"/>'
+        if kind == "mark":
+            sign = f'<circle class="mark" cx="{x + 10}" cy="30" r="6"/>'
+        marks.append(f'{sign}<text x="{x + 24}" y="34">{escape(name)}</text>')
+        x += 50 + 8 * len(name)
     return "".join(marks)
 
 
@@ -192,7 +219,7 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
         Two SVG elements.
     """
     # both charts have the same x axis: the iterations
-    rows = _subsample(result.trace)
+    rows = subsample(result.trace, 400)
     steps = [row["iteration"] for row in rows]
     x = linear_axis(steps[0], max(steps[-1], steps[0] + 1), whole=True)
     value = [row["value"] for row in rows]
@@ -216,9 +243,8 @@ def convergence_charts(result: Result, tol: float = 0.0) -> str:
     return bounds + draw_chart("Certified relative gap", x, log_axis(0.7 * smallest, 1.0), [line], rule=tol)
 
 
-def _subsample(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """At most 400 rows, evenly spaced, including the first and the last."""
-    most = 400
+def subsample(rows: Sequence[Any], most: int) -> list[Any]:
+    """At most so many rows, evenly spaced, including the first and the last."""
     if len(rows) <= most:
         return list(rows)
     return [rows[round(k * (len(rows) - 1) / (most - 1))] for k in range(most)]

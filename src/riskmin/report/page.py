@@ -18,13 +18,27 @@ def status_badge(result: Result) -> str:
     return f'<span class="badge {"good" if converged else "bad"}">{escape(text)}</span>'
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """HTML of a section with a table; the cells are HTML already."""
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return (
-        f'<section class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></section>'
+def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """HTML of a table that scrolls sideways, by keys too; the cells are HTML already, the first a heading."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
     )
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def html_section(*parts: str) -> str:
+    """HTML of a card."""
+    return f"<section>{''.join(parts)}</section>"
+
+
+def html_details(summary: str, content: str) -> str:
+    """HTML that a click or the enter key opens."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def html_facts(rows: Sequence[tuple[str, str]]) -> str:
@@ -66,7 +80,7 @@ def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Seque
         path,
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
-        f'<body><h1>{escape(title)}</h1><p class="lead">{lead}</p>{"".join(parts)}'
+        f'<body><main><h1>{escape(title)}</h1><p class="lead">{lead}</p>{"".join(parts)}</main>'
         f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the empirical risk"
         "</footer></body></html>\n",
     )

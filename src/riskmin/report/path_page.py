@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.core import NDArray, Result
 from riskmin.report.chart import ChartLine, draw_chart, linear_axis, log_axis
-from riskmin.report.page import html_facts, html_table, status_badge, write_page
+from riskmin.report.page import html_details, html_facts, html_section, html_table, status_badge, write_page
 from riskmin.report.progress import duration, relative_gap
 
 _PATH_INTRODUCTION = (
@@ -134,13 +134,14 @@ def write_path(
     ]
     head = ["lam", "objective", "lower bound", "relative gap", "nonzeros", "oracle calls", "time", "status"]
     problem = html_facts(_fact_rows(about))
-    write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), html_table(head, rows)])
+    table = html_section(html_table("All fits, from the largest lam to the smallest", head, rows))
+    write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), table])
 
 
 def write_search(
     path: str | os.PathLike[str],
     lams: Sequence[float],
-    scores: NDArray,
+    scores: dict[str, NDArray],
     best: float,
     *,
     title: str = "riskmin cross-validation",
@@ -154,8 +155,8 @@ def write_search(
         Written atomically: completely or not at all.
     lams : sequence of float
         The regularization strengths.
-    scores : (folds, len(lams)) array
-        The score for each lam in each fold.
+    scores : dict of (folds, len(lams)) arrays
+        By the name of the metric, the score for each lam in each fold. The first metric has chosen lam.
     best : float
         The chosen lam.
     title : str
@@ -167,34 +168,65 @@ def write_search(
     >>> import numpy as np, pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = pathlib.Path(folder, "cv.html")
-    ...     write_search(page, [1.0, 0.1], np.array([[0.8, 0.9], [0.7, 0.9]]), 0.1)
+    ...     write_search(page, [1.0, 0.1], {"accuracy": np.array([[0.8, 0.9], [0.7, 0.9]])}, 0.1)
     ...     page.read_text(encoding="utf-8").count("<svg class")
     1
     """
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
-    lams, scores = [float(lams[k]) for k in order], np.asarray(scores)[:, order]
-    # mean and standard deviation over the folds, one per lam; the axis extends 4 % beyond the band
-    mean, sd = scores.mean(axis=0), scores.std(axis=0)
+    lams = [float(lams[k]) for k in order]
+    scores = {name: np.asarray(folds)[:, order] for name, folds in scores.items()}
+    charts = "".join(_score_chart(name, lams, folds, best) for name, folds in scores.items())
+    by_metric = html_table(
+        "Mean and standard deviation over the folds",
+        ["lam", *(cell for name in scores for cell in (name, "sd"))],
+        [
+            [_mark_best(lam, best), *(cell for folds in scores.values() for cell in _mean_sd(folds[:, k]))]
+            for k, lam in enumerate(lams)
+        ],
+    )
+    first, folds = next(iter(scores.items()))
+    by_fold = html_table(
+        f"{first} of each fold",
+        ["lam", *(f"fold {k + 1}" for k in range(len(folds)))],
+        [[_mark_best(lam, best), *(f"{v:.4g}" for v in folds[:, k])] for k, lam in enumerate(lams)],
+    )
+    chosen = {"chosen lam": f"{best:.4g}, by {first}"}
+    # beside a single chart, the facts fill the card
+    facts = html_facts(_fact_rows((about or {}) | chosen))
+    figure = _figure(charts + f"<div>{facts}</div>", "") if len(scores) % 2 else _figure(charts, facts)
+    tables = html_section(by_metric, html_details("Scores of each fold", by_fold))
+    write_page(path, title, _SEARCH_INTRODUCTION, [figure, tables])
+
+
+def _mark_best(lam: float, best: float) -> str:
+    return f"{lam:.3g} (chosen)" if lam == best else f"{lam:.3g}"
+
+
+def _mean_sd(scores: NDArray) -> tuple[str, str]:
+    return f"{scores.mean():.6g}", f"{scores.std():.2g}"
+
+
+def _score_chart(name: str, lams: Sequence[float], scores: NDArray, best: float) -> str:
+    """Chart of the mean of a metric over the folds along lam, plus and minus one standard deviation."""
+    # a metric may be undefined in some folds
+    is_defined = np.isfinite(scores).all(axis=0)
+    if not is_defined.any():
+        return ""
+    lams = [lam for lam, defined in zip(lams, is_defined, strict=True) if defined]
+    mean, sd = scores[:, is_defined].mean(axis=0), scores[:, is_defined].std(axis=0)
     lo, hi = float((mean - sd).min()), float((mean + sd).max())
+    # the axis extends 4 % beyond the band
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
     lo, hi = lo - margin, hi + margin
     # the band is drawn between the first two lines
     lines = [
         ChartLine("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
         ChartLine("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),
-        ChartLine("value", "mean score", list(zip(lams, mean.tolist(), strict=True))),
-        ChartLine("tol", f"best lam = {best:.3g}", [(best, lo), (best, hi)]),
+        ChartLine("value", f"mean {name}", list(zip(lams, mean.tolist(), strict=True))),
+        ChartLine("tol", f"chosen lam = {best:.3g}", [(best, lo), (best, hi)]),
     ]
-    chart = draw_chart(
-        "Score of the held-out rows", _lam_axis(lams), linear_axis(lo, hi), lines, band=True, label="lam"
-    )
-    rows = [
-        [f"{lam:.3g}", f"{m:.6g}", f"{s:.2g}", *(f"{v:.4g}" for v in scores[:, k])]
-        for k, (lam, m, s) in enumerate(zip(lams, mean, sd, strict=True))
-    ]
-    head = ["lam", "mean score", "sd", *(f"fold {k + 1}" for k in range(len(scores)))]
-    problem = html_facts(_fact_rows(about))
-    write_page(path, title, _SEARCH_INTRODUCTION, [_figure(chart, problem), html_table(head, rows)])
+    title = f"{name} of the held-out rows"
+    return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi), lines, band=True, label="lam")
 
 
 def _fact_rows(about: dict[str, Any] | None) -> list[tuple[str, str]]:

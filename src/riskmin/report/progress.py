@@ -1,4 +1,4 @@
-"""Progress output on stderr: a live line on a terminal, plain lines in a log, JSON lines for a program."""
+"""Progress output: a live line on a terminal or in a notebook, plain lines in a log, JSON for a program."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from riskmin.core import Iterate
+from riskmin.report.notebook import NotebookDisplay, in_notebook
 
 
 def relative_gap(row: dict[str, float]) -> float:
@@ -78,6 +79,22 @@ def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> fl
     return left if left < 1000 * (seconds[-1] - seconds[0]) else None
 
 
+def share_done(first_gap: float, gap: float, target: float) -> float:
+    """Return the share of the way from the first gap to the target that a run has come, by their logarithms.
+
+    Examples
+    --------
+    >>> round(share_done(1.0, 1e-2, 1e-4), 6), share_done(1.0, 1e-5, 1e-4), share_done(1.0, 2.0, 1e-4)
+    (0.5, 1.0, 0.0)
+    """
+    if gap <= target:
+        return 1.0
+    if not 0 < gap < first_gap < math.inf:
+        return 0.0
+    # a target of zero is as far away as the smallest number
+    return math.log(first_gap / gap) / math.log(first_gap / max(target, sys.float_info.min))
+
+
 class Progress:
     """Callback of `minimize` that prints progress, and context manager that removes the live line at the end.
 
@@ -88,7 +105,8 @@ class Progress:
     json : bool
         Write one JSON object per line for every iteration instead: the row of the trace and ``gap_rel``.
     file : text file, optional
-        By default stderr. A terminal gets one live line, any other file one line every few seconds.
+        By default stderr; in a notebook, a live bar in the output of the cell. A terminal gets one live line,
+        any other file one line every few seconds.
     quiet : bool
         Write nothing.
     verbose : bool
@@ -117,13 +135,17 @@ class Progress:
         verbose: bool = False,
     ) -> None:
         self.tol, self.json, self.quiet, self.verbose = tol, json, quiet, verbose
+        self.notebook = NotebookDisplay() if file is None and not verbose and in_notebook() else None
         self.file = sys.stderr if file is None else file
         self.live: Any = None
+        self.last_row: dict[str, float] = {}
         self.samples: deque[tuple[float, float]] = deque(maxlen=512)
-        self.report_interval = self.LIVE_UPDATE_SECONDS if self.file.isatty() else self.LOG_LINE_SECONDS
+        is_live = self.notebook is not None or self.file.isatty()
+        self.report_interval = self.LIVE_UPDATE_SECONDS if is_live else self.LOG_LINE_SECONDS
         self.__enter__()
 
     def __enter__(self) -> Progress:
+        self.first_gap = math.inf
         self.next_sample_time = time.perf_counter()
         # the first report is delayed, so that a short fit ends before it and pays nothing for progress
         self.next_report_time = self.next_sample_time + max(
@@ -135,6 +157,9 @@ class Progress:
         if self.live is not None:
             self.live.stop()
             self.live = None
+        if self.notebook is not None and self.notebook.is_shown:
+            self._report(self.last_row, "")
+            self.notebook = NotebookDisplay()  # another run has an output of its own
 
     def __call__(self, iterate: Iterate, row: dict[str, float]) -> None:
         """Record an iteration and report it if a report is due."""
@@ -144,6 +169,8 @@ class Progress:
             self.file.write(trace_row_json(row) + "\n")
             self.file.flush()
             return
+        self.last_row = row
+        self.first_gap = row["gap"] if math.isinf(self.first_gap) else self.first_gap
         now = time.perf_counter()
         # samples at intervals, so that a fast solver does not fill the deque with the last moments
         if now >= self.next_sample_time:
@@ -152,22 +179,26 @@ class Progress:
         if self.verbose or now >= self.next_report_time:
             self.next_report_time = now + self.report_interval
             left = time_left([t for t, _ in self.samples], [g for _, g in self.samples], self.tol)
-            self._report(row, "?" if left is None else duration(left))
+            self._report(row, f"{'?' if left is None else duration(left)} left")
 
     def _report(self, row: dict[str, float], left: str) -> None:
-        """Write a line to a log, or update the live line of a terminal."""
-        if self.verbose or not self.file.isatty():
+        """Write a line to a log, or update the live line of a terminal or a notebook."""
+        if self.notebook is None and (self.verbose or not self.file.isatty()):
             self.file.write(
                 f"riskmin: iteration {row['iteration']:.0f}, objective {row['value']:.8g}, "
                 f"lower bound {row['lower']:.8g}, gap {relative_gap(row):.1e} of {self.tol:g}, "
-                f"{duration(row['seconds'])}, {left} left\n"
+                f"{duration(row['seconds'])}, {left}\n"
             )
             self.file.flush()
             return
         line = (
             f"{row['iteration']:.0f} · {row['lower']:.6g} ≤ min J ≤ {row['value']:.6g} · "
-            f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])} · {left} left"
+            f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])}"
         )
+        line += f" · {left}" if left else ""
+        if self.notebook is not None:
+            self.notebook.update(share_done(self.first_gap, row["gap"], self.tol * abs(row["value"])), line)
+            return
         # imported at the first report, since short fits need no terminal output
         from rich.console import Console
         from rich.live import Live

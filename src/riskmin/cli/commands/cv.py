@@ -246,8 +246,11 @@ def _save(
     remember_source(model, table)
     save_model(model, output)
     if report is not None:
-        about = report_facts(model, table.X.shape) | {"scoring": scored}
-        write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
+        lams, others = search.alphas_.tolist(), _other_metrics(search)
+        scores = {scored: search.scores_}
+        scores |= {name: np.array([of_lam[lam] for lam in lams]).T for name, of_lam in others.items()}
+        about = {k: v for k, v in report_facts(model, table.X.shape).items() if k != "lam"}
+        write_search(report, lams, scores, search.alpha_, title=title, about=about)
 
 
 def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> int:

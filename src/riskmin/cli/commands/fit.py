@@ -42,9 +42,11 @@ from riskmin.cli.problem.owned_rows import fit_owned_rows
 from riskmin.cli.tables import describe_preparation, load_table, print_notes
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.cli.tasks.evaluation import evaluation_sections, weight_sections
 from riskmin.core import Iterate
 from riskmin.core.signals import ignore_interrupts
 from riskmin.data.raw_tables.preparation import PreparedRows
+from riskmin.estimators import import_sklearn
 from riskmin.report.progress import Progress
 
 _EPILOG = """\b
@@ -111,7 +113,12 @@ With --checkpoint, repeating the command resumes an interrupted run.
 @click.option(
     "--patience", type=POSITIVE_INT, default=10, show_default=True, help="Iterations without improvement."
 )
-@click.option("--report", type=PATH_TYPE, help="Write an HTML page with convergence charts.")
+@click.option(
+    "--report",
+    type=PATH_TYPE,
+    help="Write an HTML page: convergence, weights, and the metrics on the training rows, or on those of "
+    "--validation.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
 @click.option(
     "--dry-run", is_flag=True, help="Print the problem, the solver, memory and rough time; fit nothing."
@@ -131,6 +138,8 @@ def fit(
     if to_stdout and as_json:
         raise click.UsageError("-o - writes the model to stdout, where --json writes the summary")
     quiet = quiet or to_stdout
+    if report is not None:
+        import_sklearn()  # for metrics
     model = make_estimator(given)
     if given["checkpoint"]:
         from riskmin import Checkpoint
@@ -143,7 +152,7 @@ def fit(
         owned = fit_owned_rows(model, data, given, outputs, as_json=as_json, quiet=quiet)
         if owned is None:
             return 3
-        _save(model, owned.table, output, report, title=owned.title)
+        _save(model, owned.table, output, report, None, title=owned.title)
         return _finish(
             model, owned.table, owned.title, output, report, owned.notes, as_json=as_json, quiet=quiet
         )
@@ -162,7 +171,9 @@ def fit(
             return 0
         stopping = _early_stopping(model, table, given, executor, quiet=quiet or as_json)
         _fit(model, table, stopping, json_lines=as_json, quiet=quiet, verbose=given["verbose"])
-        ranks.on_root(lambda: _save(model, table, output, report, title=title))
+        # rows of other processes are not evaluated
+        labeled = stopping.validation if stopping else table if executor.is_local else None
+        ranks.on_root(lambda: _save(model, table, output, report, labeled, title=title))
     notes = {} if stopping is None else {"validation": stopping.describe()}
     stopped = stopping is not None and stopping.stopped
     return _finish(model, table, title, output, report, notes, as_json=as_json, quiet=quiet, stopped=stopped)
@@ -290,8 +301,18 @@ def _fit(
 
 
 @ignore_interrupts()
-def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, title: str) -> None:
-    """Save the model and write the report; signals are deferred until both are written."""
+def _save(
+    model: Any,
+    table: PreparedRows,
+    output: Path,
+    report: Path | None,
+    labeled: PreparedRows | None,
+    title: str,
+) -> None:
+    """Save the model and write the report; signals are deferred until both are written.
+
+    The report has the metrics of the labeled rows.
+    """
     from riskmin.estimators import save_model
     from riskmin.report import write_report
 
@@ -304,6 +325,14 @@ def _save(model: Any, table: PreparedRows, output: Path, report: Path | None, ti
     else:
         save_model(model, output)
     if report is not None:
-        write_report(
-            report, [(title, model.result_, report_facts(model, data_shape(model, table)))], title=title
-        )
+        sections = [] if labeled is None else _evaluation(model, labeled, labeled is table)
+        fit = (title, model.result_, report_facts(model, data_shape(model, table)))
+        write_report(report, [fit], title, [*weight_sections(model), *sections])
+
+
+def _evaluation(model: Any, rows: PreparedRows, is_training: bool) -> list[str]:
+    """Sections with the metrics of labeled rows."""
+    with suppress_warnings():
+        metrics = TASK_BEHAVIORS[model.task].metrics(model, rows)
+        title = "On the training rows" if is_training else "On the rows of --validation"
+        return evaluation_sections(model, rows, metrics, title)

@@ -189,7 +189,7 @@ def _write_page(output: Path, name: str, entries: list[dict[str, Any]]) -> None:
     from html import escape
 
     from riskmin.report.chart import ChartLine, draw_chart, linear_axis
-    from riskmin.report.page import html_table, write_page
+    from riskmin.report.page import html_section, html_table, write_page
 
     points = [
         (float(k), e["value"]) for k, e in enumerate(entries) if e["what"] == "pull_back" and "value" in e
@@ -204,7 +204,7 @@ def _write_page(output: Path, name: str, entries: list[dict[str, Any]]) -> None:
     names = ("time", "who", "what", "decision", "reason")
     rows = [[escape(str(e.get(key, ""))) for key in names] for e in notable]
     lead = f"{len(entries):,} requests, of which those are listed that open a run or were not answered."
-    write_page(output, name, lead, [*charts, html_table(names, rows)])
+    write_page(output, name, lead, [*charts, html_section(html_table("Requests", names, rows))])
 
 
 audit.command("log")(_log)

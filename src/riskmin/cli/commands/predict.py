@@ -25,8 +25,10 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
+from riskmin.cli.tables import weight_option
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.cli.tasks.evaluation import evaluation_sections, weight_sections
 from riskmin.report.progress import StatusLine
 
 BLOCK_ROWS = 2**16
@@ -129,21 +131,41 @@ def _tab_separated(values: Any) -> str:
 @click.argument("data", type=DATA_TYPE)
 @target_option
 @qid_option
+@weight_option
+@click.option(
+    "--report",
+    type=PATH_TYPE,
+    help="Write an HTML page: weights, ROC and precision-recall curves, calibration, classes, queries.",
+)
 @memory_option
 @trust_option
 @json_option
 def evaluate(
-    model: Path, data: Path, target: ColumnRef, qid: ColumnRef, trust: tuple[str, ...], as_json: bool
+    model: Path,
+    data: Path,
+    target: ColumnRef,
+    qid: ColumnRef,
+    weight: ColumnRef,
+    report: Path | None,
+    trust: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import import_sklearn, load_model
+    from riskmin.report.evaluation_page import write_evaluation
 
     import_sklearn()  # for metrics
+    check_writable(report)
+    check_distinct_paths({"MODEL": model, "DATA": data}, {"--report": report})
     fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
-    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)
+    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, weight=weight)
     with suppress_warnings():
-        metrics = task.metrics(fitted, table.X, table.y, table.qid)
+        metrics = task.metrics(fitted, table)
+        if report is not None:
+            title = f"{model.name} on {data.name}"
+            sections = evaluation_sections(fitted, table, metrics, "Metrics")
+            write_evaluation(report, title, [*sections, *weight_sections(fitted)])
     if fitted.task == "tagging":
         tagging.print_tagging_metrics(
             metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json

@@ -20,7 +20,7 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tables import describe_preparation
-from riskmin.core import NDArray
+from riskmin.cli.tasks.evaluation import largest_weights
 from riskmin.core.messages import format_label, printable
 from riskmin.report.progress import duration
 
@@ -88,7 +88,7 @@ def _facts(model: Any, version: Any, top: int) -> dict[str, Any]:
         "intercept": np.ravel(vars(model).get("intercept_", [])).tolist(),
         "threshold": _threshold(model),
         "n_weights": int(np.size(model.coef_)) if has_weights else 0,
-        "weights": _largest_weights(model, top) if has_weights else [],
+        "weights": largest_weights(model, top),
         "table": None if model.preparation_ is None else model.preparation_.to_dict(),
         "command": model.command_ or f"{model!r}.fit(X, y), in Python",
     }
@@ -101,29 +101,6 @@ def _threshold(model: Any) -> float | list[float] | None:
             value = np.asarray(getattr(model, name))
             return float(value) if value.ndim == 0 else value.tolist()
     return None
-
-
-def _largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
-    """The largest weights with the names of their columns, and classes if there are several."""
-    W: NDArray = np.atleast_2d(model.coef_)
-    scale = model.scale_ if model.can_standardize else None
-    size = np.abs(W if scale is None else W * scale)
-    order = np.argsort(-size, axis=None, kind="stable")[:top]
-    names = vars(model).get("feature_names_in_")
-    if model.task == "tagging" and model.features_ is not None:  # indices by name
-        names = sorted(model.features_, key=model.features_.__getitem__)
-    classes = np.ravel(vars(model).get("classes_", []))
-    entries = []
-    for k, j in zip(*np.unravel_index(order, W.shape), strict=True):
-        of_class = printable(format_label(classes[k])) if len(W) == len(classes) else f"output {k}"
-        entries.append(
-            {
-                "column": f"column {j}" if names is None else printable(names[j]),
-                "class": None if len(W) == 1 else of_class,
-                "weight": float(W[k, j]),
-            }
-        )
-    return [entry for entry in entries if entry["weight"] != 0]
 
 
 def _pairs(model: Any, facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.tasks import classification, ordinal_ranking, tagging
-from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores
+from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores, score
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
+from riskmin.data.raw_tables.preparation import PreparedRows
 
 
 class TaskBehavior(NamedTuple):
@@ -26,8 +27,8 @@ class TaskBehavior(NamedTuple):
     """``predictions(model, X)``: one text per row."""
     scores: Callable[[Any, Any], NDArray]
     """``scores(model, X)``: one number per row, or one per row and class."""
-    metrics: Callable[[Any, Any, Any, Any], dict[str, Any]]
-    """``metrics(model, X, y, qid)``: metrics by name."""
+    metrics: Callable[[Any, PreparedRows], dict[str, Any]]
+    """``metrics(model, rows)``: metrics of labeled rows by name, with their weights if they have some."""
 
 
 def query_kwargs(model: Any, qid: Any) -> dict[str, Any]:
@@ -71,33 +72,36 @@ def _predicted_classes(model: Any, X: Any) -> list[str]:
     return [format_label(label) for label in model.predict(X).tolist()]
 
 
-def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators._common.fit import fitted_loss
     from riskmin.estimators._common.scoring import measure_for_loss
 
+    X, y, c = rows.X, rows.y, rows.weight
     codes = _risk_labels(model, y)
     if len(model.classes_) > 2:
-        return classification.class_metrics(model, X, y, codes)
+        return classification.class_metrics(model, rows, codes)
     z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
     y_pred = np.where(z > 0, 1.0, -1.0)
     result = {
-        "accuracy": metrics.accuracy_score(y_true, y_pred),
-        "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
-        f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
+        "accuracy": metrics.accuracy_score(y_true, y_pred, sample_weight=c),
+        "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred, sample_weight=c),
+        f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(
+            y_true, y_pred, zero_division=0.0, sample_weight=c
+        ),
     }
     # ROC area and the metric of the loss need rows of both classes
     both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
     defined = both_classes and loss.min_rows <= len(z)  # a loss at k needs k rows
     if both_classes:
-        result["ROC area"] = metrics.roc_auc_score(y_true, z)
-        result["average precision"] = metrics.average_precision_score(y_true, z)
+        result["ROC area"] = metrics.roc_auc_score(y_true, z, sample_weight=c)
+        result["average precision"] = metrics.average_precision_score(y_true, z, sample_weight=c)
     if defined and (measure := measure_for_loss(loss)) is not None:
         full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
-        result[measure.name if measure.name in result else full_name] = measure.scorer(model, X, y)
+        result[measure.name if measure.name in result else full_name] = score(measure, model, X, y, c)
     if loss.separable or defined:
-        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
+        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes, weight=c)
     return {name: float(value) for name, value in result.items()}
 
 
@@ -106,8 +110,8 @@ def _decision_function(model: Any, X: Any) -> NDArray:
     return z
 
 
-def _hierarchy_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    return classification.hierarchy_metrics(model, X, y, _risk_labels(model, y))
+def _hierarchy_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
+    return classification.hierarchy_metrics(model, rows, _risk_labels(model, rows.y))
 
 
 # ---------------------------------------------------------------- regression
@@ -141,26 +145,28 @@ def _formatted_numbers(model: Any, X: Any) -> list[str]:
     return ["\t".join(map(repr, row)) for row in y_pred.reshape(len(y_pred), -1).tolist()]
 
 
-def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _regression_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators._common.fit import resolve_loss
     from riskmin.losses import Quantile
 
-    loss, y = resolve_loss(model), _check_numeric_labels(model, y)
+    loss, X, y, c = resolve_loss(model), rows.X, _check_numeric_labels(model, rows.y), rows.weight
     y_pred = model.predict(X)
     result = {
-        "mean loss": mean_loss(model, loss_scores(model, X), _risk_labels(model, y)),
-        "MAE": metrics.mean_absolute_error(y, y_pred),
-        "RMSE": metrics.root_mean_squared_error(y, y_pred),
+        "mean loss": mean_loss(model, loss_scores(model, X), _risk_labels(model, y), weight=c),
+        "MAE": metrics.mean_absolute_error(y, y_pred, sample_weight=c),
+        "RMSE": metrics.root_mean_squared_error(y, y_pred, sample_weight=c),
     }
     if len(y) > 1:
-        result["R^2"] = metrics.r2_score(y, y_pred)
+        result["R^2"] = metrics.r2_score(y, y_pred, sample_weight=c)
     if loss.log_link:
         # the deviance takes logarithms of predictions, which may have underflowed to 0
-        result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
+        result["mean Poisson deviance"] = metrics.mean_poisson_deviance(
+            y, np.maximum(y_pred, 1e-300), sample_weight=c
+        )
     if isinstance(loss, Quantile):
-        result[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= y_pred)
+        result[f"labels below prediction (aim: {loss.level:g})"] = np.average(y <= y_pred, weights=c)
     return {k: float(v) for k, v in result.items()}
 
 
@@ -169,23 +175,25 @@ def _accept_any_labels(model: Any, y: Any, qid: Any) -> None:
     """Accept any labels: they are not used in training, or the estimator checks them."""
 
 
-def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _novelty_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
-    novel = model.predict(X) == -1
-    z = model.score_samples(X)
+    y, c = rows.y, rows.weight
+    novel = model.predict(rows.X) == -1
+    z = model.score_samples(rows.X)
     result: dict[str, Any] = {
-        "novel": float(np.mean(novel)),
-        "mean loss": mean_loss(model, z, np.zeros(len(z))),
+        "novel": float(np.average(novel, weights=c)),
+        "mean loss": mean_loss(model, z, np.zeros(len(z)), weight=c),
     }
     # labels are optional; of two classes, the rarer one is taken for novel
     classes, counts = np.unique([] if y is None else y, return_counts=True)
     if len(classes) == 2:
         rare = classes[np.argmin(counts)]
         result["class taken for novel"] = f"{format_label(rare)} (the rarer one)"
-        result["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
-        result["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
-        result["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
+        more = {"zero_division": 0.0, "sample_weight": c}
+        result["ROC area"] = float(metrics.roc_auc_score(y == rare, -z, sample_weight=c))
+        result["precision"] = float(metrics.precision_score(y == rare, novel, **more))
+        result["recall"] = float(metrics.recall_score(y == rare, novel, **more))
     return result
 
 

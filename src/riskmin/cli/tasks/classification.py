@@ -12,8 +12,9 @@ from riskmin.cli.output import print_table
 from riskmin.cli.tasks.measures import loss_scores, mean_loss
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
+from riskmin.data.raw_tables.preparation import PreparedRows
 
-_PER_CLASS_METRICS = ("precision", "recall", "F1")
+PER_CLASS_METRICS = ("precision", "recall", "F1")
 
 
 class WeightNames:
@@ -28,32 +29,36 @@ class WeightNames:
         return f"{column}, {self.classes[k]}"
 
 
-def class_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, Any]:
     """Metrics over all classes, and for each class that the rows hold or the model predicts."""
     from sklearn import metrics
 
-    y_pred = model.predict(X)
+    y, y_pred, weights = rows.y, model.predict(rows.X), {"sample_weight": rows.weight}
     overall = {
-        "accuracy": metrics.accuracy_score(y, y_pred),
-        "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred),
-        "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0),
-        "mean loss": mean_loss(model, loss_scores(model, X), codes),
+        "accuracy": metrics.accuracy_score(y, y_pred, **weights),
+        "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred, **weights),
+        "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0, **weights),
+        "mean loss": mean_loss(model, loss_scores(model, rows.X), codes, weight=rows.weight),
     }
     labels = np.union1d(y, y_pred)
-    # arrays of precision, recall, F1 and number of rows, with one entry per label
-    each = metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0)
+    # arrays of precision, recall and F1, with one entry per label, and the number of rows of each
+    each = list(
+        metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0, **weights)
+    )
+    each[3] = np.array([np.count_nonzero(y == label) for label in labels])
     return {name: float(value) for name, value in overall.items()} | {
         "classes": {
-            format_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
+            format_label(label): dict(zip(PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
             | {"rows": int(row[-1])}
             for label, row in zip(labels.tolist(), np.transpose(each), strict=True)
         }
     }
 
 
-def hierarchy_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+def hierarchy_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, Any]:
     """The metrics of `class_metrics`, and the mean tree distance between true and predicted labels."""
-    return {"tree distance": float(model.tree_cost(X, y))} | class_metrics(model, X, y, codes)
+    distance = float(model.tree_cost(rows.X, rows.y, rows.weight))
+    return {"tree distance": distance} | class_metrics(model, rows, codes)
 
 
 def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
@@ -65,7 +70,7 @@ def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
         shown = sorted(shown, key=lambda item: item[1]["F1"])[:n_worst]
         click.echo(f"  of {len(classes):,} classes, the {n_worst} with the lowest F1:")
     body = [
-        [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
+        [name, *(f"{row[metric]:.4f}" for metric in PER_CLASS_METRICS), f"{row['rows']:,}"]
         for name, row in shown
     ]
-    print_table([["class", *_PER_CLASS_METRICS, "rows"], *body])
+    print_table([["class", *PER_CLASS_METRICS, "rows"], *body])

@@ -9,14 +9,24 @@ import numpy as np
 from riskmin.core import NDArray
 
 
-def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
-    """The loss of the scores with equal weights of the rows."""
+def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None, weight: NDArray | None = None) -> float:
+    """The loss of the scores with the given weights of the rows, or equal ones."""
     from riskmin.estimators._common.fit import fitted_loss
     from riskmin.problem.linear_risk import check_labels
 
     loss = fitted_loss(model)
     labels = check_labels(y, len(z), loss, qid) if loss.task == "ranking" else y
-    return float(loss.value_grad(z, labels, np.full(len(z), 1 / len(z)))[0])
+    c = np.full(len(z), 1 / len(z)) if weight is None else weight / weight.sum()
+    return float(loss.value_grad(z, labels, c)[0])
+
+
+def score(measure: Any, model: Any, X: Any, y: Any, weight: NDArray | None = None, **more: Any) -> float:
+    """The value of a measure, with the weights of the rows if it takes them."""
+    from riskmin.estimators._common.cv_search import takes_weights
+
+    if weight is not None and takes_weights(measure.scorer):
+        more["sample_weight"] = weight
+    return float(measure.scorer(model, X, y, **more))
 
 
 def raw_scores(model: Any, X: Any) -> NDArray:

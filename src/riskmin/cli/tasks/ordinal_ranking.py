@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.cli.tasks.measures import mean_loss, raw_scores
+from riskmin.cli.tasks.measures import mean_loss, raw_scores, score
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
+from riskmin.data.raw_tables.preparation import PreparedRows
 
 
 # ---------------------------------------------------------------- ordinal
@@ -41,12 +42,16 @@ def predicted_grades(model: Any, X: Any) -> list[str]:
     return [format_label(grade) for grade in model.predict(X).tolist()]
 
 
-def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    """Errors of the predicted grades, and the rank correlation of the scores with the grades."""
+def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
+    """Errors of the predicted grades, and the rank correlation of the scores with the grades.
+
+    The rank correlation has no weights, and is left out if the rows have some.
+    """
     from scipy.stats import kendalltau
 
     from riskmin.estimators.ordinal import grade_indices
 
+    X, y, c = rows.X, rows.y, rows.weight
     if y.dtype.kind in "US" and model.classes_.dtype.kind in "biuf":
         raise ValueError(
             "the labels are words, but the model's grades are numbers: check the data and --target"
@@ -58,16 +63,17 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         known = np.unique([*known, *y.tolist()]).tolist()
     y_true, y_pred = grade_indices(y, known), grade_indices(model.predict(X), known)
     metrics = {
-        "mean absolute error, in grades": np.mean(np.abs(y_pred - y_true)),
-        "accuracy": np.mean(y_pred == y_true),
-        "at most one grade off": np.mean(np.abs(y_pred - y_true) <= 1),
+        "mean absolute error, in grades": np.average(np.abs(y_pred - y_true), weights=c),
+        "accuracy": np.average(y_pred == y_true, weights=c),
+        "at most one grade off": np.average(np.abs(y_pred - y_true) <= 1, weights=c),
     }
     z = raw_scores(model, X)
     if np.any(y_true != y_true[0]):
-        tau = kendalltau(z, y_true).statistic
-        metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
+        if c is None:
+            tau = kendalltau(z, y_true).statistic
+            metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
         if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
-            metrics["mean loss"] = mean_loss(model, z, grade_indices(y, model.classes_.tolist()))
+            metrics["mean loss"] = mean_loss(model, z, grade_indices(y, model.classes_.tolist()), weight=c)
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -91,14 +97,19 @@ def require_queries(model: Any, qid: Any) -> None:
         )
 
 
-def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    """Ranking metrics, each a mean over the queries for which it is defined."""
+def ranking_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
+    """Ranking metrics, each a mean over the queries for which it is defined.
+
+    The weight of a query is the mean weight of its rows.
+    """
     from riskmin.estimators._common.fit import resolve_loss
     from riskmin.estimators._common.scoring import measure_for_loss
     from riskmin.losses import Mrr, Ndcg
 
+    X, c = rows.X, rows.weight
+    qid: Any = rows.qid
     require_queries(model, qid)
-    grades: NDArray = model._targets(y, len(y), None)[0]
+    grades: NDArray = model._targets(rows.y, len(rows.y), None)[0]
     z = raw_scores(model, X)
     _, sizes = np.unique(qid, return_counts=True)
     metrics: dict[str, Any] = {"queries": len(sizes)}
@@ -109,7 +120,7 @@ def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     ):
         # the measures are defined for grades >= 0 of which one is positive
         if measure is not None and grades.min() >= 0 and grades.max() > 0:
-            metrics[measure.name] = float(measure.scorer(model, X, grades, qid=qid))
+            metrics[measure.name] = score(measure, model, X, grades, c, qid=qid)
     with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries
-        metrics["mean loss"] = mean_loss(model, z, grades, qid)
+        metrics["mean loss"] = mean_loss(model, z, grades, qid, c)
     return metrics

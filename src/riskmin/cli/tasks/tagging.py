@@ -13,6 +13,7 @@ import numpy as np
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.core import NDArray
 from riskmin.data import DataError, Dataset, format_of, load_conll
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.metrics import chunk_counts
 from riskmin.metrics.chunks import ChunkCount, sum_counts
 
@@ -124,11 +125,12 @@ def format_predictions(model: Any, data: Any, *, scores: bool, proba: bool) -> s
     return "".join(lines[:-1])
 
 
-def tagging_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def tagging_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """Accuracy of tokens and of sentences, and chunk metrics if the labels mark chunks.
 
     A label that is unknown to the model counts as an error; the mean loss is then left out.
     """
+    X, y = rows.X, rows.y
     y_pred = model.predict(X)
     correct = [np.array([a == b for a, b in zip(*both, strict=True)]) for both in zip(y, y_pred, strict=True)]
     tokens = np.concatenate(correct)

@@ -13,7 +13,13 @@ from riskmin.data.formats.text_table import ColumnRoles, abbreviated, assign_rol
 from riskmin.data.loading import format_of
 from riskmin.data.raw_tables.columns import RawColumn
 from riskmin.data.raw_tables.encoders import CategoryEncoder, ColumnEncoder, NumberEncoder
-from riskmin.data.raw_tables.preparation import ColumnRef, PreparedRows, TablePreparation, find_column
+from riskmin.data.raw_tables.preparation import (
+    ColumnRef,
+    PreparedRows,
+    TablePreparation,
+    check_weights,
+    find_column,
+)
 from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
 
 
@@ -75,7 +81,7 @@ def prepare(
             raise DataError(table.path, None, f"its columns are not those of {paths[0]}; give one table")
     parts = [table.read(roles, weight, require_labels=require_labels) for table in tables]
     source = RawSource(tables, parts)
-    _check_weights(source, options)
+    check_weights(source, options.weight)
     encoders, notes, kept = [], [], []
     for column in source.rows.features:
         encoder = _encoder(column, options, source)
@@ -140,18 +146,6 @@ def _names(texts: Sequence[str], names: Sequence[str]) -> list[str]:
         for name in ([text] if text in names else text.split(","))
         if name.strip()
     ]
-
-
-def _check_weights(source: RawSource, options: TableOptions) -> None:
-    """Raise if a weight is negative, or all are zero."""
-    weight = source.rows.weight
-    if weight is None:
-        return
-    if (weight < 0).any():
-        problem = "the weight is negative; weights are >= 0"
-        raise source.error(str(options.weight), problem, int(np.argmax(weight < 0)))
-    if not weight.any():
-        raise source.error(str(options.weight), "all weights are zero; name another column", 0)
 
 
 # ---------------------------------------------------------------- encoders

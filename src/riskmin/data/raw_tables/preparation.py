@@ -92,7 +92,7 @@ class TablePreparation:
         target: ColumnRef = None,
         qid: ColumnRef = None,
         labels: bool = False,
-        weights: bool = False,
+        weight: ColumnRef = None,
     ) -> PreparedRows:
         """Read tables with the columns of training, which are found by their names, in any order.
 
@@ -101,20 +101,24 @@ class TablePreparation:
         paths : sequence of paths
         target, qid : str, int or None
             The columns of labels and query ids; by default those of training.
-        labels, weights : bool
-            Whether labels and weights are required. If not, labels are read if they are there.
+        labels : bool
+            Whether labels are required. If not, they are read if they are there.
+        weight : str, int or None
+            The column of weights; by default none are read.
         """
         target = self.target if target is None else target
         qid = self.qid if qid is None else qid
         tables = [open_raw(path, format_of(path)) for path in paths]
         parts = [
-            table.read(*self._roles(table, (target, qid), labels, weights), require_labels=labels)
+            table.read(*self._roles(table, (target, qid, weight), labels), require_labels=labels)
             for table in tables
         ]
-        return self.transform(RawSource(tables, parts))
+        source = RawSource(tables, parts)
+        check_weights(source, weight)
+        return self.transform(source)
 
     def _roles(
-        self, table: RawTable, roles: tuple[ColumnRef, ColumnRef], labels: bool, weights: bool
+        self, table: RawTable, roles: tuple[ColumnRef, ColumnRef, ColumnRef], labels: bool
     ) -> tuple[ColumnRoles, int | None]:
         """Find the columns of training, and those of labels and query ids, in a table."""
         names, needed = table.names, [encoder.name for encoder in self.encoders]
@@ -124,7 +128,7 @@ class TablePreparation:
         features = [find_column(table, name, "which the model was fitted on") for name in needed]
         target = find_column(table, roles[0], "the labels", required=labels)
         qid = find_column(table, roles[1], "the query ids", required=False)
-        weight = find_column(table, self.weight, "the weights") if weights and self.weight else None
+        weight = None if roles[2] is None else find_column(table, roles[2], "the weights")
         return ColumnRoles([i for i in features if i is not None], target, qid), weight
 
     def transform(self, source: RawSource) -> PreparedRows:
@@ -196,3 +200,15 @@ def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool 
         problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
         raise DataError(table.path, None, problem)
     return index
+
+
+def check_weights(source: RawSource, column: ColumnRef) -> None:
+    """Raise if a weight is negative, or all are zero; `column` names them in the message."""
+    weight = source.rows.weight
+    if weight is None:
+        return
+    if (weight < 0).any():
+        problem = "the weight is negative; weights are >= 0"
+        raise source.error(str(column), problem, int(np.argmax(weight < 0)))
+    if not weight.any():
+        raise source.error(str(column), "all weights are zero; name another column", 0)

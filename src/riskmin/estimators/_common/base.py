@@ -22,7 +22,7 @@ from riskmin.estimators._common.fit import check_number, decision_scores, fitted
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
-from riskmin.estimators.scikit_learn import BaseEstimator
+from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
 from riskmin.regularizers import unpenalized_tail
 from riskmin.report.page import certificate_html
 
@@ -53,6 +53,8 @@ def estimator(kind: type[Kind]) -> type[Kind]:
     Centered(loss='logistic', shift=2.0, tol=0.0001)
     """
     made = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+    for name in {"fit", "fit_transform"} & vars(made).keys():
+        setattr(made, name, with_fit_tasks(vars(made)[name]))
     init: Any = made.__init__
     signature = inspect.signature(init)
     given = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
@@ -140,7 +142,7 @@ class RiskArguments(NamedTuple):
 
 
 @estimator
-class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""An estimator that minimizes J and stores the certificate.
 
     Parameters
@@ -233,6 +235,7 @@ class CertifiedEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn ha
     """The command line that fitted the model; None for one that was fitted in Python."""
 
     _hints = ConvergenceHints()
+    _fit_tasks = FitTasks()
 
     def _check_parameters(self) -> None:
         """Raise unless the numeric parameters are valid."""

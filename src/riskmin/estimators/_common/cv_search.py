@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
+from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
+from riskmin.estimators.scikit_learn import FitTasks
 from riskmin.executors import Serial
 from riskmin.problem.convexity import check
 from riskmin.problem.objective import Objective
@@ -79,6 +81,7 @@ def search_alphas(
     splits: Iterable[tuple[Any, Any]],
     scorer: Any,
     fold_callback: FoldCallback | None = None,
+    tasks: FitTasks | None = None,
 ) -> SearchResult:
     """Fit and score all values of alpha in all folds.
 
@@ -96,6 +99,8 @@ def search_alphas(
         ``scorer(model, X, y)``, called with ``sample_weight`` if it takes them, and ``qid`` if given.
     fold_callback : callable, optional
         ``fold_callback("fold 1 of 5")`` returns the callback of the path of a fold.
+    tasks : FitTasks, optional
+        The progress of the search: one part per fold, followed by one of a fit to all rows.
 
     Returns
     -------
@@ -120,9 +125,16 @@ def search_alphas(
         alphas = max(grids, key=lambda grid: float(grid[0]))
     # a list, since messages name the number of folds
     folds = list(splits)
+    tasks, finished = template._fit_tasks if tasks is None else tasks, count(1)
+
+    def score(k: int, fold: tuple[Any, Any]) -> tuple[list[float], int]:
+        name = f"fold {k} of {len(folds)}"
+        result = _score_fold(template, data, fold, alphas, scorer, name, fold_callback)
+        tasks.advance(next(finished) / (len(folds) + 1))
+        return result
+
     done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
-        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}", fold_callback)
-        for k, fold in enumerate(folds, 1)
+        delayed(score)(k, fold) for k, fold in enumerate(folds, 1)
     )
     scores = np.array([fold_scores for fold_scores, _ in done])
     # a scorer may return NaN in some folds

@@ -8,6 +8,7 @@ vector per score.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -146,6 +147,13 @@ def fit_linear(
     scaling = column_scaling(model, risk, rows.weight, row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
+    placed = PlacedRows(risk.executor) if is_partitioned(X) else X
+
+    def fitted(w: NDArray) -> dict[str, Any]:
+        candidate: Any = copy.copy(model)
+        candidate._set_fitted(np.asarray(w), risk.best_intercept(w), placed, rows)
+        return {name: value for name, value in vars(candidate).items() if vars(model).get(name) is not value}
+
     w, b = fit_objective(
         model,
         objective,
@@ -154,8 +162,9 @@ def fit_linear(
         n_rows=X.shape[0],
         weighted=rows.weight is not None,
         scaling=scaling,
+        fitted=fitted,
     )
-    return w, b, PlacedRows(risk.executor) if is_partitioned(X) else X
+    return w, b, placed
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
@@ -176,8 +185,12 @@ def fit_objective(
     n_rows: int,
     weighted: bool,
     scaling: ColumnScaling | None = None,
+    fitted: Callable[[NDArray], dict[str, Any]] | None = None,
 ) -> tuple[NDArray, Any]:
-    """Minimize J within the model's limits, store the certificate, and return w and b."""
+    """Minimize J within the model's limits, store the certificate, and return w and b.
+
+    ``fitted(w)`` are the fitted attributes at an iterate, for scikit-learn's callbacks.
+    """
     with _callback_with_progress(model, objective.risk) as callback:
         result = minimize(
             objective,
@@ -187,9 +200,10 @@ def fit_objective(
             atol=model.atol,
             max_iter=int(model.max_iter),
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
-            callback=callback,
+            callback=model._fit_tasks.callback(callback, fitted),
             checkpoint=model.checkpoint,
         )
+    model._fit_tasks.advance(1.0)
     risk: Any = objective.risk
     if scaling is not None:
         result = scaling.with_zeroed_constants(objective, result)
@@ -331,11 +345,11 @@ def warn_unless_converged(model: Any) -> None:
         warnings.warn(
             f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
             convergence_warning(),
-            stacklevel=3,
+            stacklevel=4,
         )
     elif result.note:
         message = f"{type(model).__name__} learned nothing: {result.note}"
-        warnings.warn(message, TrivialModelWarning, stacklevel=3)
+        warnings.warn(message, TrivialModelWarning, stacklevel=4)
 
 
 # ---------------------------------------------------------------- predict

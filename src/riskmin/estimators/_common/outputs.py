@@ -51,6 +51,7 @@ def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, N
     fits, stopped = [], False
     for j in range(Y.shape[1]):
         single = _single_output(model, j, Y.shape[1])
+        single._fit_tasks = model._fit_tasks.part(j, Y.shape[1])
         if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
             single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         # after Ctrl-C every output still gets weights: those of its first iterate

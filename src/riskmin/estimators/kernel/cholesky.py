@@ -22,12 +22,18 @@ from riskmin.estimators.kernel.names import (
     kernel_row_blocks,
     resolve_kernel,
 )
+from riskmin.estimators.scikit_learn import CallbackSupportMixin
 from riskmin.problem.kernel.incomplete_cholesky import incomplete_cholesky
 from riskmin.problem.kernel.mercer import KernelMatrix, kernel_diagonal
 
 
 @estimator
-class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class IncompleteCholesky(
+    CallbackSupportMixin,  # type: ignore[misc] # scikit-learn has no types
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     r"""Features :math:`L` whose inner products approximate a kernel, :math:`L L^\top \approx K`.
 
     Pivots are chosen greedily among the rows until the residual trace of K is small or the rank is reached.

@@ -161,6 +161,7 @@ def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[A
     singles: list[Any] = []
     for j in range(len(classes)):
         single = type(model)(**(model.get_params(deep=False) | {"class_weight": None}))
+        single._fit_tasks = model._fit_tasks.part(j, len(classes))
         if math.isfinite(limit):  # positive, so that every class gets a first iterate
             single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if any(m.result_.status == "interrupted" for m in singles):
@@ -172,5 +173,6 @@ def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[A
         single.n_features_in_ = model.n_features_in_
         single.classes_, single.dual_coef_ = np.array([False, True]), beta[None, :]
         single.intercept_, single.threshold_ = np.array([b]), 0.0
+        del single._fit_tasks
         singles.append(single)
     return singles

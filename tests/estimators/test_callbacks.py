@@ -1,0 +1,164 @@
+"""scikit-learn's callbacks (version 1.9 or later): the tasks of a fit are hundredths of the way to tol."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import riskmin
+from riskmin import LinearClassifier, LinearClassifierCV
+
+callback = pytest.importorskip("sklearn.callback")
+
+X, Y = load_breast_cancer(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+
+
+class Recorder:
+    """A callback that records its calls, and propagates to the parts of a meta-estimator."""
+
+    max_propagation_depth = None
+
+    def __init__(self, stop_after=None):
+        self.calls, self.fitted, self.stop_after = [], [], stop_after
+
+    def setup(self, estimator, context):
+        self.calls.append(("setup", context.estimator_name))
+
+    def teardown(self, estimator, context):
+        self.calls.append(("teardown", context.estimator_name))
+
+    def on_fit_task_begin(self, estimator, context):
+        self.calls.append(("begin", context.estimator_name, context.task_name, context.task_id))
+
+    def on_fit_task_end(self, estimator, context, *, X=None, y=None, metadata=None, fitted_estimator=None):
+        self.calls.append(("end", context.estimator_name, context.task_name, context.task_id))
+        if fitted_estimator is not None:
+            self.fitted.append((context.task_name, context.task_id, fitted_estimator, X, y, metadata))
+        return context.task_id == self.stop_after
+
+
+def steps(calls, kind, name="LinearClassifier"):
+    return [call[3] for call in calls if call[:3] == (kind, name, "step towards tol")]
+
+
+def test_the_steps_done_are_the_share_of_the_logarithm_of_the_gap():
+    recorder, seen = Recorder(), []
+
+    def callback(iterate, row):
+        seen.append((row["gap"], row["value"], len(steps(recorder.calls, "end"))))
+
+    model = LinearClassifier("hinge", alpha=1e-3, solver="bundle", callback=callback)
+    model.set_callbacks(recorder).fit(X, Y)
+    first = seen[0][0]
+    # the steps counted at an iteration were ended by the iterations before it
+    for (gap, value, earlier), (*_, done) in itertools.pairwise(seen):
+        share = np.log(first / gap) / np.log(first / (1e-3 * value))
+        assert done == max(earlier, int(100 * share + 1e-9))
+    assert len({done for *_, done in seen}) > 20
+
+
+def test_tasks_are_nested_and_complete():
+    recorder = Recorder()
+    LinearClassifier("logistic").set_callbacks(recorder).fit(X, Y)
+    calls = recorder.calls
+    assert calls[0] == ("setup", "LinearClassifier")
+    assert calls[-1] == ("teardown", "LinearClassifier")
+    assert calls[1] == ("begin", "LinearClassifier", "fit", 0)
+    assert calls[-2] == ("end", "LinearClassifier", "fit", 0)
+    # each step begins when the one before it has ended
+    kinds = [call[0] for call in calls[2:-2]]
+    assert kinds == ["begin", "end"] * 100
+    assert steps(calls, "end") == list(range(100))
+
+
+def test_the_fitted_estimator_of_a_step_is_that_of_the_iterate():
+    recorder, iterates = Recorder(), {}
+    weights = np.linspace(1, 2, len(Y))
+    model = LinearClassifier(
+        "hinge", alpha=1e-2, callback=lambda it, row: iterates.update({it.w.tobytes(): row})
+    )
+    model.set_params(solver="bundle").set_callbacks(recorder).fit(X, Y, weights)
+    during = [entry for entry in recorder.fitted if entry[0] == "step towards tol"]
+    assert len(during) > 10
+    for _, _, fitted, X_given, y_given, metadata in during:
+        assert X_given is X
+        assert metadata["sample_weight"] is weights
+        margins = np.where(y_given == 1, 1, -1) * fitted.decision_function(X_given)
+        J = 1e-2 * np.sum(fitted.coef_**2) / 2 + np.average(np.maximum(0, 1 - margins), weights=weights)
+        row = iterates[fitted.coef_.tobytes()]
+        # the search for the intercept of an iterate may stop before its minimum
+        assert row["lower"] <= J <= row["value"] * (1 + 1e-12)
+    assert recorder.fitted[-1][2].coef_ is model.coef_
+    # callbacks may save it: the copy reports nothing
+    assert pickle.loads(pickle.dumps(fitted._fit_tasks)).context is None
+
+
+def test_a_callback_can_stop_a_fit():
+    recorder = Recorder(stop_after=30)
+    model = LinearClassifier("hinge", alpha=1e-3, solver="bundle").set_callbacks(recorder)
+    with pytest.warns(UserWarning, match="interrupted|stopped"):
+        model.fit(X, Y)
+    assert model.result_.status == "interrupted"
+    assert model.objective_ >= model.lower_bound_
+
+
+def test_after_an_error_callbacks_are_torn_down_and_the_estimator_can_be_fitted_again():
+    recorder = Recorder()
+    model = LinearClassifier("hinge").set_callbacks(recorder)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.full_like(X, np.nan), Y)
+    assert recorder.calls[-1] == ("teardown", "LinearClassifier")
+    model.fit(X, Y)
+    assert not {"_fit_tasks", "_callback_fit_ctx"} & vars(model).keys()
+    again = pickle.loads(pickle.dumps(model.set_callbacks()))
+    assert (again.predict(X) == model.predict(X)).all()
+    n_calls = len(recorder.calls)
+    model.fit(X, Y)
+    assert len(recorder.calls) == n_calls
+
+
+IRIS = load_iris(return_X_y=True)
+CASES = {
+    "LinearRegressor": (
+        riskmin.LinearRegressor("absolute", regularizer="l1", alpha=0.1),
+        (X, np.c_[Y, 1 - Y]),
+    ),
+    "OrdinalClassifier": (riskmin.OrdinalClassifier(alpha=1.0), IRIS),
+    "NoveltyDetector": (riskmin.NoveltyDetector(), IRIS),
+    "KernelClassifier": (riskmin.KernelClassifier(), IRIS),
+    "LinearClassifierCV": (LinearClassifierCV("hinge", alphas=[1e-1, 1e-2], cv=3, n_jobs=2), (X, Y)),
+    "OnlineClassifier": (riskmin.OnlineClassifier(), (X, Y)),
+    "IncompleteCholesky": (riskmin.IncompleteCholesky(rank=3), IRIS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_estimator_ends_all_steps(name):
+    model, data = CASES[name]
+    recorder = Recorder()
+    make_pipeline(StandardScaler(with_mean=False), model).set_callbacks(recorder).fit(*data)
+    assert steps(recorder.calls, "begin", name) == steps(recorder.calls, "end", name) == list(range(100))
+    assert recorder.calls[-1] == ("teardown", "Pipeline")
+
+
+def test_the_progress_bars_of_a_search_are_full(capsys):
+    bar = callback.ProgressBar(max_propagation_depth=None)
+    search = GridSearchCV(make_pipeline(StandardScaler(), LinearClassifier("logistic")), {}, cv=2)
+    search.set_callbacks(bar).fit(X, Y)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "LinearClassifier - fit" in line]
+    assert len(lines) == 3  # two folds and the fit to all rows
+    assert all("100%" in line for line in lines)
+
+
+def test_a_scoring_monitor_follows_the_fit():
+    monitor = callback.ScoringMonitor(scoring="accuracy")
+    model = LinearClassifier("hinge", alpha=1e-3, solver="bundle").set_callbacks(monitor).fit(X, Y)
+    scores = [entry["accuracy"] for entry in monitor.get_logs().data]
+    assert len(scores) > 20
+    assert scores[0] == scores[-1] == model.score(X, Y)
