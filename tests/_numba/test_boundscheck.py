@@ -26,7 +26,7 @@ from riskmin.problem.compiled import shard_groups
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
 from riskmin.problem.risk import Risk
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 rng = np.random.default_rng(11)
 N, P = 37, 5

@@ -335,7 +335,9 @@ def shard_gram(shard: Shard, vectors: tuple[NDArray, ...]) -> tuple[NDArray, ...
         out += below.T if below.any() else 0.0
         return out, *(shard_ops.scatter(shard, SingleOutput(), np.zeros(p), s)[0] for s in others)
     # rows without any nonzero entry are skipped
-    index, products = np.flatnonzero(sum(abs(v) for v in vectors)), [np.zeros(p) for _ in others]
+    all_positive = len(h) > 0 and h.min() > 0
+    index = np.arange(len(h)) if all_positive else np.flatnonzero(sum(abs(v) for v in vectors))
+    products = [np.zeros(p) for _ in others]
     # equal second derivatives, as of the squared loss, are a factor of the product
     equal = float(h[0]) if len(h) and h.min() == h.max() else None
     if equal is None and not others and not X.by_columns and len(index) > _gathered_rows(p):

@@ -324,8 +324,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     if 0 < constant.sum() < len(size):
         size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
     scale = _scales(obj, size)
-    known = size > 0  # columns of unknown size get the median scale
-    scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
+    known = size > 0
+    if not known.all():  # columns of unknown size get the median scale
+        scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
     # only a larger ratio of column sizes is worth a copy of X
     min_ratio = 8.0 if cheap else 100.0
@@ -444,7 +445,10 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
         relative = rows - rows[0]
         mean = c @ relative
-        return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
+        relative -= mean
+        return SampleMoments(
+            n, rows[0] + mean, c @ np.square(relative, out=relative), rows.min(0), rows.max(0)
+        )
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:

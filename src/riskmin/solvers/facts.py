@@ -20,7 +20,7 @@ from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.newton.newton import Newton
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 
 class Facts:
@@ -29,7 +29,7 @@ class Facts:
     def __init__(self, obj: Objective) -> None:
         self.obj, self.risk, self.reg = obj, obj.risk, obj.reg
         self.loss: Loss | None = loss_of(obj.risk)
-        self.direct = Newton().direct
+        self.direct = Newton.direct
 
     # ------------------------------------------------------------ names, for reasons
     @property

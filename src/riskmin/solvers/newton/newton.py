@@ -30,7 +30,8 @@ from riskmin.solvers.newton.multi_output.score_problems import (
 from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.newton.subsampling import sampled_start
 
 
@@ -151,6 +152,10 @@ class Newton(Solver):
         # where too few rows are active, a smooth loss is smoothed further at first
         penalty = obj.lam * obj.reg.value(w0)
         reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
+        if reuse and SmallSmoothProblem.accepts(obj, self.direct, problem):
+            small = SmallSmoothProblem(obj, problem)
+            start = small.start(w0)
+            return small.iterates(start, start.cut)
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
@@ -194,6 +199,10 @@ class Newton(Solver):
             next(iterates)
             return iterates
         problem = choose_score_problem(obj)
+        if "small" in saved.system:
+            iterates = SmallSmoothProblem(obj, problem).iterates(saved.point, saved.best)
+            next(iterates)
+            return iterates
         system = self._linear_system(obj, problem, "last_square" in saved.system)
         system.restore(saved.system)
         iterates = self._run(obj, problem, system, saved.point, saved.best)

@@ -53,6 +53,8 @@ class ScoreProblem:
 
     damp_below_step = 0.3
     """The next direction is damped after a line search that ended below this step length."""
+    compiled = False
+    """Whether there are kernels for the derivatives along a line and at a point."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.design = DesignOperator(risk)
