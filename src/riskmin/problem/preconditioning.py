@@ -109,7 +109,10 @@ class Preconditioner:
     def iterates(self, steps: Iterator[Iterate], k: int = 0) -> Iterator[Iterate]:
         """Convert iterates in v to iterates in w; the solver states are not changed."""
         for it in steps:
-            yield it._replace(w=self.to_original(it.w, k), cut=self.cut(it.cut, k))
+            w, near = self.to_original(it.w, k), it.intercept
+            if near is not None:  # z = X' v + b' = X w + b with b = b' - m' w
+                near = near[0] - float(self._offset(w)[0]), near[1]
+            yield it._replace(w=w, cut=self.cut(it.cut, k), intercept=near)
 
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective, risk: Any = None) -> Objective | None:
@@ -184,8 +187,11 @@ class Preconditioner:
         shifted = self.shift != 0
         if not shifted.any():
             return True
-        stored = np.diff(matrix.indptr)[shifted] if matrix.format == "csc" else shifted[matrix.indices]
-        new = matrix.shape[0] * int(shifted.sum()) - int(stored.sum())
+        if matrix.format == "csc":
+            n_stored = int(np.diff(matrix.indptr)[shifted].sum())
+        else:
+            n_stored = int(np.count_nonzero(shifted[matrix.indices]))
+        new = matrix.shape[0] * int(shifted.sum()) - n_stored
         return bool(new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz)
 
     def _shifted(self, matrix: Any) -> Any:

@@ -258,7 +258,8 @@ class Newton(Solver):
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
             state = NewtonState(point, best, system.to_state()).to_arrays
-            yield Iterate(point.w, value, best, info, state, exact_value=not problem.intercept)
+            near = point.evaluation.intercept if problem.intercept and problem.smooth else None
+            yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
             complementarity, moved = point.complementarity(), None
             fitted = problem.intercept or obj.n_intercepts
             slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if fitted else 0.0

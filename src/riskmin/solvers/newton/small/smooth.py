@@ -79,7 +79,8 @@ class SmallSmoothProblem:
             obj.count.calls += 1 + point.steps
             info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
             state = NewtonState(point, best, {"cg_steps": 0.0, "small": True}).to_arrays
-            yield Iterate(point.w, value, best, info, state, exact_value=not self.intercept)
+            near = point.evaluation.intercept if self.intercept else None
+            yield Iterate(point.w, value, best, info, state, not self.intercept, near)
             gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
             point = self._stage(point, min(self.GAP_SHARE * gap, self.MAX_GAP))
             last, best = best, max(best, point.cut, key=obj.lower)
@@ -126,7 +127,7 @@ class SmallSmoothProblem:
     def _step(
         self, w: Array, z: NDArray, evaluation: ScoreEvaluation, g: NDArray, direction: NDArray
     ) -> tuple[Array, NDArray, ScoreEvaluation, NDArray] | None:
-        """The weights, scores and evaluation after a step along a direction in (w, b); None without descent."""
+        """The weights, scores and evaluation after a step along a direction; None without descent."""
         d, e, slope, b = direction[:-1], float(direction[-1]), float(g @ direction), evaluation.b
         if not -math.inf < slope < 0:
             return None
