@@ -59,6 +59,7 @@ def matrices():
             z = matrix.scores(w, 0, n)
             if not sp.issparse(A) or A.format == "csr" or w.ndim == 1:
                 matrix.pullback(z, 0, n, np.zeros(w.shape))
+        matrix.hessian_product(np.ones(p), np.ones(n))
 
 
 def margins():

@@ -4,6 +4,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from riskmin import (
     L2,
@@ -17,6 +18,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.arrays.matrix import as_matrix
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.solvers.newton.linear_system import RowGram
@@ -82,6 +84,14 @@ def test_systems_of_the_rows_equal_those_of_the_columns(intercept):
     H = np.diag(h) - np.outer(h, h) / h.sum() * intercept
     d = RowGram(design, L2(weights)).factorized(lam, separable_hessian(h, intercept))(g)
     assert d == pytest.approx(np.linalg.solve(lam * np.diag(weights) + X.T @ H @ X, g), rel=1e-9)
+
+
+def test_products_of_rows_read_once_have_the_bits_of_two_products():
+    rng = np.random.default_rng(0)
+    matrix = as_matrix(sp.random_array((300, 70), density=0.15, rng=rng, format="csr"))
+    d, h, twice = rng.standard_normal(70), rng.random(300) * (rng.random(300) > 0.3), np.zeros(70)
+    matrix.pullback(h * matrix.scores(d, 0, 300), 0, 300, twice)
+    assert np.array_equal(matrix.hessian_product(d, h), twice)
 
 
 def test_fewer_rows_than_columns_take_at_most_two_steps():
