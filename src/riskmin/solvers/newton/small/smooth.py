@@ -43,8 +43,6 @@ class SmallSmoothProblem:
     """A stage ends at the first relative gap, or at the second share of that before it."""
     INTERCEPT_SHARE = 0.1
     """The share of the gap at the end of a stage by which an inexact intercept may lower its cut."""
-    MIN_RELATIVE_PENALTY = 1e-12
-    """The smallest penalty in the linear system, as a share of the sum of the second derivatives."""
 
     def __init__(self, obj: Objective, problem: Any) -> None:
         self.obj, self.problem, self.design = obj, problem, problem.design
@@ -164,17 +162,14 @@ class SmallSmoothProblem:
         upper, products = self.design.gram(h, (h,) if self.intercept else ())
         G = np.zeros((p + 1, p + 1))
         G[:p, :p] = upper
-        total = float(h.sum())
         if self.intercept:
-            G[:p, p], G[p, p] = products[0], total
+            G[:p, p], G[p, p] = products[0], float(h.sum())
         else:
             G[p, p] = 1.0
         diagonal = G.reshape(-1)[:: p + 2]
-        # penalties that vanish in rounding beside the second derivatives are raised to a share of them
-        floor = self.MIN_RELATIVE_PENALTY * total
-        diagonal[:p] += np.maximum(self.penalty, floor)
-        diagonal[p] += floor
-        factor = cholesky(G.T, diagonal, 1e-14 * float(diagonal.max()))
+        shift = 1e-14 * float(diagonal.max())  # the rounding error of sums that cancel
+        diagonal[:p] += self.penalty
+        factor = cholesky(G.T, diagonal, shift)
         if factor is None:
             return lambda g: g
         return lambda g: np.asarray(lapack.dpotrs(factor[0], g, lower=True)[0])
