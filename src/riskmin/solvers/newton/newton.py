@@ -64,9 +64,9 @@ class Newton(Solver):
     that of the rows with nonzero second derivatives.
 
     On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
-    :math:`\mu` are made between two iterates, since most of their time would be spent between products. So are
-    steps for smooth losses on up to 2^20 dense entries, in the weights and the intercept together, until the
-    gap is 5e-4, and then until it is a thousandth of the last one.
+    :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
+    are steps for smooth losses on up to 2^20 dense entries, in the weights and the intercept together, until
+    the gap is 5e-4, and then until it is a thousandth of the last one.
 
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
     certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
