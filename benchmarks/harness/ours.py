@@ -70,11 +70,13 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
 
     The clock starts before the risk is built from X and y, and a point is recorded after each step.
     """
-    start, points = Clock(), []
+    start, points, near = Clock(), [], None
     risk = rm.linear_risk(X, y, task.loss, executor=executor(threads), fit_intercept=task.intercept)
     setup = start.read()[1]
 
     def note(it, row):
+        nonlocal near
+        near = it.intercept
         points.append((*start.read(), row["value"], row["gap"], int(row["calls"])))
 
         return budget(points[-1], threads) >= seconds
@@ -86,7 +88,7 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     except UnsupportedProblem:
         return None
     last = Clock()
-    obj(result.w)
+    obj(result.w, near)
     settle = last.read()
     n_outputs = task.columns(y)
     # the intercepts of classes are entries of w

@@ -26,7 +26,7 @@ from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
 from riskmin.problem.risk import Risk
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -59,6 +59,7 @@ def matrices():
             z = matrix.scores(w, 0, n)
             if not sp.issparse(A) or A.format == "csr" or w.ndim == 1:
                 matrix.pullback(z, 0, n, np.zeros(w.shape))
+        matrix.hessian_product(np.ones(p), np.ones(n))
 
 
 def margins():

@@ -15,7 +15,7 @@ from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator, shard_gram
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton import subsampling
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 N, P, N_SHARDS = 3000, 20, 11
 THREADS = (1, 2, 3, 5)

@@ -74,6 +74,33 @@ def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop
                 _prefetch_l2(indices, m)
 
 
+@njit(fastmath={"contract"})
+def csr_hessian_product(
+    indptr: Any, indices: Any, data: Any, d: Any, h: Any, start: int, stop: int, out: Any
+) -> None:
+    """Compute out += X' diag(h) X d for rows start to stop - 1, whose second derivatives are h.
+
+    Each row is read once, with the sums of `csr_scores` and the terms of `csr_pullback`, in their order.
+    """
+    for i in range(np.uintp(start), np.uintp(stop)):
+        a = b = 0.0
+        k, end = np.uintp(indptr[i]), np.uintp(indptr[i + ONE])
+        first = k
+        while k + FOUR <= end:
+            _prefetch_l2(data, k + PREFETCH_ENTRIES)
+            _prefetch_l2(indices, k + PREFETCH_ENTRIES)
+            for m in range(k, k + FOUR, TWO):
+                a += data[m] * d[indices[m]]
+                b += data[m + ONE] * d[indices[m + ONE]]
+            k += FOUR
+        for m in range(k, end):
+            a += data[m] * d[indices[m]]
+        g = h[i - np.uintp(start)] * (a + b)
+        if g != 0.0:
+            for m in range(first, end):
+                out[indices[m]] += g * data[m]
+
+
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
     """Compute z = X[start:stop] @ w, X in C order."""

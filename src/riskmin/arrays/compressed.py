@@ -118,6 +118,13 @@ class Csr(Matrix):
         parts = self.indptr, self.indices, self.data, *workspace
         scatter_in_chunks(kernel, parts, dz, start, stop, out, self._work(start, stop, dz))
 
+    def hessian_product(self, d: Array, h: Array) -> Array:
+        """X' diag(h) X d, row by row."""
+        out, parts = np.zeros(self.n_features), (self.indptr, self.indices, self.data, d)
+        kernel, n = product_kernels().csr_hessian_product, len(h)
+        scatter_in_chunks(kernel, parts, h, 0, n, out, 2 * self._work(0, n, h))
+        return out
+
 
 @dataclass(frozen=True)
 class Csc(Matrix):

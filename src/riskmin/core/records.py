@@ -143,6 +143,8 @@ class Iterate(NamedTuple):
     """Returns the state needed to resume from this iterate; called only when a checkpoint is due."""
     exact_value: bool = True
     """Whether the value is J(w); it exceeds J(w) where the search for an intercept stopped early."""
+    intercept: tuple[float, float] | None = None
+    """An intercept near the best one for w, where it is minimized out, and the second derivative in it."""
 
 
 @dataclass(frozen=True)

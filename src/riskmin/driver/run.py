@@ -76,6 +76,7 @@ class RunState:
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
+    near: tuple[float, float] | None = None  # an intercept near the best one for w, see `Iterate`
     lower: float = 0.0  # J >= 0
     cuts_valid: bool = True  # no point with J below a cut has been found
     noise: float = 0.0  # largest amount by which rounding raised a lower bound above J
@@ -271,7 +272,7 @@ class RunState:
         )
         # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
-        value, _, cut = limit.call(self.obj, w)
+        value, _, cut = limit.call(self.obj, w, self.near)
         self.w, self.value = w, value
         if self.cut is None:
             self._bound(cut)
@@ -294,7 +295,7 @@ class RunState:
         # J >= 0 up to rounding: an iterate with a lower value is not accepted
         min_value = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf
         if self.w is None or min_value <= it.value < self.value:
-            self.w, self.value, self.stalled_iterations = it.w, it.value, 0
+            self.w, self.value, self.stalled_iterations, self.near = it.w, it.value, 0, it.intercept
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate

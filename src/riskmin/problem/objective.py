@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -81,14 +82,16 @@ class Objective:
         """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
         return self.risk.project_out_intercepts(cut)
 
-    def __call__(self, w: Array) -> Evaluation:
-        """J(w), a subgradient of R, and the cut at w."""
-        return self.add_penalty(w, self.evaluate_risk(w))
+    def __call__(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
+        """J(w), a subgradient of R, and the cut at w; `near` is an intercept near the best, see `Iterate`."""
+        return self.add_penalty(w, self.evaluate_risk(w, near))
 
-    def evaluate_risk(self, w: Array) -> Evaluation:
+    def evaluate_risk(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
         """R(w), a subgradient and a cut, which may have slopes in the intercepts of w."""
         self.count.calls += 1
-        return self.risk.evaluate(w)
+        risk: Any = self.risk
+        evaluation: Evaluation = risk.evaluate(w) if near is None else risk.evaluate(w, near)
+        return evaluation
 
     def add_penalty(self, w: Array, evaluation: Evaluation, *, project: bool = True) -> Evaluation:
         """The evaluation of J at w, given that of R; its cut has no slopes in the intercepts of w."""

@@ -110,7 +110,10 @@ class Preconditioner:
     def iterates(self, steps: Iterator[Iterate], k: int = 0) -> Iterator[Iterate]:
         """Convert iterates in v to iterates in w; the solver states are not changed."""
         for it in steps:
-            yield it._replace(w=self.to_original(it.w, k), cut=self.cut(it.cut, k))
+            w, near = self.to_original(it.w, k), it.intercept
+            if near is not None:  # z = X' v + b' = X w + b with b = b' - m' w
+                near = near[0] - float(self._offset(w)[0]), near[1]
+            yield it._replace(w=w, cut=self.cut(it.cut, k), intercept=near)
 
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective, risk: Any = None) -> Objective | None:
@@ -185,8 +188,11 @@ class Preconditioner:
         shifted = self.shift != 0
         if not shifted.any():
             return True
-        stored = np.diff(matrix.indptr)[shifted] if matrix.format == "csc" else shifted[matrix.indices]
-        new = matrix.shape[0] * int(shifted.sum()) - int(stored.sum())
+        if matrix.format == "csc":
+            n_stored = int(np.diff(matrix.indptr)[shifted].sum())
+        else:
+            n_stored = int(np.count_nonzero(shifted[matrix.indices]))
+        new = matrix.shape[0] * int(shifted.sum()) - n_stored
         return bool(new <= self.SHIFT_MAX_NEW_SHARE * matrix.nnz)
 
     def _shifted(self, matrix: Any) -> Any:
@@ -325,8 +331,9 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     if 0 < constant.sum() < len(size):
         size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
     scale = _scales(obj, size)
-    known = size > 0  # columns of unknown size get the median scale
-    scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
+    known = size > 0
+    if not known.all():  # columns of unknown size get the median scale
+        scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
     # only a larger ratio of column sizes is worth a copy of X
     min_ratio = 8.0 if cheap else 100.0
@@ -445,7 +452,10 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
         relative = rows - rows[0]
         mean = c @ relative
-        return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
+        relative -= mean
+        return SampleMoments(
+            n, rows[0] + mean, c @ np.square(relative, out=relative), rows.min(0), rows.max(0)
+        )
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)

@@ -154,8 +154,8 @@ class Risk(Oracle):
         """The inner product of gradients and points, if it is not that of their entries."""
         return self.linear_map.dot
 
-    def evaluate(self, w: Array) -> Evaluation:
-        """R(w), a subgradient and a cut."""
+    def evaluate(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
+        """R(w), a subgradient and a cut; `near` is an intercept near the best one, see `Iterate`."""
         if self._single_pass:
             check_point(self.dim, w)
             value, grad = self.executor.sum(
@@ -163,6 +163,8 @@ class Risk(Oracle):
             )
             return tangent(w, value, grad, 0.0, self.dot)
         cursor = self.cursor(w)
+        if cursor.profile is not None and near is not None:
+            cursor.profile.b, cursor.profile.curvature = near
         evaluation = cursor.evaluate()
         if cursor.profile is not None:
             self._remember_minimum(w, cursor.profile.b, evaluation.value)

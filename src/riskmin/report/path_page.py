@@ -209,10 +209,10 @@ def _mean_sd(scores: NDArray) -> tuple[str, str]:
 def _score_chart(name: str, lams: Sequence[float], scores: NDArray, best: float) -> str:
     """Chart of the mean of a metric over the folds along lam, plus and minus one standard deviation."""
     # a metric may be undefined in some folds
-    is_defined = np.isfinite(scores).all(axis=0)
+    is_defined = np.atleast_1d(np.isfinite(scores).all(axis=0))
     if not is_defined.any():
         return ""
-    lams = [lam for lam, defined in zip(lams, is_defined, strict=True) if defined]
+    lams = [lam for lam, defined in zip(lams, is_defined.tolist(), strict=True) if defined]
     mean, sd = scores[:, is_defined].mean(axis=0), scores[:, is_defined].std(axis=0)
     lo, hi = float((mean - sd).min()), float((mean + sd).max())
     # the axis extends 4 % beyond the band

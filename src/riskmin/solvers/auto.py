@@ -86,11 +86,12 @@ SMOOTH_RULES = (
         "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns, above 2^17 entries",
         # of a constant curvature, a single linear system: conjugate gradients
         lambda f: (
-            f.exact_steps
+            not f.risk.loss.constant_curvature
+            and f.local
             and not f.sparse
             and f.wider_than_long
             and f.n_entries > COSTS.newton_small_entries
-            and not f.risk.loss.constant_curvature
+            and f.exact_steps
         ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wider than long",
@@ -98,11 +99,12 @@ SMOOTH_RULES = (
     Rule(
         "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
         lambda f: (
-            f.exact_steps
+            not f.risk.loss.constant_curvature
+            and f.local
             and f.sparse
             and f.wide
             and f.interval_conjugate
-            and not f.risk.loss.constant_curvature
+            and f.exact_steps
         ),
         DUAL_THEN_SMOOTH_NEWTON,
         "{loss} is smooth, X is wide",
@@ -361,15 +363,18 @@ class Auto(Solver):
 
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
-        facts = Facts(obj)
+        return self._choose(Facts(obj), tol)
+
+    def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
+        """The solver for a problem with these facts, and the reason."""
         rule = matching_rule(facts)
         reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
         return rule.solver.for_tolerance(max(tol, COSTS.min_tol)), reason
 
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
-        first, reason = self.choose(obj, tol)
         facts = Facts(obj)
+        first, reason = self._choose(facts, tol)
         fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]
         return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason

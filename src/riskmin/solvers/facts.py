@@ -21,7 +21,7 @@ from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
 
 
@@ -31,7 +31,7 @@ class Facts:
     def __init__(self, obj: Objective) -> None:
         self.obj, self.risk, self.reg = obj, obj.risk, obj.reg
         self.loss: Loss | None = loss_of(obj.risk)
-        self.direct = Newton().direct
+        self.direct = Newton.direct
 
     # ------------------------------------------------------------ names, for reasons
     @property

@@ -34,7 +34,8 @@ from riskmin.problem.design_operator import shard_gram_diagonal
 from riskmin.problem.shard_ops import hessian_product
 from riskmin.solvers.newton import hessian_reuse
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 LOSSES = [
     Logistic(),
@@ -202,6 +203,7 @@ def record_hessian_rows(monkeypatch, n=8000):
 
 
 def test_samples_suffice_for_many_rows(monkeypatch):
+    monkeypatch.setattr(SmallSmoothProblem, "MAX_ENTRIES", 0)
     X, y = many_rows()
     n_rows = record_hessian_rows(monkeypatch)
     obj = Objective(linear_risk(X, y, Logistic()), L2(), 1e-5)
@@ -215,6 +217,7 @@ def test_samples_suffice_for_many_rows(monkeypatch):
 def test_misleading_samples_are_abandoned(loss, monkeypatch):
     """A few rows have large features of their own: most of the curvature, but rarely sampled."""
     monkeypatch.setattr(SmallProblem, "MAX_ENTRIES", 0)
+    monkeypatch.setattr(SmallSmoothProblem, "MAX_ENTRIES", 0)
     rng = np.random.default_rng(0)
     X, y = many_rows()
     rare = rng.permutation(len(y))[:40]

@@ -51,7 +51,7 @@ from riskmin.solvers.newton.linear_system import (
 )
 from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.score_problem import ScoreProblem
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.newton.subsampling import sampled_objective
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]

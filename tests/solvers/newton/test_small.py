@@ -18,7 +18,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.solvers.newton.small import SmallProblem
+from riskmin.solvers.newton.small.stages import SmallProblem
 
 LOSSES = [
     *(Hinge(), SquaredHinge(), Quantile(0.3), Absolute(), EpsilonInsensitive(0.2), Huber(0.01), Squared()),

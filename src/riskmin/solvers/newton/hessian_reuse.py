@@ -17,6 +17,7 @@ from riskmin.problem.design_operator import DesignOperator
 from riskmin.solvers.newton.linear_system import (
     LinearSystem,
     NewtonSystem,
+    RowGram,
     conjugate_gradients,
     factorized,
 )
@@ -70,6 +71,8 @@ class ReusedHessian(LinearSystem):
         self.hessian_diagonal: NDArray | None = None
         """The second derivatives of the rows from which the matrix was formed."""
         self.factor: Callable[[Array], Array] | None = None
+        self.row_gram: RowGram | None = None
+        """The products of the rows with each other, which no second derivative changes."""
         self.is_new = False
         """Whether the matrix was formed for the last step."""
         self.n_poor_steps = 0
@@ -96,13 +99,17 @@ class ReusedHessian(LinearSystem):
         self.is_new = self.hessian_diagonal is None or poor
         if self.is_new:
             self.hessian_diagonal = self.factor = None
-            if not self._should_factorize(h):
+            if not (self._should_factorize(h) or self._should_factorize_rows()):
                 return self._iterative(h, lam, g, tol)
             self.hessian_diagonal = self._sample(h) if self.sampled else h
         assert self.hessian_diagonal is not None
         if self.factor is None:
             used = separable_hessian(self.hessian_diagonal, self.intercept)
-            self.factor = factorized(self.design, self.reg, lam, used)
+            if self._should_factorize_rows():
+                self.row_gram = self.row_gram or RowGram(self.design, self.reg)
+                self.factor = self.row_gram.factorized(lam, used)
+            else:
+                self.factor = factorized(self.design, self.reg, lam, used)
         return self.factor(-1.0 * g)
 
     def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
@@ -164,6 +171,18 @@ class ReusedHessian(LinearSystem):
             and self.design.can_form_gram(False)
             and (p <= self.FACTORIZE_MAX_FEATURES or self._cost(h) <= max(self.max_cost, self.steps))
         )
+
+    def _should_factorize_rows(self) -> bool:
+        """Whether X is dense and has few enough rows that a matrix of them is cheaper than that of features.
+
+        This does not depend on the second derivatives, so that a resumed run decides in the same way.
+        """
+        n, p = self.design.shape
+        if n >= p or n > self.direct or self.design.row_metadata.sparse or not self.reg.diagonal:
+            return False
+        # n^2 / 2 products of rows and a Cholesky factorization, beside two passes over X
+        cost = (n * n * p / 2 + n**3 / 3) / (self.design.dense_speedup * 2 * n * p)
+        return cost <= self.max_cost and self.design.can_gather(n)
 
     def _cost(self, h: NDArray) -> float:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""

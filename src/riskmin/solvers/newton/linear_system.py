@@ -253,6 +253,44 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
 
 
+class RowGram:
+    """The products X K^-1 X' of dense rows with each other, for systems with fewer rows than columns.
+
+    For H = D^1/2 P D^1/2 with a projection P, and C = P D^1/2 X, Woodbury's formula is
+    (lam K + C' C)^-1 g = (lam K)^-1 (g - C' (lam + C K^-1 C')^-1 C K^-1 g).
+    """
+
+    def __init__(self, design: DesignOperator, reg: Any) -> None:
+        self.X = design.gather_dense()
+        self.inverse = 1 / (reg.terms(np.ones(design.shape[1])).square + np.zeros(design.shape[1]))
+        scaled = self.X * np.sqrt(self.inverse)
+        self.products = interruptible_matmul(scaled, scaled.T)
+
+    def factorized(self, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
+        """A function that solves (lam K + X' H X) d = g for d."""
+        root, q = np.sqrt(hessian.diagonal), np.zeros(len(self.X))
+        if hessian.low_rank:  # the vector s = h / (1'h)^1/2 of an intercept: q = D^-1/2 s is a unit vector
+            q = root / math.sqrt(float(hessian.diagonal.sum()))
+        M = root[:, None] * self.products * root
+        # P M P for P = I - q q'
+        Mq = M @ q
+        M = M - np.outer(q, Mq) - np.outer(Mq - float(q @ Mq) * q, q)
+        diagonal = M.reshape(-1)[:: len(M) + 1]
+        shift = 1e-14 * float(diagonal.max())
+        diagonal += lam
+        factor = cholesky(M.T, diagonal, shift)
+        if factor is None:
+            return lambda g: g / lam
+
+        def solve(g: Array) -> Array:
+            v = self.inverse * g
+            u = root * (self.X @ v)
+            u = scipy_linalg().cho_solve(factor, u - float(q @ u) * q, check_finite=False)
+            return (v - self.inverse * ((root * (u - float(q @ u) * q)) @ self.X)) / lam
+
+        return solve
+
+
 def _projects(hessian: Hessian) -> bool:
     """Whether H = D^1/2 P D^1/2 for a diagonal D and P = I - q q' with |q| = 1, or P = I."""
     if len(hessian.low_rank) != 1:

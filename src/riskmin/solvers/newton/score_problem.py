@@ -47,12 +47,20 @@ class ScoreEvaluation(NamedTuple):
     hessian_diagonal: NDArray | None = None
     """The second derivatives, if they are computed together with the multipliers."""
 
+    @property
+    def intercept(self) -> tuple[float, float] | None:
+        """The intercept and the second derivative in it, if it is positive; for smooth losses."""
+        curvature = 0.0 if self.hessian_diagonal is None else float(self.hessian_diagonal.sum())
+        return (self.b, curvature) if 1e-9 < curvature < math.inf else None
+
 
 class ScoreProblem:
     """The loss of all rows as a function of the scores: smoothed by mu, minimized in the intercept."""
 
     damp_below_step = 0.3
     """The next direction is damped after a line search that ended below this step length."""
+    compiled = False
+    """Whether there are kernels for the derivatives along a line and at a point."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.design = design_of(risk)

@@ -1,0 +1,174 @@
+r"""Newton's method for smooth losses on few dense entries, in the weights and the intercept together.
+
+A step solves
+
+.. math:: \begin{pmatrix} X^\top H X + P & X^\top h \\ h^\top X & 1^\top h \end{pmatrix}
+   \begin{pmatrix} d \\ e \end{pmatrix} = -\begin{pmatrix} \nabla_w J \\ \nabla_b J \end{pmatrix}
+
+for the diagonal matrix H of the second derivatives h, and P = lam K. Each iterate is the end of
+a stage of several steps: most of the time of a step would be spent on certificates that no run ends with.
+The intercept is minimized out at the end of a stage alone, where its cut is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from riskmin._numba.newton import slots
+from riskmin.core import Array, Cut, Iterate, NDArray
+from riskmin.core.blas_threads import cholesky, scipy_linalg
+from riskmin.core.deadline import check
+from riskmin.problem.objective import Objective
+from riskmin.solvers.newton.hessian_reuse import ReusedHessian
+from riskmin.solvers.newton.point import NewtonPoint, NewtonState
+from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
+
+
+class SmallSmoothProblem:
+    """An objective with few dense rows and columns, L2, and a smooth loss with compiled derivatives."""
+
+    MAX_ENTRIES = 2**20
+    """Entries of X up to which calls cost about as much as sums over the rows."""
+    MAX_COLUMNS = 128
+    """Columns up to which a factorization costs less than deciding whether it is needed."""
+    MAX_STEPS = 50
+    """Newton steps of a stage."""
+    MAX_GAP, GAP_SHARE = 5e-4, 1e-3
+    """A stage ends at the first relative gap, or at the second share of that before it."""
+    INTERCEPT_SHARE = 0.1
+    """The share of the gap at the end of a stage by which an inexact intercept may lower its cut."""
+
+    def __init__(self, obj: Objective, problem: Any) -> None:
+        self.obj, self.problem, self.design = obj, problem, problem.design
+        self.intercept = problem.intercept
+        rows, p = self.design.rows, self.design.shape[1]
+        X = None if rows is None or self.design.standardization is not None else rows.X.array
+        if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
+            X = self.design.gather_dense()
+        self.X: NDArray = X
+        self.penalty = obj.lam * obj.reg.terms(np.ones(p)).square + np.zeros(p)
+
+    @classmethod
+    def accepts(cls, obj: Objective, direct: int, problem: ScoreProblem) -> bool:
+        """Whether X is dense and small, the regularizer L2, and the derivatives of the loss are compiled."""
+        n, p = problem.design.shape
+        small = n * p <= cls.MAX_ENTRIES and p <= min(cls.MAX_COLUMNS, direct)
+        dense = not problem.design.row_metadata.sparse
+        return small and dense and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
+
+    # ------------------------------------------------------------ iterates
+    def start(self, w: Array) -> NewtonPoint:
+        """The point of the weights w."""
+        z = self.X @ w if w.any() else np.zeros(len(self.X))
+        evaluation = self.problem.evaluate(z, 0.0, None, 0.0)
+        return NewtonPoint(w, z, evaluation, evaluation.dz @ self.X)
+
+    def iterates(self, point: NewtonPoint, best: Cut) -> Iterator[Iterate]:
+        """The iterates from a point: itself, then the ends of stages."""
+        obj = self.obj
+        while True:
+            value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
+            obj.count.calls += 1 + point.steps
+            info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
+            state = NewtonState(point, best, {"cg_steps": 0.0, "small": True}).to_arrays
+            near = point.evaluation.intercept if self.intercept else None
+            yield Iterate(point.w, value, best, info, state, not self.intercept, near)
+            gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
+            point = self._stage(point, min(self.GAP_SHARE * gap, self.MAX_GAP))
+            last, best = best, max(best, point.cut, key=obj.lower)
+            if not point.steps and best is last:  # rounding allows no descent, nor a better intercept
+                return
+
+    def _stage(self, point: NewtonPoint, gap: float) -> NewtonPoint:
+        """The point after Newton steps up to a relative gap, or where rounding allows no descent."""
+        w, z, b, steps = point.w, point.z, point.evaluation.b, 0
+        evaluation, sums = self.problem.evaluate_with_cut(z, 0.0, None, b)
+        solve, last_square = None, math.inf
+        while True:
+            check()
+            a, slope_b = evaluation.dz @ self.X, float(sums[slots.CUT_SLOPE_B]) * self.intercept
+            g = np.append(a + self.penalty * w, slope_b)
+            value = evaluation.risk + 0.5 * float((self.penalty * w) @ w)
+            if steps == self.MAX_STEPS or self._estimated_gap(g, sums) <= gap * value:
+                break
+            square = float(g @ g)
+            # a matrix is used again while each step divides the squared gradient norm by 50
+            solve = None if square > last_square / ReusedHessian.REUSE_DECREASE else solve
+            last_square, is_new = square, solve is None
+            solve = solve or self._factorized(evaluation.hessian_diagonal)
+            moved = self._step(w, z, evaluation, g, solve(-g))
+            if moved is not None:
+                w, z, evaluation, sums = moved
+                steps += 1
+            elif is_new:
+                break
+        if self.intercept:
+            # the best intercept, and a cut of slope 0 in it
+            evaluation = self.problem.evaluate(z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * gap * value)
+            a = evaluation.dz @ self.X
+        return replace(point, w=w, z=z, evaluation=evaluation, a=a, steps=steps)
+
+    def _estimated_gap(self, g: NDArray, sums: NDArray) -> float:
+        """The certified gap at a point with the gradient g in (w, b), once the intercept is minimized out."""
+        gap = 0.5 * float(g[:-1] @ (g[:-1] / self.penalty))
+        # a step in b alone decreases the risk by the squared slope over twice the second derivative
+        curvature = float(sums[slots.CUT_CURVATURE_B])
+        return gap + (0.5 * float(g[-1]) ** 2 / curvature if g[-1] and curvature > 0 else 0.0)
+
+    # ------------------------------------------------------------ steps
+    def _step(
+        self, w: Array, z: NDArray, evaluation: ScoreEvaluation, g: NDArray, direction: NDArray
+    ) -> tuple[Array, NDArray, ScoreEvaluation, NDArray] | None:
+        """The weights, scores and evaluation after a step along a direction; None without descent."""
+        d, e, slope, b = direction[:-1], float(direction[-1]), float(g @ direction), evaluation.b
+        if not -math.inf < slope < 0:
+            return None
+        dz = self.X @ d
+        # lam Omega along the line: its slope at t = 0, and its second derivative
+        first, second = float((self.penalty * w) @ d), float((self.penalty * d) @ d)
+
+        def moved(t: float) -> tuple[NDArray, ScoreEvaluation, NDArray, float, float]:
+            """The scores and the evaluation at t, the slope of J there, and the change of J."""
+            scores = z + t * dz
+            at, sums = self.problem.evaluate_with_cut(scores, 0.0, None, b + t * e)
+            end = float(at.dz @ dz) + e * float(sums[slots.CUT_SLOPE_B]) + first + t * second
+            return scores, at, sums, end, at.risk - evaluation.risk + t * (first + 0.5 * t * second)
+
+        def derivatives(t: float) -> tuple[float, float]:
+            sums = self.problem.line_derivatives(z, dz + e, 0.0, None, t)(b)
+            return float(sums[slots.D_T]) + first + t * second, float(sums[slots.D_TT]) + second
+
+        t = 1.0
+        scores, at, sums, end, change = moved(t)
+        low, high = NewtonPoint.UNIT_STEP_MAX_SLOPE_LEFT, NewtonPoint.UNIT_STEP_MAX_SLOPE_REVERSED
+        if not (low * slope <= end <= -high * slope and change < 0):
+            t, _ = bracketed_newton(derivatives, slope)
+            scores, at, sums, end, change = moved(t)
+        new = w + t * d
+        # in rounding, J may stay the same while its slope still decreases
+        if not (change < 0 or abs(end) < abs(slope)) or (at.b == b and np.array_equal(new, w)):
+            return None
+        return new, scores, at, sums
+
+    def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
+        """A function that solves Newton's system in (w, b) for the second derivatives h."""
+        p, lapack = self.X.shape[1], scipy_linalg().lapack
+        upper, products = self.design.gram(h, (h,) if self.intercept else ())
+        G = np.zeros((p + 1, p + 1))
+        G[:p, :p] = upper
+        if self.intercept:
+            G[:p, p], G[p, p] = products[0], float(h.sum())
+        else:
+            G[p, p] = 1.0
+        diagonal = G.reshape(-1)[:: p + 2]
+        shift = 1e-14 * float(diagonal.max())  # the rounding error of sums that cancel
+        diagonal[:p] += self.penalty
+        factor = cholesky(G.T, diagonal, shift)
+        if factor is None:
+            return lambda g: g
+        return lambda g: np.asarray(lapack.dpotrs(factor[0], g, lower=True)[0])
