@@ -90,6 +90,11 @@ With --checkpoint, repeating the command resumes an interrupted run.
     help="Labeling scheme that predictions obey (tagging).",
 )
 @click.option("--min-count", type=POSITIVE_INT, help="Drop features of fewer tokens (tagging).")
+@click.option(
+    "--possible-states/--no-possible-states",
+    default=None,
+    help="Weights for all pairs of feature and label, or for those that occur (tagging; default: all).",
+)
 @backend_options
 @click.option(
     "--owners", type=PATH_TYPE, help="Fit to the rows of data owners, named in a file, instead of DATA."

@@ -20,6 +20,7 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tables import describe_preparation
+from riskmin.cli.tasks.tagging import dense_weights
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label, printable
 from riskmin.report.progress import duration
@@ -105,7 +106,7 @@ def _threshold(model: Any) -> float | list[float] | None:
 
 def _largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
     """The largest weights with the names of their columns, and classes if there are several."""
-    W: NDArray = np.atleast_2d(model.coef_)
+    W: NDArray = np.atleast_2d(dense_weights(model))
     scale = model.scale_ if model.can_standardize else None
     size = np.abs(W if scale is None else W * scale)
     order = np.argsort(-size, axis=None, kind="stable")[:top]

@@ -344,8 +344,13 @@ def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
     """
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
         z: NDArray = linear_scores(X, w)
-        xp = namespace(z)
         z = z + (b if np.ndim(b) == 0 else as_array_like(b, z))
+    return finite_scores(z, row_name)
+
+
+def finite_scores(z: NDArray, row_name: str) -> NDArray:
+    """Return the scores themselves; raise, naming the first row, if one is not finite."""
+    xp = namespace(z)
     if not bool(xp.all(xp.isfinite(z))):
         index = int(np.argwhere(~np.isfinite(to_numpy(z)))[0, 0])
         raise ValueError(f"X holds numbers too large to score ({row_name} {index}): scale the features")
