@@ -76,6 +76,7 @@ class Softmax(_MulticlassLoss):
 
     smooth = True
     probabilistic = True
+    likelihood = "multinomial"
     formula = "log sum_j exp z_j - z_y"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
