@@ -31,9 +31,11 @@ from riskmin.estimators._common.advice import (
 from riskmin.estimators._common.input import (
     EncodedLabels,
     PlacedRows,
+    WeightedRows,
     affine_scores,
     compute_if_dask,
     executor_for,
+    merge_equal_rows,
     validate_rows,
 )
 from riskmin.estimators._common.multi_output import loss_for_classes
@@ -139,9 +141,11 @@ def fit_linear(
     """
     model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
-    executor = executor_for(model, X)
-    risk = build_risk(model, X, rows, executor=executor, qid=qid)
-    scaling = column_scaling(model, risk, rows.weight, row_weight)
+    data = WeightedRows(X, rows, row_weight)
+    if qid is None and rows.loss.separable:
+        data = merge_equal_rows(*data)
+    risk = build_risk(model, data.X, data.rows, executor=executor_for(model, X), qid=qid)
+    scaling = column_scaling(model, risk, data.rows.weight, data.row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
