@@ -16,7 +16,6 @@ from riskmin.cli.inputs import (
     DATA_TYPE,
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
-    POSITIVE_FLOAT,
     POSITIVE_INT,
     check_data_options,
     check_distinct_paths,
@@ -73,10 +72,10 @@ With --checkpoint, repeating the command resumes an interrupted run.
     "--lam",
     "--alpha",
     "lam",
-    type=POSITIVE_FLOAT,
+    type=NONNEGATIVE_FLOAT,
     default=1e-4,
     show_default=True,
-    help="Regularization strength: the estimators' alpha.",
+    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson).",
 )
 @problem_options
 @real_option(

@@ -49,7 +49,9 @@ from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import Box, get_regularizer, repeat_per_output
+from riskmin.regularizers.unpenalized import NoPenalty
 from riskmin.solvers import get_solver
+from riskmin.solvers.unpenalized.newton import UnpenalizedNewton
 
 
 # ---------------------------------------------------------------- parameters
@@ -151,7 +153,7 @@ def fit_linear(
     w, b = fit_objective(
         model,
         objective,
-        get_solver(model.solver),
+        resolve_solver(model, objective),
         start,
         n_rows=X.shape[0],
         weighted=rows.weight is not None,
@@ -160,8 +162,28 @@ def fit_linear(
     return w, b, PlacedRows(risk.executor) if is_partitioned(X) else X
 
 
+def resolve_solver(model: Any, objective: Objective) -> Any:
+    """Return the solver that the parameters denote: with alpha = 0 there is one, for some losses."""
+    if model.alpha:
+        return get_solver(model.solver)
+    if model.solver not in (None, "auto"):
+        raise ValueError(
+            f"alpha=0 is minimized by Newton's method, not by solver={model.solver!r}: leave solver out, or "
+            "give alpha > 0"
+        )
+    if reason := UnpenalizedNewton().supports(objective):
+        raise ValueError(reason)
+    return UnpenalizedNewton()
+
+
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
-    """Return J as a function of the weights in the units of X."""
+    """Return J as a function of the weights in the units of X; with alpha = 0, the risk alone."""
+    if model.alpha == 0:
+        if not math.isfinite(reg.value(np.full(risk.dim - risk.n_intercepts, -1.0))):
+            raise ValueError(
+                f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
+            )
+        return Objective(risk, NoPenalty(), 1.0)
     # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - risk.n_intercepts
     return Objective(
