@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -14,7 +15,9 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import _num_samples
 
 from riskmin import ChainCrf, ChainTagger, certify, linear_risk
 from riskmin.data import DataError, load_conll, window_features
@@ -402,7 +405,7 @@ def test_labels_may_be_numbers():
             {},
             "token 1 of sequence 0 has the weight nan for the feature 'a'",
         ),
-        ([[{"a": 1}, {"a": 2}]], [["A", "A"]], {}, "y holds one label only, 'A'"),
+        ([[{"a": 1}, {"a": 2}]], [["A", "A"]], {}, "y holds one class only, 'A'"),
         ([[{"a": 1}, {"a": 2}]], [["A", 3]], {}, "y holds labels of several kinds"),
         ([[{"a": 1}, {"a": None}]], [["A", "B"]], {}, "the value None for the feature 'a'"),
         ([[{"a": 1}, 7]], [["A", "B"]], {}, "sequence 0 has the token 7: give a dict of features"),
@@ -455,6 +458,52 @@ def test_unfitted_and_inconsistent_models_raise(fitted):
 
 
 # ---------------------------------------------------------------- scikit-learn
+class OneSequence(ChainTagger):
+    """A tagger of one sequence, for checks that pass the rows of a matrix without lengths."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+    def fit(self, X, y):
+        return super().fit(X, y, lengths=[_num_samples(X)])
+
+    def predict(self, X):
+        return super().predict(X, lengths=[_num_samples(X)])
+
+    def decision_function(self, X):
+        return super().decision_function(X, lengths=[_num_samples(X)])
+
+    def score(self, X, y):
+        return super().score(X, y, lengths=[_num_samples(X)])
+
+
+NOT_OF_SEQUENCES = dict.fromkeys(
+    ["check_methods_sample_order_invariance", "check_methods_subset_invariance"],
+    "the labels of tokens depend on their neighbors",
+)
+
+
+@parametrize_with_checks(
+    [OneSequence(alpha=0.1, possible_states=False)], expected_failed_checks=lambda m: NOT_OF_SEQUENCES
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_metadata_routing_passes_weights_of_sequences():
+    X, y = sentences(12)
+    weight = np.r_[np.ones(11), 0.0]
+    with sklearn.config_context(enable_metadata_routing=True):
+        tagger = ChainTagger().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scores = cross_val_score(tagger, X, y, params={"sample_weight": weight}, cv=2)
+    halves = [(slice(6, 12), slice(0, 6)), (slice(0, 6), slice(6, 12))]
+    for (train, test), score in zip(halves, scores, strict=True):
+        model = ChainTagger().fit(X[train], y[train], weight[train])
+        assert score == pytest.approx(model.score(X[test], y[test], weight[test]))
+
+
 def test_clone_pickle_and_parameters(fitted):
     X, _ = sentences(seed=2)
     assert clone(fitted).get_params() == fitted.get_params()

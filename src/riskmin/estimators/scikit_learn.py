@@ -174,3 +174,9 @@ class ConditionalMethod:
 def available_if(check: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
     """Make a method available if ``check(model)`` does not raise an error."""
     return lambda function: ConditionalMethod(function, check)
+
+
+def routing_enabled() -> bool:
+    """Whether scikit-learn routes metadata; not in a process that has not imported it."""
+    sklearn = sys.modules.get("sklearn")
+    return sklearn is not None and bool(sklearn.get_config()["enable_metadata_routing"])

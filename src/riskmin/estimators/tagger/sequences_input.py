@@ -195,7 +195,7 @@ def unique_labels(labels: Iterable[Any]) -> NDArray:
             "y holds labels of several kinds, or none: give strings, or numbers, for all tokens"
         ) from None
     if len(distinct) == 1:
-        raise ValueError(f"y holds one label only, {distinct[0]!r}: a tagger needs two to choose from")
+        raise ValueError(f"y holds one class only, {distinct[0]!r}: a tagger needs two to choose from")
     classes: NDArray = np.array(distinct)
     if classes.ndim != 1 or classes.dtype.kind not in "USbiuf" or (classes != classes).any():
         raise ValueError(f"y holds the label {distinct[0]!r}: give strings or whole numbers")
@@ -220,7 +220,9 @@ def encode_labels(labels: Iterable[Any], classes: Sequence[Any], *, where: str =
 def flatten_labels(y: Any, tokens: EncodedTokens) -> list[Any]:
     """Return the labels of all tokens as one list; raise, naming the place, if their numbers differ."""
     if y is None:
-        raise ValueError("y is None: give a label for every token")
+        raise ValueError(
+            "ChainTagger requires y to be passed, but the target y is None: give a label for every token"
+        )
     if tokens.from_matrix and not _is_nested(y):
         flat: list[Any] = list(y) if type(y) is list else np.asarray(y).tolist()
         if len(flat) != tokens.X.shape[0]:
