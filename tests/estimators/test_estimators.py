@@ -587,10 +587,10 @@ def _with(value):
         ),
         (LinearClassifier(solver=riskmin.Bundle), GOOD_X, GOOD_Y, "Bundle is a class, not a solver"),
         (
-            LinearClassifier(alpha=0),
+            LinearClassifier(alpha=-1),
             GOOD_X,
             GOOD_Y,
-            "alpha=0, but LinearClassifier needs alpha to be a finite",
+            "alpha=-1, but LinearClassifier needs alpha to be a finite",
         ),
         (LinearClassifier(tol=-1.0), GOOD_X, GOOD_Y, "tol=-1.0, but"),
         (LinearClassifier(max_iter=0), GOOD_X, GOOD_Y, "max_iter=0, but"),
