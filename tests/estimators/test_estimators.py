@@ -70,6 +70,21 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_weights_and_repeated_rows_give_the_same_bits(regularizer):
+    """Also in another order, and where the minimum is not unique."""
+    rng = np.random.default_rng(0)
+    X, y, s = rng.normal(size=(40, 3)), rng.integers(0, 3, 40), rng.integers(0, 4, 40)
+    order = rng.permutation(40)
+    model = LinearClassifier("hinge", regularizer=regularizer, alpha=1e-3)
+    one = clone(model).fit(X[order], y[order], s[order])
+    many = clone(model).fit(np.repeat(X, s, axis=0), np.repeat(y, s))
+    np.testing.assert_array_equal(one.coef_, many.coef_)
+    np.testing.assert_array_equal(one.intercept_, many.intercept_)
+    assert one.n_samples_fit_ == 40
+    assert one.gap_ <= one.tol * one.objective_
+
+
 @pytest.mark.exhaustive
 @parametrize_with_checks(OTHERS, expected_failed_checks=expected)
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
