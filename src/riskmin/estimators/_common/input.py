@@ -372,7 +372,7 @@ class WeightedRows(NamedTuple):
 
 
 def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) -> WeightedRows:
-    """Return few rows of weights > 0 sorted, and equal ones as one row with the sum of their weights.
+    """Return few rows of weights > 0 in the order of their bytes, equal ones as one with the sum of weights.
 
     A row of weight 2 and two equal rows are the same problem, and so are rows in another order: in this form
     they are the same arrays, and their fits are equal, also where tol leaves room for different weights. Rows
@@ -383,7 +383,7 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
     >>> X, y = np.array([[2.0], [1.0], [2.0]]), np.array([1.0, -1.0, 1.0])
     >>> merged = merge_equal_rows(X, EncodedLabels(y, None, None, "hinge"), None)
     >>> merged.X.tolist(), merged.rows.labels.tolist(), merged.row_weight.tolist()
-    ([[1.0], [2.0]], [-1.0, 1.0], [0.3333333333333333, 0.6666666666666666])
+    ([[2.0], [1.0]], [1.0, -1.0], [0.6666666666666666, 0.3333333333333333])
     """
     unchanged = WeightedRows(X, rows, row_weight)
     if not (is_sparse(X) or isinstance(X, np.ndarray)) or len(X.shape) != 2:
