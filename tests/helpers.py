@@ -215,8 +215,9 @@ WITHIN_TOL = dict.fromkeys(
     [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")],
     "both fits are within tol of the optimum, and not closer to each other",
 )
-"""These checks of scikit-learn, on three classes, ask for predictions equal to 1e-7. Fits with weights and
-with repeated rows agree that closely where J is smooth and well conditioned, but not for a smoothed hinge.
+"""These checks of scikit-learn ask for predictions equal to 1e-7. Fits with weights and with repeated rows
+are the same problem to the last bit for linear models; not so for kernel machines, and for balanced classes,
+whose weights are rounded differently.
 """
 
 

@@ -20,6 +20,7 @@ from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
 from riskmin.data.formats.svmlight import SvmlightReader
+from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
 from riskmin.executors.local import ThreadExecutor
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
 from riskmin.problem.compiled import shard_tables
@@ -112,6 +113,7 @@ def chains():
         solve(linear_risk(X, GRADES, loss, lengths=lengths))
     for loss in ("chain_max_margin", "chain_max_margin:rescaled=0.5"):
         solve(linear_risk(X, GRADES, loss, lengths=lengths), solver="chain_ascent")
+    solve(with_seen_pairs(linear_risk(sp.csr_array(X), GRADES, "chain_crf", lengths=lengths)))
     tokens = [[("a", "b"), ("c", "d")], [("e", "f")], [("a", "f"), ("c", "b"), ("e", "d")]]
     labels = [["B-x", "I-x"], ["O"], ["O", "B-x", "I-x"]]
     model = riskmin.ChainTagger("crf", template="window", constraints="bio", max_iter=200)

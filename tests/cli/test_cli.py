@@ -492,7 +492,7 @@ BAD_USAGE = [
     (["fit", "train.svm", "-o", "m", "--loss", "huber:x=1"], "delta"),
     (["fit", "train.svm", "-o", "m", "--loss", "poisson"], "y >= 0"),
     (["fit", "train.svm", "-o", "m", "--solver", "wrong"], "the names are"),
-    (["fit", "train.svm", "-o", "m", "--lam", "0"], "--lam"),
+    (["fit", "train.svm", "-o", "m", "--lam", "0"], "without a penalty (alpha=0)"),
     (["fit", "train.svm", "-o", "m", "--lam", "nan"], "'--lam' / '--alpha': nan is not a finite number"),
     (["fit", "missing.svm", "-o", "m", "--lam", "inf"], "'--lam' / '--alpha': inf is not a finite number"),
     (["fit", "missing.svm", "-o", "m", "--lam", "-1"], "'--lam' / '--alpha': -1.0"),

@@ -11,7 +11,6 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import WITHIN_TOL
 from riskmin import (
     L1,
     Box,
@@ -37,7 +36,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.exhaustive
-@parametrize_with_checks(MORE, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "hinge" else {})
+@parametrize_with_checks(MORE)
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -47,9 +47,31 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks([OneQuery("squared"), OneQuery("ndcg")], expected_failed_checks=no_weights)
+@parametrize_with_checks([LinearRanker("squared"), OneQuery("ndcg")], expected_failed_checks=no_weights)
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
+
+
+def test_searches_without_routing_fail_with_one_sentence(queries):
+    X, y, qid = queries
+    search = GridSearchCV(LinearRanker(), {"alpha": [0.1, 1.0]}, cv=2)
+    for run in (
+        lambda: cross_val_score(LinearRanker(), X, y, params={"qid": qid}),
+        lambda: cross_val_score(LinearRanker("ndcg"), X, y),
+        lambda: search.fit(X, y, qid=qid),
+    ):
+        with pytest.raises(ValueError, match=r"routing only: call sklearn\.set_config\(") as error:
+            run()
+        assert "\n" not in str(error.value)
+    assert np.isfinite(cross_val_score(LinearRanker("squared"), X, y)).all()  # fits without queries
+    model = LinearRanker().fit(X, y, qid=qid)
+    assert clone(model).set_params(loss="squared").fit(X, y).score(X, y) > 0.5
+    with pytest.raises(ValueError, match="give qid"):
+        model.score(X, y)
+    with sklearn.config_context(enable_metadata_routing=True):
+        ranker = LinearRanker().set_fit_request(qid=True).set_score_request(qid=True)
+        scores = cross_val_score(ranker, X, y, params={"qid": qid, "groups": qid}, cv=GroupKFold(3))
+    assert np.isfinite(scores).all()
 
 
 # ---------------------------------------------------------------- data

@@ -29,7 +29,7 @@ def rows(kind, n=120, seed=0):
 
 
 def fitted(kind, X, y, weight=None, **settings):
-    make = LinearClassifier if kind == "logistic" else LinearRegressor
+    make = LinearClassifier if kind in ("logistic", "softmax") else LinearRegressor
     return make(kind, **(TIGHT | settings)).fit(X, y, weight)
 
 
@@ -67,6 +67,42 @@ def test_standard_errors_are_those_of_statsmodels(kind, weighted):
         assert found.method == name
         assert found.precision < 0.05
     assert ours.method == "hessian"  # the default of a likelihood
+
+
+@pytest.mark.parametrize("covariance", ["hessian", "sandwich"])
+def test_standard_errors_of_classes_are_those_of_mnlogit(covariance):
+    X, _ = rows("logistic", n=300)
+    Z, rng = (X - [0, 1e3, 0]) / [1e-6, 1.0, 1e6], np.random.default_rng(2)
+    y = np.argmax(Z @ rng.normal(size=(3, 3)) + [0.3, 0.0, -0.2] + rng.gumbel(size=(300, 3)), axis=1)
+    labels = np.array(["a", "b", "c"])[y]
+    ours = fitted("logistic", X, labels).summary(X, labels, covariance=covariance)
+    scaled = (X - X.mean(0)) / X.std(0)
+    kind = "nonrobust" if covariance == "hessian" else "HC0"
+    theirs = sm.MNLogit(y, sm.add_constant(scaled)).fit(disp=False, tol=1e-14, cov_type=kind)
+    for j in range(2):
+        block, columns = slice(4 * j, 4 * j + 4), slice(1 + 4 * j, 4 + 4 * j)
+        errors = in_units_of(X, theirs.cov_params()[block, block])
+        np.testing.assert_allclose(ours.std_err[block], errors, rtol=1e-4)
+        np.testing.assert_allclose(ours.coef[columns] * X.std(0), theirs.params[1:, j], rtol=1e-3, atol=1e-4)
+    assert ours.names[0] == "b: intercept"
+    assert ours.names[7] == "c: x2"
+    assert ours.heading["base class"] == "a"
+    assert ours.precision < 0.05
+    assert fitted("logistic", X, labels).summary(X, labels).method == "hessian"
+    # weights count rows, also without an intercept and with a penalty
+    s = rng.integers(1, 4, 300).astype(float)
+    many = np.repeat(np.arange(300), s.astype(int))
+    settings = {"alpha": 0.05, "standardize": False, "fit_intercept": False}
+    one = fitted("logistic", Z, labels, s, **settings).summary(Z, labels, s, covariance=covariance)
+    repeated = fitted("logistic", Z[many], labels[many], **settings)
+    two = repeated.summary(Z[many], labels[many], covariance=covariance)
+    np.testing.assert_allclose(one.covariance, two.covariance, rtol=1e-4)
+    # two classes with two columns of weights: alpha counts half as much as for a single score
+    pair = labels != "c"
+    soft = fitted("softmax", Z[pair], labels[pair], alpha=0.1, standardize=False)
+    single = fitted("logistic", Z[pair], labels[pair], alpha=0.05, standardize=False)
+    soft, single = (m.summary(Z[pair], labels[pair], covariance=covariance) for m in (soft, single))
+    np.testing.assert_allclose(soft.covariance, single.covariance, rtol=1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("covariance", ["hessian", "sandwich"])
@@ -201,8 +237,9 @@ def test_errors_name_the_remedy():
         model.summary(X, y, level=95)
     with pytest.raises(ValueError, match="'sandwich' or None"):
         model.summary(X, y, covariance="HC0")
-    with pytest.raises(ValueError, match="one score per row"):
-        fitted("logistic", X, np.arange(40) % 3).summary(X, np.arange(40) % 3)
+    Y = np.column_stack([y, y])
+    with pytest.raises(ValueError, match="fit one model per output"):
+        LinearRegressor("squared").fit(X, Y).summary(X, Y)
     few = fitted("squared", X[:4] / [1e-6, 1, 1e6], y[:4] + X[:4, 1])
     assert "more rows than columns" in few.summary(X[:4] / [1e-6, 1, 1e6], y[:4] + X[:4, 1]).note
 

@@ -7,19 +7,25 @@ import pickle
 
 import numpy as np
 import pytest
+import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import _num_samples
 
-from riskmin import ChainCrf, ChainTagger
+from riskmin import ChainCrf, ChainTagger, certify, linear_risk
 from riskmin.data import DataError, load_conll, window_features
 from riskmin.estimators import load_model, save_model
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.features import FeatureEncoder
+from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
+from riskmin.linear_maps.chain import ChainMap
 from riskmin.metrics import ChunkCount, chunk_counts, chunk_f1
 from riskmin.metrics.chunks import chunks
 
@@ -159,18 +165,20 @@ def test_objective_is_the_mean_over_sequences(fitted):
     assert 0 <= fitted.gap_ <= fitted.tol * fitted.objective_
 
 
-@pytest.mark.parametrize("c2", [0.05, 1.0])
-def test_objective_agrees_with_crfsuite(c2, tmp_path):
+@pytest.mark.parametrize(("c2", "possible_states"), [(0.05, True), (1.0, True), (0.05, False)])
+def test_objective_and_weights_agree_with_crfsuite(c2, possible_states, tmp_path):
     """CRFsuite minimizes the sum of the losses plus c2 |w|^2; BOS and EOS stand for start and end."""
     pycrfsuite = pytest.importorskip("pycrfsuite")
     X, y = sentences(20)
-    model = ChainTagger("crf", alpha=2 * c2 / len(X), tol=1e-7).fit(X, y)
+    # a word of one label only: most of its pairs do not occur
+    X[0][0]["word"] = X[2][0]["word"] = "once"
+    model = ChainTagger("crf", alpha=2 * c2 / len(X), tol=1e-7, possible_states=possible_states).fit(X, y)
     trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
     trainer.set_params(
         {
             "c1": 0.0,
             "c2": c2,
-            "feature.possible_states": True,
+            "feature.possible_states": possible_states,
             "feature.possible_transitions": True,
             "epsilon": 1e-9,
             "delta": 1e-12,
@@ -185,6 +193,14 @@ def test_objective_agrees_with_crfsuite(c2, tmp_path):
     theirs = trainer.logparser.last_iteration["loss"]
     assert model.objective_ * len(X) == pytest.approx(theirs, rel=1e-4)
     assert model.lower_bound_ * len(X) <= theirs * (1 + 1e-6)
+    tagger = pycrfsuite.Tagger()
+    tagger.open(str(tmp_path / "model.crfsuite"))
+    states = {key: v for key, v in tagger.info().state_features.items() if key[0] not in ("BOS", "EOS")}
+    assert set(model.state_features_) == set(states)
+    assert len(model.state_features_) == (18 if possible_states else 16)
+    assert all(v == pytest.approx(states[key], abs=2e-3) for key, v in model.state_features_.items())
+    pairs = tagger.info().transitions
+    assert all(v == pytest.approx(pairs[key], abs=2e-3) for key, v in model.transition_features_.items())
 
 
 @pytest.mark.exhaustive
@@ -197,6 +213,69 @@ def test_every_loss_is_certified(loss):
     if loss != "crf":
         with pytest.raises(ValueError, match="has no probabilities: fit with loss='crf'"):
             model.predict_marginals(X)
+
+
+def test_pairs_that_do_not_occur_have_no_weight(tmp_path):
+    """The minimum is that with all pairs, with the weights of the others fixed at 0 by a box."""
+    X, y = sentences(20)
+    X[0][0]["word"] = "once"
+    weight = np.r_[np.ones(19), 0.0]  # pairs of a sequence of weight 0 do not occur
+    X[-1][0]["word"] = "never"
+    X[-1][0]["bias"] = 2.0
+    model = ChainTagger(possible_states=False, alpha=0.05, tol=1e-8).fit(X, y, sample_weight=weight)
+    every = ChainTagger(alpha=0.05).fit(X, y)
+    features, labels = every.features_, every.classes_.tolist()
+    seen = np.zeros((len(features), 3), bool)
+    for x, tags in zip(X[:-1], y[:-1], strict=True):
+        for token, tag in zip(x, tags, strict=True):
+            for key, value in token.items():
+                name = f"{key}:{value}" if isinstance(value, str) else key
+                if value:
+                    seen[features[name], labels.index(tag)] = True
+    assert 0 < seen.sum() < seen.size
+    assert model.coef_.nnz == seen.sum() == len(model.result_.w) - 5 * 3
+    np.testing.assert_array_equal(model.coef_.toarray() != 0, seen.T)
+    # an independent minimization of all weights, by SciPy, with the other weights at 0
+    rows = FeatureEncoder(features).rows(X)
+    codes = np.array([labels.index(tag) for tags in y for tag in tags], dtype=float)
+    risk = linear_risk(rows, codes, ChainCrf(), lengths=[len(x) for x in X], sample_weight=weight)
+    free = np.r_[seen.ravel(), np.ones(15, bool)]
+
+    def J(v):
+        w = np.zeros(risk.dim)
+        w[free] = v
+        value, grad = risk(w)
+        return value + 0.025 * v @ v, grad[free] + 0.05 * v
+
+    best = minimize(J, np.zeros(free.sum()), jac=True, tol=1e-9)
+    assert model.objective_ == pytest.approx(best.fun, rel=1e-6)
+    assert model.lower_bound_ <= best.fun
+    np.testing.assert_allclose(model.result_.w, best.x, atol=1e-3)
+    assert certify(model, X, y, sample_weight=weight)
+    # matrices, dense and sparse, and shards give the same weights
+    lengths, flat = [len(x) for x in X], [tag for tags in y for tag in tags]
+    for M in (rows.toarray(), rows):
+        other = clone(model).fit(M, flat, lengths=lengths, sample_weight=weight)
+        np.testing.assert_allclose(other.result_.w, model.result_.w, atol=1e-4)
+        assert other.predict(M, lengths=lengths).tolist() == [
+            tag for tags in model.predict(X) for tag in tags
+        ]
+    sharded = with_seen_pairs(linear_risk(rows, codes, ChainCrf(), lengths=lengths, n_shards=3))
+    one = with_seen_pairs(linear_risk(rows, codes, ChainCrf(), lengths=lengths))
+    np.testing.assert_allclose(sharded(np.ones(one.dim))[1], one(np.ones(one.dim))[1], atol=1e-12)
+
+
+def test_files_and_warm_starts_keep_the_pairs(tmp_path):
+    X, y = sentences(20)
+    model = ChainTagger(possible_states=False, alpha=0.05).fit(X, y)
+    save_model(model, tmp_path / "m")
+    loaded = load_model(tmp_path / "m")
+    assert (loaded.coef_ != model.coef_).nnz == 0
+    assert loaded.predict_marginals(X) == model.predict_marginals(X)
+    assert loaded.set_params(warm_start=True).fit(X, y).n_iter_ <= 2
+    assert ChainTagger("max_margin", alpha=0.5, possible_states=False).fit(X, y).result_.status == "converged"
+    assert model.predict_single(X[0]) == model.predict(X)[0]
+    assert model.predict_marginals_single(X[0]) == model.predict_marginals(X)[0]
 
 
 # ---------------------------------------------------------------- constraints
@@ -223,7 +302,7 @@ def random_tagger(classes, constraints, seed):
     """A model with random weights: constraints must hold for all weights."""
     rng = np.random.default_rng(seed)
     model, k = ChainTagger(constraints=constraints), len(classes)
-    model._set_fitted(3 * rng.normal(size=4 * k + k * k + 2 * k), np.array(classes), None, 4)
+    model._set_fitted(ChainMap(k).split(3 * rng.normal(size=(4 + k + 2) * k)), np.array(classes), None, 4)
     model.result_ = None
     return model, rng
 
@@ -326,7 +405,7 @@ def test_labels_may_be_numbers():
             {},
             "token 1 of sequence 0 has the weight nan for the feature 'a'",
         ),
-        ([[{"a": 1}, {"a": 2}]], [["A", "A"]], {}, "y holds one label only, 'A'"),
+        ([[{"a": 1}, {"a": 2}]], [["A", "A"]], {}, "y holds one class only, 'A'"),
         ([[{"a": 1}, {"a": 2}]], [["A", 3]], {}, "y holds labels of several kinds"),
         ([[{"a": 1}, {"a": None}]], [["A", "B"]], {}, "the value None for the feature 'a'"),
         ([[{"a": 1}, 7]], [["A", "B"]], {}, "sequence 0 has the token 7: give a dict of features"),
@@ -379,6 +458,52 @@ def test_unfitted_and_inconsistent_models_raise(fitted):
 
 
 # ---------------------------------------------------------------- scikit-learn
+class OneSequence(ChainTagger):
+    """A tagger of one sequence, for checks that pass the rows of a matrix without lengths."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+    def fit(self, X, y):
+        return super().fit(X, y, lengths=[_num_samples(X)])
+
+    def predict(self, X):
+        return super().predict(X, lengths=[_num_samples(X)])
+
+    def decision_function(self, X):
+        return super().decision_function(X, lengths=[_num_samples(X)])
+
+    def score(self, X, y):
+        return super().score(X, y, lengths=[_num_samples(X)])
+
+
+NOT_OF_SEQUENCES = dict.fromkeys(
+    ["check_methods_sample_order_invariance", "check_methods_subset_invariance"],
+    "the labels of tokens depend on their neighbors",
+)
+
+
+@parametrize_with_checks(
+    [OneSequence(alpha=0.1, possible_states=False)], expected_failed_checks=lambda m: NOT_OF_SEQUENCES
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_metadata_routing_passes_weights_of_sequences():
+    X, y = sentences(12)
+    weight = np.r_[np.ones(11), 0.0]
+    with sklearn.config_context(enable_metadata_routing=True):
+        tagger = ChainTagger().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scores = cross_val_score(tagger, X, y, params={"sample_weight": weight}, cv=2)
+    halves = [(slice(6, 12), slice(0, 6)), (slice(0, 6), slice(6, 12))]
+    for (train, test), score in zip(halves, scores, strict=True):
+        model = ChainTagger().fit(X[train], y[train], weight[train])
+        assert score == pytest.approx(model.score(X[test], y[test], weight[test]))
+
+
 def test_clone_pickle_and_parameters(fitted):
     X, _ = sentences(seed=2)
     assert clone(fitted).get_params() == fitted.get_params()

@@ -309,7 +309,8 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
 
 def n_nonzero_weights(model: Any) -> int | None:
     """Number of nonzero weights; None if the regularizer makes no weights zero."""
-    return int(np.count_nonzero(model.coef_)) if makes_zeros(model, np.size(model.coef_)) else None
+    W = tagging.dense_weights(model)
+    return int(np.count_nonzero(W)) if makes_zeros(model, np.size(model.coef_)) else None
 
 
 def fit_summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, Any]:

@@ -124,6 +124,7 @@ _FOR = {
     "order": "ordinal",
     "constraints": "tagging",
     "min_count": "tagging",
+    "possible_states": "tagging",
     "positive": "models of rows",
     "standardize": "models of rows",
     "device": "models of rows",

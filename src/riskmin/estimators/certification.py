@@ -297,6 +297,8 @@ def cut_lower_bound(model: Any) -> float:
         if np.any(a[-reg.m :]):
             return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
         a, reg = a[: -reg.m], reg.penalized
+    if lam == 0:  # no penalty: only a constant cut is bounded below
+        return 0.0 if np.any(a) else min(float(b), float(model.result_.value))
     if reg == L2():
         q = float(a @ a)
         # s b - s^2 |a|^2 / (2 lam) is maximal at s = lam b / |a|^2, clipped to [0, 1]

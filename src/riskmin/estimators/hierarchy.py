@@ -54,7 +54,10 @@ def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
     if flat_loss(model).probabilistic:
         return True
-    raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
+    raise AttributeError(
+        f"probabilities need loss='softmax', not {model.loss!r}; or calibrate the scores by "
+        f"sklearn.calibration.CalibratedClassifierCV({type(model).__name__}({model.loss!r}))"
+    )
 
 
 @estimator

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import field
-from typing import Any
+from types import MethodType
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,9 +20,42 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
 from riskmin.estimators.persistence.records import read_count
+from riskmin.estimators.scikit_learn import check_is_fitted, routing_enabled
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
 from riskmin.problem.linear_risk import check_labels
+
+
+class _ScoredByQuery:
+    """The method `score` of a ranker, which needs qid: scikit-learn's searches pass it by routing only.
+
+    They access it before the first fit. Without routing this raises, in place of scores that are NaN for
+    every fold.
+    """
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+        functools.update_wrapper(cast(Any, self), method)
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self.method
+        if "result_" not in vars(model) and is_scored_by_query(model) and not routing_enabled():
+            name = type(model).__name__
+            raise ValueError(
+                f"this {name} is not fitted, and searches of scikit-learn pass its query ids by metadata "
+                "routing only: call sklearn.set_config(enable_metadata_routing=True), and search with "
+                f"{name}(...).set_fit_request(qid=True).set_score_request(qid=True)"
+            )
+        return MethodType(self.method, model)
+
+
+def is_scored_by_query(model: Any) -> bool:
+    """Whether the loss is one of rankings; not if it is invalid, which `fit` reports."""
+    try:
+        return bool(resolve_loss(model).task == "ranking")
+    except (TypeError, ValueError):
+        return False
 
 
 @estimator
@@ -155,13 +190,15 @@ class LinearRanker(RowEstimator):
         """Return the scores, as `decision_function` does."""
         return decision_scores(self, X)
 
+    @_ScoredByQuery
     def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
         """Return the mean NDCG@10 over the queries, see `riskmin.metrics.mean_ndcg_score`.
 
         Parameters
         ----------
         X, y, qid
-            As in `fit`; queries without any grade above 0 are left out.
+            As in `fit`; queries without any grade above 0 are left out. All rows are one query for a model
+            that was fitted without queries, if there are no ids.
         sample_weight : (n,) array, optional
             The weight of a query is the mean weight of its rows.
 
@@ -170,5 +207,8 @@ class LinearRanker(RowEstimator):
         float
             1 for a perfect ranking.
         """
+        check_is_fitted(self)
         y, qid, sample_weight = compute_if_dask(y), compute_if_dask(qid), compute_if_dask(sample_weight)
+        if qid is None and self.n_queries_ == 0:
+            qid = np.zeros(len(y))
         return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)

@@ -80,7 +80,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     alpha : float
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1".
+        Lasso's with "l1". 0: no penalty, with "squared" and "poisson".
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -117,6 +117,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     """
 
     task = "regression"
+    can_be_unpenalized = True
     multi_output_targets = True
 
     loss: Any = field(default="squared", kw_only=False)

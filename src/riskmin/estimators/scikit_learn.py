@@ -189,6 +189,12 @@ def available_if(check: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], 
     return lambda function: ConditionalMethod(function, check)
 
 
+def routing_enabled() -> bool:
+    """Whether scikit-learn routes metadata; not in a process that has not imported it."""
+    sklearn = sys.modules.get("sklearn")
+    return sklearn is not None and bool(sklearn.get_config()["enable_metadata_routing"])
+
+
 # ---------------------------------------------------------------- callbacks
 class FitTasks:
     r"""The tasks of a fit that scikit-learn's callbacks are called for, each a hundredth of the way to tol.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from riskmin.core import Array, LinearMap, Matrix, NDArray
+from riskmin.core.deadline import fill_in_chunks, scatter_in_chunks
 
 
 @cache
@@ -19,6 +21,13 @@ def _kernels() -> tuple[Any, Any]:
     )
 
     return forward_backward, viterbi
+
+
+@cache
+def _pair_kernels() -> Any:
+    from riskmin._numba.chain import seen_pairs
+
+    return seen_pairs
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,15 @@ class ChainMap(LinearMap):
         """Return the length of w."""
         return (n_features + self.shared) * self.k
 
+    def split(self, w: NDArray) -> tuple[Any, NDArray]:
+        """Return the emission weights, of shape (k, p), and the rows of T, start and end."""
+        W = w.reshape(-1, self.k)
+        return W[: -self.shared].T, W[-self.shared :]
+
+    def join(self, W: NDArray, tail: NDArray) -> NDArray:
+        """Return w, given W (p, k) and the rows of T, start and end: the inverse of `split`."""
+        return np.concatenate([W.reshape(-1), tail.reshape(-1)])
+
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         """Return the scores of tokens start to stop - 1, followed by the rows that all tokens share."""
         W = w.reshape(-1, self.k)
@@ -63,6 +81,79 @@ class ChainMap(LinearMap):
         X.pullback(dz[: -self.shared], start, stop, grad[: -self.shared])
         # T, start and end are scores and weights at the same time: their map is the identity
         grad[-self.shared :] += dz[-self.shared :]
+
+
+@dataclass(frozen=True)
+class PairChainMap(ChainMap):
+    r"""A `ChainMap` in which only some pairs of feature and label have an emission weight; others are zero.
+
+    The order in w is that of the pairs, by feature and then by label, followed by T, start and end.
+
+    Parameters
+    ----------
+    k : int
+        The number of labels.
+    pair_ends : (p + 1,) array of int
+        The weights of feature f are those from ``pair_ends[f]`` to ``pair_ends[f + 1] - 1``.
+    labels : (m,) array of int
+        The label of each of the m emission weights.
+    """
+
+    pair_ends: NDArray = field(compare=False, repr=False)
+    labels: NDArray = field(compare=False, repr=False)
+
+    def dim(self, n_features: int) -> int:
+        """Return the length of w."""
+        return len(self.labels) + self.shared * self.k
+
+    @property
+    def pairs(self) -> tuple[NDArray, NDArray]:
+        """The feature and the label of each emission weight."""
+        return np.repeat(np.arange(len(self.pair_ends) - 1), np.diff(self.pair_ends)), self.labels
+
+    def split(self, w: NDArray) -> tuple[Any, NDArray]:
+        """Return the emission weights as a sparse array of shape (k, p), and the rows of T, start and end."""
+        m, shape = len(self.labels), (self.k, len(self.pair_ends) - 1)
+        return csc_array((w[:m], self.labels, self.pair_ends), shape=shape), w[m:].reshape(-1, self.k)
+
+    def join(self, W: NDArray, tail: NDArray) -> NDArray:
+        """Return w, given W (p, k) and the rows of T, start and end; other pairs are left out."""
+        return np.concatenate([W[self.pairs], tail.reshape(-1)])
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        """Return the scores of tokens start to stop - 1, followed by the rows that all tokens share."""
+        m, rows = len(self.labels), _csr_arrays(X)
+        if rows is None:
+            W = np.zeros((len(self.pair_ends) - 1, self.k))
+            W[self.pairs] = w[:m]
+            E = X.scores(W, start, stop)
+        else:
+            E, work = np.empty((stop - start, self.k)), self._work(rows, start, stop)
+            parts = *rows, self.pair_ends, self.labels
+            fill_in_chunks(_pair_kernels().pair_scores, parts, w, start, stop, E, work)
+        return np.concatenate([E, w[m:].reshape(-1, self.k)])
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add the gradient in w to out."""
+        m, rows, d = len(self.labels), _csr_arrays(X), dz[: -self.shared]
+        if rows is None:
+            D = np.zeros((len(self.pair_ends) - 1, self.k))
+            X.pullback(d, start, stop, D)
+            out[:m] += D[self.pairs]
+        else:
+            parts, work = (*rows, self.pair_ends, self.labels), self._work(rows, start, stop)
+            scatter_in_chunks(_pair_kernels().pair_pullback, parts, d, start, stop, out, work)
+        out[m:] += dz[-self.shared :].reshape(-1)
+
+    def _work(self, rows: tuple[NDArray, ...], start: int, stop: int) -> float:
+        """Return an upper bound of the number of multiplications for a range of rows."""
+        return float(rows[0][stop] - rows[0][start]) * self.k
+
+
+def _csr_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray] | None:
+    """Return row ends, columns and values of a matrix whose rows are sparse; None for others."""
+    rows = None if X.features.by_columns else X.features.as_scipy()
+    return None if rows is None else (rows.indptr, rows.indices, rows.data)
 
 
 def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:

@@ -9,6 +9,7 @@ too: the tangent of :math:`l_\mu` plus the offset :math:`\tfrac\mu2 |\beta|^2` i
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,9 @@ class Loss(ABC):
     """How many rows the metric that the loss bounds needs."""
     margin: float = 1.0
     """The margin to which scores are compared; 0 if their scale does not matter."""
+    self_concordance: float = math.inf
+    """M such that third derivatives along a line of scores are at most M times the second derivatives times
+    the largest change of a score (with several outputs, of a difference of scores); infinite if unknown."""
     constant_curvature: bool = False
     """Whether the second derivatives do not depend on the scores."""
     finite_curvature: bool = True

@@ -285,6 +285,7 @@ class Logistic(Loss):
     smooth = True
     probabilistic = True
     likelihood = "binomial"
+    self_concordance = 1.0
     task = "classification"
     formula = "log(1 + exp(-y z))"
     check_labels = check_signs

@@ -80,6 +80,8 @@ class Softmax(_MulticlassLoss):
 
     smooth = True
     probabilistic = True
+    likelihood = "multinomial"
+    self_concordance = 1.0
     formula = "log sum_j exp z_j - z_y"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

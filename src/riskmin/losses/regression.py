@@ -45,6 +45,7 @@ class Squared(Loss):
     task = "regression"
     formula = "(z - y)^2 / 2"
     likelihood = "normal"
+    self_concordance = 0.0
     constant_curvature = True
     check_labels = check_finite
 
@@ -275,6 +276,7 @@ class Poisson(Loss):
     formula = "exp(z) - y z + y log y - y"
     log_link = True
     likelihood = "poisson"
+    self_concordance = 1.0
     check_labels = check_counts
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

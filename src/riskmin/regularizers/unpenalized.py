@@ -1,4 +1,4 @@
-"""A regularizer that does not penalize the last entries of w: the intercepts of multi-output models."""
+"""No penalty at all, or none of the last entries of w: the intercepts of multi-output models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,37 @@ from riskmin.core import Array, Cut
 from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.separable import SeparableTerms
+
+
+@dataclass(frozen=True)
+class NoPenalty(Regularizer):
+    r"""No penalty, :math:`\Omega = 0`. Its conjugate is infinite but at 0: only constant cuts count."""
+
+    formula = "0"
+
+    def value(self, w: Array) -> float:
+        """Return 0."""
+        return 0.0
+
+    def prox(self, v: Array, step: float) -> Array:
+        """Return v itself."""
+        return 1.0 * v
+
+    def conjugate(self, u: Array) -> float:
+        """Return 0 for u = 0, else infinity."""
+        return math.inf if bool(namespace(u).any(u != 0)) else 0.0
+
+    def conjugate_grad(self, u: Array) -> Array:
+        """Return zero, one of the points that attain the conjugate at u = 0."""
+        return 0.0 * u
+
+    def scale(self, cut: Cut, lam: float) -> float:
+        """Return 1 for a constant cut, else 0."""
+        return 0.0 if bool(namespace(cut.a).any(cut.a != 0)) else 1.0
+
+    def grad(self, w: Array) -> Array:
+        """Return zero."""
+        return 0.0 * w
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from riskmin.cli.inputs import (
     DATA_TYPE,
     NONNEGATIVE_FLOAT,
     PATH_TYPE,
-    POSITIVE_FLOAT,
     POSITIVE_INT,
     check_data_options,
     check_distinct_paths,
@@ -75,10 +74,10 @@ With --checkpoint, repeating the command resumes an interrupted run.
     "--lam",
     "--alpha",
     "lam",
-    type=POSITIVE_FLOAT,
+    type=NONNEGATIVE_FLOAT,
     default=1e-4,
     show_default=True,
-    help="Regularization strength: the estimators' alpha.",
+    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson).",
 )
 @problem_options
 @real_option(
@@ -92,6 +91,11 @@ With --checkpoint, repeating the command resumes an interrupted run.
     help="Labeling scheme that predictions obey (tagging).",
 )
 @click.option("--min-count", type=POSITIVE_INT, help="Drop features of fewer tokens (tagging).")
+@click.option(
+    "--possible-states/--no-possible-states",
+    default=None,
+    help="Weights for all pairs of feature and label, or for those that occur (tagging; default: all).",
+)
 @backend_options
 @click.option(
     "--owners", type=PATH_TYPE, help="Fit to the rows of data owners, named in a file, instead of DATA."

@@ -23,13 +23,13 @@ TYPICAL_EVALUATIONS = (10, 300)
 def dry_run(model: Any, table: PreparedRows, given: dict[str, Any], title: str, *, as_json: bool) -> None:
     """Print the problem and its cost, and fit nothing."""
     from riskmin.driver.loop import precondition
+    from riskmin.estimators._common.fit import resolve_solver
     from riskmin.executors import Serial
     from riskmin.losses import formula
-    from riskmin.solvers import get_solver
     from riskmin.solvers.auto import Auto
 
     J = build_problem(model, table, Serial()).objective
-    solver = get_solver(model.solver)
+    solver = resolve_solver(model, J)
     # solvers work in preconditioned variables
     chosen, reason = (
         solver.choose(precondition(J).obj, model.tol) if isinstance(solver, Auto) else (solver, "as given")

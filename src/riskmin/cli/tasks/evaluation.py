@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.cli.tasks.classification import PER_CLASS_METRICS
+from riskmin.cli.tasks.tagging import dense_weights
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label, printable
 from riskmin.data.raw_tables.preparation import PreparedRows
@@ -53,7 +54,7 @@ def largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
     """
     if "coef_" not in vars(model):
         return []
-    W: NDArray = np.atleast_2d(model.coef_)
+    W: NDArray = np.atleast_2d(dense_weights(model))
     scale = model.scale_ if model.can_standardize else None
     size = np.abs(W if scale is None else W * scale)
     order = np.argsort(-size, axis=None, kind="stable")[:top]

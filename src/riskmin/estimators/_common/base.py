@@ -202,6 +202,8 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     """Whether y may have several columns."""
     can_standardize: ClassVar[bool] = False
     """Whether it has the parameter `standardize`."""
+    can_be_unpenalized: ClassVar[bool] = False
+    """Whether alpha may be 0."""
     can_be_saved: ClassVar[bool] = True
     """Whether `save_model` takes it."""
     repeats_settings: ClassVar[bool] = True
@@ -239,7 +241,10 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _check_parameters(self) -> None:
         """Raise unless the numeric parameters are valid."""
-        check_number(self, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
+        if self.can_be_unpenalized:
+            check_number(self, "alpha", "a finite number >= 0", lambda v: 0 <= v < math.inf)
+        else:
+            check_number(self, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
         check_number(self, "tol", "a number >= 0", lambda v: v >= 0)
         if self.atol is not None:
             check_number(self, "atol", "None or a number >= 0", lambda v: v >= 0)

@@ -33,9 +33,11 @@ from riskmin.estimators._common.advice import (
 from riskmin.estimators._common.input import (
     EncodedLabels,
     PlacedRows,
+    WeightedRows,
     affine_scores,
     compute_if_dask,
     executor_for,
+    merge_equal_rows,
     validate_rows,
 )
 from riskmin.estimators._common.multi_output import loss_for_classes
@@ -50,7 +52,9 @@ from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import Box, get_regularizer, repeat_per_output
+from riskmin.regularizers.unpenalized import NoPenalty
 from riskmin.solvers import get_solver
+from riskmin.solvers.unpenalized.newton import UnpenalizedNewton
 
 
 # ---------------------------------------------------------------- parameters
@@ -142,9 +146,11 @@ def fit_linear(
     """
     model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
-    executor = executor_for(model, X)
-    risk = build_risk(model, X, rows, executor=executor, qid=qid)
-    scaling = column_scaling(model, risk, rows.weight, row_weight)
+    data = WeightedRows(X, rows, row_weight)
+    if qid is None and rows.loss.separable:
+        data = merge_equal_rows(*data)
+    risk = build_risk(model, data.X, data.rows, executor=executor_for(model, X), qid=qid)
+    scaling = column_scaling(model, risk, data.rows.weight, data.row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     placed = PlacedRows(risk.executor) if is_partitioned(X) else X
@@ -157,7 +163,7 @@ def fit_linear(
     w, b = fit_objective(
         model,
         objective,
-        get_solver(model.solver),
+        resolve_solver(model, objective),
         start,
         n_rows=X.shape[0],
         weighted=rows.weight is not None,
@@ -167,8 +173,28 @@ def fit_linear(
     return w, b, placed
 
 
+def resolve_solver(model: Any, objective: Objective) -> Any:
+    """Return the solver that the parameters denote: with alpha = 0 there is one, for some losses."""
+    if model.alpha:
+        return get_solver(model.solver)
+    if model.solver not in (None, "auto"):
+        raise ValueError(
+            f"alpha=0 is minimized by Newton's method, not by solver={model.solver!r}: leave solver out, or "
+            "give alpha > 0"
+        )
+    if reason := UnpenalizedNewton().supports(objective):
+        raise ValueError(reason)
+    return UnpenalizedNewton()
+
+
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
-    """Return J as a function of the weights in the units of X."""
+    """Return J as a function of the weights in the units of X; with alpha = 0, the risk alone."""
+    if model.alpha == 0:
+        if not math.isfinite(reg.value(np.full(risk.dim - risk.n_intercepts, -1.0))):
+            raise ValueError(
+                f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
+            )
+        return Objective(risk, NoPenalty(), 1.0)
     # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - risk.n_intercepts
     return Objective(

@@ -344,9 +344,76 @@ def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
     """
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
         z: NDArray = linear_scores(X, w)
-        xp = namespace(z)
         z = z + (b if np.ndim(b) == 0 else as_array_like(b, z))
+    return finite_scores(z, row_name)
+
+
+def finite_scores(z: NDArray, row_name: str) -> NDArray:
+    """Return the scores themselves; raise, naming the first row, if one is not finite."""
+    xp = namespace(z)
     if not bool(xp.all(xp.isfinite(z))):
         index = int(np.argwhere(~np.isfinite(to_numpy(z)))[0, 0])
         raise ValueError(f"X holds numbers too large to score ({row_name} {index}): scale the features")
     return z
+
+
+# ---------------------------------------------------------------- equal rows
+MERGE_MAX_ROWS, MERGE_MAX_ENTRIES = 1000, 2**16
+"""Larger data are left as they are: finding equal rows takes time, and fits agree within tol in any case."""
+
+
+class WeightedRows(NamedTuple):
+    """The rows of a fit."""
+
+    X: Any
+    rows: EncodedLabels
+    row_weight: NDArray | None
+    """The weights without class weights."""
+
+
+def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) -> WeightedRows:
+    """Return few rows of weights > 0 in the order of their bytes, equal ones as one with the sum of weights.
+
+    A row of weight 2 and two equal rows are the same problem, and so are rows in another order: in this form
+    they are the same arrays, and their fits are equal, also where tol leaves room for different weights. Rows
+    without weights that are all different are returned as they are, as are large data.
+
+    Examples
+    --------
+    >>> X, y = np.array([[2.0], [1.0], [2.0]]), np.array([1.0, -1.0, 1.0])
+    >>> merged = merge_equal_rows(X, EncodedLabels(y, None, None, "hinge"), None)
+    >>> merged.X.tolist(), merged.rows.labels.tolist(), merged.row_weight.tolist()
+    ([[2.0], [1.0]], [1.0, -1.0], [0.6666666666666666, 0.3333333333333333])
+    """
+    unchanged = WeightedRows(X, rows, row_weight)
+    if not (is_sparse(X) or isinstance(X, np.ndarray)) or len(X.shape) != 2:
+        return unchanged
+    n = X.shape[0]
+    if n > MERGE_MAX_ROWS or n * X.shape[1] > MERGE_MAX_ENTRIES:
+        return unchanged
+    weight = rows.weight
+    used = np.arange(n) if weight is None else np.flatnonzero(weight > 0)
+    index_of: dict[bytes, int] = {}
+    # the group of each row of positive weight; groups are numbered by the first of their rows
+    group = [index_of.setdefault(key, len(index_of)) for key in _row_keys(X, rows.labels, used)]
+    if weight is None and len(index_of) == n:
+        return unchanged
+    order = np.array([index_of[key] for key in sorted(index_of)])
+    first = used[np.unique(group, return_index=True)[1]][order]
+
+    def merged(c: NDArray | None) -> NDArray:
+        """Return the sums of weights by group; numbers of rows are summed exactly."""
+        sums: NDArray = np.bincount(group, None if c is None else c[used], len(order))[order]
+        return sums / n if c is None else sums
+
+    labels = None if rows.labels is None else rows.labels[first]
+    return WeightedRows(X[first], rows._replace(labels=labels, weight=merged(weight)), merged(row_weight))
+
+
+def _row_keys(X: Any, labels: Any, used: NDArray) -> list[bytes]:
+    """Return the bytes of each row of X with its labels."""
+    dense = X[used].toarray() if is_sparse(X) else X[used]
+    parts = [dense] if labels is None else [dense, np.asarray(labels)[used].reshape(len(used), -1)]
+    table = np.ascontiguousarray(np.hstack(parts) + 0.0)  # -0.0 becomes 0.0
+    data, step = table.tobytes(), table.shape[1] * table.itemsize
+    return [data[i : i + step] for i in range(0, len(data), step)]

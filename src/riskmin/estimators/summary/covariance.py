@@ -51,16 +51,16 @@ def coefficient_covariance(
     z, y, c = at
     total, has_intercept = float(counts.sum()), bool(model.fit_intercept)
     h = row_curvatures(loss, z, y, c)
-    mean = _column_sums(X, h) / h.sum() if has_intercept and h.sum() > 0 else np.zeros(X.shape[1])
-    H = _centered_gram(X, h, mean)
+    mean = column_sums(X, h) / h.sum() if has_intercept and h.sum() > 0 else np.zeros(X.shape[1])
+    H = centered_gram(X, h, mean)
     H[1:, 1:] += float(model.alpha) * penalty_hessian(model._penalty(), w)
     slopes = loss.value_grad(z, y, c)[1]
     keep = slice(None) if has_intercept else slice(1, None)
-    inverse = _inverse(H[keep, keep])
+    inverse = inverse_of(H[keep, keep])
     dispersion, inner = 1.0, inverse
     if sandwich:
-        M = _centered_gram(X, slopes**2 * (total / counts), mean)
-        gradient = np.concatenate([[slopes.sum()], _column_sums(X, slopes) - mean * slopes.sum()])
+        M = centered_gram(X, slopes**2 * (total / counts), mean)
+        gradient = np.concatenate([[slopes.sum()], column_sums(X, slopes) - mean * slopes.sum()])
         inner = inverse @ (M - np.outer(gradient, gradient))[keep, keep] @ inverse
     elif loss.likelihood == "normal":
         dispersion = _residual_variance(z - y, counts, len(H[keep]))
@@ -106,14 +106,15 @@ def _residual_variance(residuals: NDArray, counts: NDArray, n_parameters: int) -
     return float(counts @ residuals**2) / freedom
 
 
-def _column_sums(X: Any, v: NDArray) -> NDArray:
+def column_sums(X: Any, v: NDArray) -> NDArray:
+    """Return X' v."""
     return np.asarray(X.T @ v).ravel()
 
 
-def _centered_gram(X: Any, v: NDArray, mean: NDArray) -> NDArray:
+def centered_gram(X: Any, v: NDArray, mean: NDArray) -> NDArray:
     """Return Z' diag(v) Z, where row i of Z is 1 and x_i - mean."""
     gram = np.empty((X.shape[1] + 1,) * 2)
-    sums = _column_sums(X, v)
+    sums = column_sums(X, v)
     gram[0, 0] = v.sum()
     if is_sparse(X):
         inner = np.asarray((X.T @ X.multiply(v[:, None]).tocsr()).todense())
@@ -131,7 +132,7 @@ def _centered_gram(X: Any, v: NDArray, mean: NDArray) -> NDArray:
     return gram
 
 
-def _inverse(H: NDArray) -> NDArray:
+def inverse_of(H: NDArray) -> NDArray:
     """Return the inverse of a positive definite matrix, computed for the unit diagonal."""
     d = np.sqrt(np.maximum(np.diag(H), 0.0))
     linalg = scipy_linalg()

@@ -19,6 +19,7 @@ from riskmin.estimators._common.input import compute_if_dask, select_rows, valid
 from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
+from riskmin.estimators.summary.multiclass import class_covariance
 
 MAX_COEFFICIENTS = 10_000
 """The Hessian of more coefficients than this takes more than 0.8 GB."""
@@ -33,9 +34,10 @@ class CoefficientSummary:
     Attributes
     ----------
     names : list of str
-        "intercept", if there is one, then the names of the columns.
+        "intercept", if there is one, then the names of the columns; with several classes, the same for each
+        class but the first, as "label: name".
     coef : (q,) array
-        The intercept and the weights.
+        The intercept and the weights; of several classes, less those of the first class.
     std_err : (q,) array
         Standard errors; NaN if there are none, and `note` states why.
     statistic : (q,) array
@@ -175,12 +177,13 @@ class SummaryMixin:
         .. math:: \frac{\phi}{S} H^{-1} \quad\text{or}\quad
                   \frac1S H^{-1} \Bigl(\sum_i \tfrac{s_i}{S} \psi_i \psi_i^\top\Bigr) H^{-1}.
 
-        The first one ("hessian") is the default where the loss is a log-likelihood: "logistic", "poisson",
-        and "squared", whose variance :math:`\phi` is estimated from the residuals. The second one
-        ("sandwich", White's) is the default for other smooth losses and with `class_weight`. Standard
-        errors describe the spread of the estimate, not the shift towards zero by the penalty: for intervals
-        that cover the true coefficients, alpha must be small. Losses and penalties that are not smooth have
-        no such errors; the table then has the coefficients only, and its note the reason.
+        The first one ("hessian") is the default where the loss is a log-likelihood: "logistic", "softmax",
+        "poisson", and "squared", whose variance :math:`\phi` is estimated from the residuals. The second one
+        ("sandwich", White's) is the default for other smooth losses and with `class_weight`. With several
+        classes, coefficients are differences to those of the first class, as in statsmodels' MNLogit.
+        Standard errors describe the spread of the estimate, not the shift towards zero by the penalty: for
+        intervals that cover the true coefficients, alpha must be small. Losses and penalties that are not
+        smooth have no such errors; the table then has the coefficients only, and its note the reason.
 
         Parameters
         ----------
@@ -232,15 +235,14 @@ def summarize(
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
     rows, at, counts = _training_rows(model, X, y, sample_weight)
-    weights = np.ravel(on_host(model.coef_))
-    b = [model._risk_intercept()] if model.fit_intercept else []
-    coef, names = np.concatenate([b, weights]), ["intercept"] * len(b) + _feature_names(model)
+    names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
     unknown = np.full(len(coef), math.nan)
     try:
-        sandwich = _uses_sandwich(model, loss, covariance)
-        found = coefficient_covariance(model, rows, at, counts, sandwich=sandwich)
+        sandwich = _uses_sandwich(model, loss, covariance, len(coef))
+        compute = class_covariance if loss.multi_output else coefficient_covariance
+        found = compute(model, rows, at, counts, sandwich=sandwich)
     except NoCovariance as reason:
         matrix = np.full((len(coef),) * 2, math.nan) if len(coef) <= MAX_COEFFICIENTS else np.empty((0, 0))
         note = f"No standard errors: {reason}."
@@ -272,10 +274,9 @@ def summarize(
 
 def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, RiskArguments, NDArray]:
     """Return the rows of positive weight, the arguments of the loss, and the given weights; check J."""
-    if (np.ndim(model.coef_) == 2 and len(model.coef_) > 1) or model._fitted_loss().multi_output:
+    if model.task != "classification" and (np.ndim(model.coef_) == 2 or model._fitted_loss().multi_output):
         raise ValueError(
-            "summary() takes models of one score per row: fit one model per output, or per class "
-            "(y == label), and give each its own y"
+            "summary() takes regressions of one column: fit one model per output, and give each its own y"
         )
     X = np.asarray(X) if isinstance(X, list) else X
     rows = validate_rows(model, X, reset=False)
@@ -303,12 +304,26 @@ def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts
 
 
+def _coefficients(model: Any) -> tuple[list[str], NDArray]:
+    """Return names and values of the coefficients; of several classes, less those of the first class."""
+    coef, names = on_host(model.coef_), _feature_names(model)
+    if not model._fitted_loss().multi_output:
+        b = [model._risk_intercept()] if model.fit_intercept else []
+        return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])
+    b = on_host(model.intercept_)
+    # coef_ of two classes is the difference already
+    W, b = (coef, b) if len(coef) == 1 else (coef[1:] - coef[0], b[1:] - b[0])
+    if model.fit_intercept:
+        names, W = ["intercept", *names], np.column_stack([b, W])
+    return [f"{label}: {name}" for label in model.classes_[1:] for name in names], np.ravel(W)
+
+
 def _feature_names(model: Any) -> list[str]:
     names = vars(model).get("feature_names_in_")
     return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
 
 
-def _uses_sandwich(model: Any, loss: Any, covariance: str | None) -> bool:
+def _uses_sandwich(model: Any, loss: Any, covariance: str | None, n_coefficients: int) -> bool:
     """Whether the covariance is the sandwich; raise `NoCovariance` if there is none."""
     name = type(loss).__name__
     if not (loss.separable and loss.smooth):
@@ -316,15 +331,16 @@ def _uses_sandwich(model: Any, loss: Any, covariance: str | None) -> bool:
             f"{name} is not a smooth sum over rows, so that it has no Hessian; resample rows instead "
             "(the bootstrap), or use a smooth loss such as 'huber' or 'logistic'"
         )
-    penalty = model._penalty()
+    penalty = model._penalty().penalized_part
     if not penalty.smooth:
         raise NoCovariance(
             f"{penalty!r} is not smooth: weights at zero, or at a bound, have no normal distribution; use "
             "regularizer='l2', or resample rows (the bootstrap)"
         )
-    if model.n_features_in_ > MAX_COEFFICIENTS:
+    if n_coefficients > MAX_COEFFICIENTS:
         raise NoCovariance(
-            f"the Hessian of {model.n_features_in_} columns is too large: choose at most {MAX_COEFFICIENTS}"
+            f"the Hessian of {n_coefficients} coefficients is too large: choose columns for at most "
+            f"{MAX_COEFFICIENTS}"
         )
     if covariance == "hessian" and not loss.likelihood:
         raise NoCovariance(f"{name} is no log-likelihood: use covariance='sandwich'")
@@ -338,8 +354,10 @@ def _heading(model: Any, counts: NDArray) -> dict[str, str]:
     result, total = model.result_, float(counts.sum())
     weighted = f" (sum of the weights of {len(counts)} rows)" if model.weighted_ else ""
     gap = model.gap_ / model.objective_ if model.objective_ else 0.0
+    base = {"base class": str(model.classes_[0])} if model._fitted_loss().multi_output else {}
     return {
         "model": f"{type(model).__name__}, {model.loss}, {model.regularizer}, alpha={model.alpha:g}",
+        **base,
         "observations": f"{total:g}{weighted}",
         "certificate": f"{result.status}: J = {model.objective_:.6g}, proved relative gap {gap:.2g}",
     }

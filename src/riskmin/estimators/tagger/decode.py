@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
+from riskmin.arrays.finite import check_finite
+from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray
-from riskmin.estimators._common.input import affine_scores
+from riskmin.estimators._common.input import affine_scores, finite_scores
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.sequences_input import EncodedTokens
 from riskmin.linear_maps.chain import decode, marginals
@@ -15,7 +18,12 @@ from riskmin.linear_maps.chain import decode, marginals
 
 def emissions(model: Any, X: Any) -> NDArray:
     """Return the scores of each label for each token, without transitions."""
-    return affine_scores(X, np.ascontiguousarray(model.coef_.T), 0.0, row_name="token")
+    coef, is_sparse = model.coef_, issparse(model.coef_)
+    if is_sparse and issparse(X):
+        check_finite(as_matrix(X))  # products skip pairs without a weight
+        return finite_scores((X @ coef.T).toarray(), "token")
+    W = (coef.toarray() if is_sparse else coef).T
+    return affine_scores(X, np.ascontiguousarray(W), 0.0, row_name="token")
 
 
 def _chain_scores(model: Any, tokens: EncodedTokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:

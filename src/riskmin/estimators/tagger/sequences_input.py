@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.sparse import issparse, vstack
@@ -14,7 +14,9 @@ from riskmin.data.formats.conll import window_features
 from riskmin.estimators._common.fit import normalize_weights
 from riskmin.estimators._common.input import check_readable, compute_if_dask, validate_rows
 from riskmin.estimators.tagger.features import FeatureEncoder, drop_rare_features, short_repr
+from riskmin.linear_maps.chain import ChainMap
 from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
 
 
 class EncodedTokens(NamedTuple):
@@ -120,11 +122,10 @@ def _apply_template(template: Any, sequences: list[Any]) -> list[Any]:
 
 
 def warm_start_weights(
-    last: dict[str, Any], features: dict[str, int] | None, classes: NDArray, dim: int, objective: Objective
+    last: dict[str, Any], features: dict[str, int] | None, classes: NDArray, p: int, objective: Objective
 ) -> NDArray:
     """Return the weights of the last fit for features and labels that both fits have; zero for others."""
-    # dim = p k + k^2 + 2 k: emissions, transitions, starts and ends
-    k, p = len(classes), (dim - len(classes) ** 2 - 2 * len(classes)) // len(classes)
+    k, linear_map = len(classes), cast(ChainMap, cast(Risk, objective.risk).linear_map)
     known = {label: j for j, label in enumerate(last["classes_"].tolist())}
     # positions of the shared labels, and of the shared features, in the new and in the last model
     new = np.array([j for j, label in enumerate(classes.tolist()) if label in known], dtype=np.intp)
@@ -140,11 +141,14 @@ def warm_start_weights(
     if features is not None:
         shared = [(j, last["features_"][name]) for name, j in features.items() if name in last["features_"]]
         new_features, old_features = np.array(shared, dtype=np.intp).reshape(-1, 2).T
-    w = np.zeros(dim)
-    # layout of w: (p, k) emission weights, (k, k) transitions, k start weights, k end weights
-    w[: p * k].reshape(p, k)[np.ix_(new_features, new)] = last["coef_"].T[np.ix_(old_features, old)]
-    w[p * k : -2 * k].reshape(k, k)[np.ix_(new, new)] = last["transitions_"][np.ix_(old, old)]
-    w[-2 * k : -k][new], w[-k:][new] = last["start_"][old], last["end_"][old]
+    coef, is_sparse = last["coef_"], issparse(last["coef_"])
+    coef = coef.toarray() if is_sparse else coef
+    # (p, k) emission weights, k rows of transitions, start weights, end weights
+    W, tail = np.zeros((p, k)), np.zeros((k + 2, k))
+    W[np.ix_(new_features, new)] = coef.T[np.ix_(old_features, old)]
+    tail[np.ix_(new, new)] = last["transitions_"][np.ix_(old, old)]
+    tail[k, new], tail[k + 1, new] = last["start_"][old], last["end_"][old]
+    w = linear_map.join(W, tail)
     # the last fit may have had another regularizer: project onto the domain of this one
     return w if np.isfinite(objective.reg.value(w)) else np.asarray(objective.reg.prox(w, 0.0))
 
@@ -191,7 +195,7 @@ def unique_labels(labels: Iterable[Any]) -> NDArray:
             "y holds labels of several kinds, or none: give strings, or numbers, for all tokens"
         ) from None
     if len(distinct) == 1:
-        raise ValueError(f"y holds one label only, {distinct[0]!r}: a tagger needs two to choose from")
+        raise ValueError(f"y holds one class only, {distinct[0]!r}: a tagger needs two to choose from")
     classes: NDArray = np.array(distinct)
     if classes.ndim != 1 or classes.dtype.kind not in "USbiuf" or (classes != classes).any():
         raise ValueError(f"y holds the label {distinct[0]!r}: give strings or whole numbers")
@@ -216,7 +220,9 @@ def encode_labels(labels: Iterable[Any], classes: Sequence[Any], *, where: str =
 def flatten_labels(y: Any, tokens: EncodedTokens) -> list[Any]:
     """Return the labels of all tokens as one list; raise, naming the place, if their numbers differ."""
     if y is None:
-        raise ValueError("y is None: give a label for every token")
+        raise ValueError(
+            "ChainTagger requires y to be passed, but the target y is None: give a label for every token"
+        )
     if tokens.from_matrix and not _is_nested(y):
         flat: list[Any] = list(y) if type(y) is list else np.asarray(y).tolist()
         if len(flat) != tokens.X.shape[0]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import LinearEstimator, RiskArguments, estimator
@@ -22,6 +23,7 @@ from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.decode import best_labels, emissions, label_marginals
 from riskmin.estimators.tagger.features import names_from_arrays, names_to_arrays
+from riskmin.estimators.tagger.seen_pairs import map_from_arrays, pairs_to_arrays, with_seen_pairs
 from riskmin.estimators.tagger.sequences_input import (
     encode_labels,
     flatten_labels,
@@ -31,6 +33,7 @@ from riskmin.estimators.tagger.sequences_input import (
     unique_labels,
     warm_start_weights,
 )
+from riskmin.linear_maps.chain import ChainMap, PairChainMap
 from riskmin.losses.chain import ChainCrf, ChainMaxMargin
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
@@ -73,13 +76,16 @@ class ChainTagger(LinearEstimator):
         the features. Or a function that maps a sequence to the feature dicts of its tokens.
     min_count : int
         Ignore features that fewer tokens have.
+    possible_states : bool
+        True: every pair of feature and label has a weight. False: only pairs that occur together at a token
+        of the training data, as CRFsuite by default; the other weights are zero, and not stored.
 
     Attributes
     ----------
     classes_ : (k,) array
         The labels, sorted.
     coef_ : (k, p) array
-        W: the weights of the features for each label.
+        W: the weights of the features for each label; a sparse array of SciPy with possible_states=False.
     transitions_ : (k, k) array
         T: scores of adjacent labels, ``transitions_[from, to]``.
     start_, end_ : (k,) arrays
@@ -93,9 +99,8 @@ class ChainTagger(LinearEstimator):
     -----
     Features are as sklearn-crfsuite takes them. For each token a dict: ``{"word": "the"}`` is the indicator
     "word:the", ``{"width": 2.5}`` a feature with this weight, True is 1 and False is 0; or a list of strings,
-    each an indicator. There is a weight for every pair of feature and label, also if they never occur
-    together in training, and for every transition, as in CRFsuite with ``all_possible_states=True,
-    all_possible_transitions=True``. CRFsuite has no start and end weights; they are equivalent to features
+    each an indicator. There is a weight for every transition, as in CRFsuite with
+    ``all_possible_transitions=True``. CRFsuite has no start and end weights; they are equivalent to features
     of the first and last tokens.
 
     References
@@ -129,6 +134,7 @@ class ChainTagger(LinearEstimator):
     constraints: Any = None
     template: Any = None
     min_count: int = 1
+    possible_states: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -181,21 +187,22 @@ class ChainTagger(LinearEstimator):
             executor=executor_for(self, tokens.X),
             n_outputs=len(classes),
         )
-        objective = Objective(risk, resolve_regularizer(self), float(self.alpha))
-        start = None if last is None else warm_start_weights(last, features, classes, risk.dim, objective)
+        risk = risk if self.possible_states else with_seen_pairs(risk)
+        objective, p = Objective(risk, resolve_regularizer(self), float(self.alpha)), tokens.X.shape[1]
+        start = None if last is None else warm_start_weights(last, features, classes, p, objective)
         solver, n = get_solver(self.solver), len(tokens.lengths)
         w, _ = fit_objective(self, objective, solver, start, n_rows=n, weighted=weight is not None)
-        self._set_fitted(w, classes, features, tokens.X.shape[1])
+        self._set_fitted(cast(ChainMap, risk.linear_map).split(w), classes, features, p)
         warn_unless_converged(self)
         return self
 
-    def _set_fitted(self, w: NDArray, classes: NDArray, features: dict[str, int] | None, p: int) -> None:
-        """Set the fitted attributes from w: emission, transition, start and end weights, in this order."""
-        k = len(classes)
+    def _set_fitted(
+        self, weights: tuple[Any, NDArray], classes: NDArray, features: dict[str, int] | None, p: int
+    ) -> None:
+        """Set the fitted attributes, given the emission weights and the rows of T, start and end."""
         self.classes_, self.features_, self.n_features_in_ = classes, features, p
-        self.coef_ = w[: p * k].reshape(p, k).T
-        self.transitions_ = w[p * k : p * k + k * k].reshape(k, k)
-        self.start_, self.end_ = w[-2 * k : -k], w[-k:]
+        self.coef_, tail = weights
+        self.transitions_, self.start_, self.end_ = tail[:-2], tail[-2], tail[-1]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -214,12 +221,16 @@ class ChainTagger(LinearEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays, _ = super()._state()
-        return arrays | names_to_arrays(self.features_), {"labels": classes_to_json(self.classes_)}
+        pairs, fitted = pairs_to_arrays(self.coef_)
+        fitted["labels"] = classes_to_json(self.classes_)
+        return arrays | names_to_arrays(self.features_) | pairs, fitted
 
     def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        # p emission, k transition, one start and one end weight for each of k labels
+        # emission weights, and k transition, one start and one end weight for each of k labels
         k = len(fitted["labels"]["values"])
-        return (read_count(fitted, "n_features") + k + 2) * k
+        has_pairs = "n_pairs" in fitted
+        emissions = read_count(fitted, "n_pairs") if has_pairs else read_count(fitted, "n_features") * k
+        return emissions + (k + 2) * k
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         p, classes = int(fitted["n_features"]), read_classes(fitted["labels"])
@@ -228,8 +239,40 @@ class ChainTagger(LinearEstimator):
         names = names_from_arrays(arrays, p)
         if names is None and self.template is not None:
             raise ValueError("the names of its features are missing, which its template makes")
-        self._set_fitted(w, classes, names, p)
+        linear_map = map_from_arrays(arrays, fitted, len(classes), p)
+        if isinstance(linear_map, PairChainMap) == self.possible_states:
+            raise ValueError("its pairs of feature and label contradict its parameter possible_states")
+        self._set_fitted(linear_map.split(w), classes, names, p)
 
+    # ------------------------------------------------------------ tables of weights
+    @property
+    def state_features_(self) -> dict[tuple[Any, Any], float]:
+        """The weights of features by (feature, label), without those that are zero, as in sklearn-crfsuite.
+
+        After a fit to a matrix without names, a feature is the number of its column.
+        """
+        check_is_fitted(self)
+        names: Any = vars(self).get("feature_names_in_", range(self.n_features_in_))
+        if self.features_ is not None:
+            names = sorted(self.features_, key=self.features_.__getitem__)
+        W = coo_array(self.coef_.T)
+        labels = self.classes_.tolist()
+        triples = zip(W.row.tolist(), W.col.tolist(), W.data.tolist(), strict=True)
+        return {(names[j], labels[a]): weight for j, a, weight in triples if weight}
+
+    @property
+    def transition_features_(self) -> dict[tuple[Any, Any], float]:
+        """The weights of transitions by (label, next label), without those that are zero."""
+        check_is_fitted(self)
+        labels = self.classes_.tolist()
+        return {
+            (a, b): weight
+            for a, row in zip(labels, self.transitions_.tolist(), strict=True)
+            for b, weight in zip(labels, row, strict=True)
+            if weight
+        }
+
+    # ------------------------------------------------------------ predictions
     def predict(self, X: Any, lengths: Any = None) -> Any:
         """Predict the labels of highest score s(x, y) that satisfy `constraints` (Viterbi decoding).
 
@@ -248,6 +291,22 @@ class ChainTagger(LinearEstimator):
         codes = best_labels(self, tokens)
         labels = self.classes_[codes]
         return labels if tokens.from_matrix else split_by_length(labels.tolist(), tokens.lengths)
+
+    def predict_single(self, x: Any) -> list[Any]:
+        """Predict the labels of one sequence, as in sklearn-crfsuite.
+
+        Parameters
+        ----------
+        x : sequence
+            The features of its tokens, in order: an item of the list that `predict` takes.
+
+        Returns
+        -------
+        list
+            A label for each token.
+        """
+        labels: list[Any] = self.predict([x])[0]
+        return labels
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> Any:
         """Predict the marginal probability of each label of each token, given `constraints`.
@@ -276,6 +335,22 @@ class ChainTagger(LinearEstimator):
         return split_by_length(
             [dict(zip(names, row, strict=True)) for row in marginals.tolist()], tokens.lengths
         )
+
+    def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
+        """Predict the marginal probabilities of the labels of one sequence, as in sklearn-crfsuite.
+
+        Parameters
+        ----------
+        x : sequence
+            As in `predict_single`.
+
+        Returns
+        -------
+        list of dicts
+            For each token the probability by label.
+        """
+        marginals: list[dict[Any, float]] = self.predict_marginals([x])[0]
+        return marginals
 
     def decision_function(self, X: Any, lengths: Any = None) -> NDArray:
         """Return the emission scores of each label for each token, without transitions.

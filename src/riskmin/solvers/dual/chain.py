@@ -19,6 +19,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import is_whole_number
+from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -91,11 +92,13 @@ class ChainAscent(Solver):
         if isinstance(risk.loss, ChainMaxMargin) and isinstance(X, Sequences) and obj.reg.diagonal:
             # A sequence of m tokens needs an m x m Gram matrix.
             fits = np.sum(np.diff(X.ends, prepend=0) ** 2) <= self.MAX_TOKEN_PRODUCTS
-            if fits and obj.reg.unweighted:
+            # inner products of tokens are those of all labels only if all pairs have a weight
+            if fits and obj.reg.unweighted and type(risk.linear_map) is ChainMap:
                 return None
         return (
-            "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
-            "most a few thousand tokens: use Auto, Smoothing or Bundle"
+            "ChainAscent needs ChainMaxMargin() and L2(), weights for all pairs of feature and label, all "
+            "rows in this process, and sequences of at most a few thousand tokens: use Auto, Smoothing or "
+            "Bundle"
         )
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:

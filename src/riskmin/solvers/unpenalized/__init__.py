@@ -1,0 +1,1 @@
+"""Risks without a penalty."""

@@ -1,0 +1,199 @@
+r"""Newton's method for risks without a penalty, with a proof by self-concordance.
+
+A loss with :math:`|l'''| \le M\, l''` (Bach 2010) has, at every point w, the global lower bound
+
+.. math:: \min R \ge R(w) - \frac{u + (1 - u) \log(1 - u)}{M^2 \rho^2} \quad\text{if}\quad
+    u = M \rho\, \nu < 1, \qquad \nu^2 = g^\top H^{-1} g, \qquad \rho^2 = \max_i x_i^\top H^{-1} x_i,
+
+with the gradient g and the Hessian H of R at w: along a line w + t d, the scores change by at most
+:math:`r = \rho \|d\|_H` per unit of t, so that :math:`R'' \ge R''(0)\, e^{-M r t}`; integrate twice, and
+minimize over d. For M = 0 the bound is :math:`\nu^2 / 2`. With several classes, :math:`x_i^\top d` is the
+change of a difference of scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core.blas_threads import scipy_linalg
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.objective import Objective
+from riskmin.regularizers.unpenalized import NoPenalty
+
+NO_MINIMUM = (
+    "without a penalty (alpha=0) there is no minimum, since weights grow without end where columns separate "
+    "classes, or counts of zero, perfectly: give alpha > 0, such as 1e-6"
+)
+
+
+@dataclass(frozen=True)
+class UnpenalizedNewton(Solver):
+    """Newton's method for a risk without a penalty: least squares, logistic, softmax and Poisson regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Objective, linear_risk, minimize
+    >>> from riskmin.regularizers.unpenalized import NoPenalty
+    >>> X, y = np.array([[1.0], [2.0], [3.0], [2.5]]), np.array([-1.0, 1.0, 1.0, -1.0])
+    >>> J = Objective(linear_risk(X, y, "logistic", fit_intercept=True), NoPenalty(), lam=1.0)
+    >>> minimize(J, UnpenalizedNewton(), tol=1e-9).status
+    'converged'
+    """
+
+    MAX_ENTRIES = 2**25
+    """Largest number of entries of X, which is copied as a dense array with standardized columns."""
+    MAX_WEIGHTS = 3000
+
+    def supports(self, obj: Objective) -> str | None:
+        """None for self-concordant losses of local rows, of moderate size."""
+        risk: Any = obj.risk
+        if obj.reg.penalized_part != NoPenalty() or not math.isfinite(risk.loss.self_concordance):
+            return (
+                "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax' and 'poisson' have a "
+                "proof of their minimum: give alpha > 0, such as 1e-9"
+            )
+        if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
+            return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
+        if np.prod(risk.rows.X.shape) > self.MAX_ENTRIES or risk.dim > self.MAX_WEIGHTS:
+            return f"without a penalty (alpha=0), {self.MAX_WEIGHTS} weights are the limit: give alpha > 0"
+        return None
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield points with constant cuts, R >= b."""
+        self.check_supports(obj)
+        problem = _StandardizedRisk(obj.risk)
+        theta, rank = problem.from_weights(w0), None
+        while True:
+            value, z, dz = problem.evaluate(theta)
+            if problem.separated(z):
+                raise ValueError(NO_MINIMUM)
+            step, decrement, leverage = problem.newton_step(theta, z, dz)
+            rank = problem.rank if rank is None else rank
+            # curvature vanishes only where scores are infinite
+            if problem.rank < rank or not math.isfinite(decrement):
+                raise ValueError(NO_MINIMUM)
+            u = problem.M * leverage * decrement
+            gap = _gap(u, decrement, problem.M * leverage) * (1 + 1e-9)
+            lower = max(value - gap - problem.rounding(value, z, dz), 0.0)
+            w = problem.to_weights(theta)
+            yield Iterate(w, value, Cut(np.zeros(len(w)), lower), {"decrement": decrement}, None, False)
+            theta = theta + problem.step_size(theta, step, value, decrement, u) * step
+
+
+def _gap(u: float, decrement: float, ratio: float) -> float:
+    """Return the bound of R(w) - min R; infinite if it is not known."""
+    if u < 1e-4:  # the series, where the difference would cancel: (u^2 / 2 + u^3 / 6 + ...) / ratio^2
+        return decrement**2 * (0.5 + u / 6 + u * u)
+    # where there is no minimum, u tends to 1: half of it leaves rounding no say
+    return math.inf if u > 0.5 else (u + (1 - u) * math.log1p(-u)) / ratio**2
+
+
+class _StandardizedRisk:
+    """R as a function of theta, one row per column of Z, the standardized X, and one column per output."""
+
+    def __init__(self, risk: Any) -> None:
+        self.risk, self.loss, self.M = risk, risk.loss, float(risk.loss.self_concordance)
+        X, y, c = risk.rows.X, risk.rows.y, risk.rows.c
+        used = np.flatnonzero(c > 0)
+        rows = (X.as_scipy().toarray() if X.sparse else np.asarray(X.array, dtype=np.float64))[used]
+        self.y, self.c = y[used], c[used]
+        self.intercept = bool(risk.intercept.profiled or risk.n_intercepts)
+        self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
+        Z = rows - self.shift
+        # the largest deviation is a unit as good as any, and never underflows
+        self.scale = np.maximum(np.abs(Z).max(axis=0), np.finfo(float).tiny)
+        Z /= self.scale
+        self.Z = np.column_stack([np.ones(len(Z)), Z]) if self.intercept else Z
+        self.k = risk.linear_map.columns
+        self.rank = 0
+
+    # ------------------------------------------------------------ weights in units of X
+    def from_weights(self, w: NDArray) -> NDArray:
+        """Return theta; a profiled intercept starts at zero."""
+        W, b = self._split(np.asarray(w, dtype=np.float64))
+        theta = W * self.scale[:, None]
+        return np.vstack([b + self.shift @ W, theta]) if self.intercept else theta
+
+    def _split(self, w: NDArray) -> tuple[NDArray, NDArray]:
+        m = self.risk.n_intercepts
+        return (w[: len(w) - m].reshape(-1, self.k), w[len(w) - m :] if m else np.zeros(self.k))
+
+    def to_weights(self, theta: NDArray) -> NDArray:
+        """Return w, with its intercepts if they are entries of it."""
+        W = (theta[1:] if self.intercept else theta) / self.scale[:, None]
+        b = theta[0] - self.shift @ W if self.risk.n_intercepts else np.zeros(0)
+        return np.concatenate([W.reshape(-1), b])
+
+    # ------------------------------------------------------------ values and steps
+    def evaluate(self, theta: NDArray) -> tuple[float, NDArray, NDArray]:
+        """Return R, the scores, and the gradient in the scores."""
+        z = self.Z @ theta
+        z = z if self.risk.multi_output else z[:, 0]
+        value, dz = self.loss.value_grad(z, self.y, self.c)
+        return float(value), z, np.asarray(dz)
+
+    def rounding(self, value: float, z: NDArray, dz: NDArray) -> float:
+        """Return a bound of the rounding error of R: its terms, and slopes times scores."""
+        return CUT_ROUNDING * (
+            value + float(np.sum(np.abs(dz) * np.abs(z))) + float(self.loss.terms(z, self.y, self.c))
+        )
+
+    def separated(self, z: NDArray) -> bool:
+        """Whether all rows are on the right side of the classes: then larger weights are better."""
+        if not self.loss.probabilistic:
+            return False
+        if z.ndim == 1:
+            return bool((self.y * z > 0).all())
+        true = z[np.arange(len(z)), self.y.astype(np.intp)]
+        others = z.copy()
+        others[np.arange(len(z)), self.y.astype(np.intp)] = -np.inf
+        return bool((true > others.max(axis=1)).all())
+
+    def newton_step(self, theta: NDArray, z: NDArray, dz: NDArray) -> tuple[NDArray, float, float]:
+        """Return the Newton step, the decrement nu, and the largest leverage rho."""
+        k, q = self.k, self.Z.shape[1]
+        H = self._hessian(z, dz)
+        g = (self.Z.T @ dz.reshape(-1, k)).T.reshape(-1)  # by output, then by column
+        eigenvalues, Q = scipy_linalg().eigh(H)
+        # columns that depend on each other, and a common shift of all classes, have no curvature
+        keep = eigenvalues > 1e-13 * len(H) * max(float(eigenvalues[-1]), 0.0)
+        self.rank = int(keep.sum())
+        A = Q[:, keep] / np.sqrt(eigenvalues[keep])
+        projected = A.T @ g
+        step = -(A @ projected).reshape(k, q).T
+        pairs = [(A, np.zeros((k * q, 1)))] if k == 1 else self._pairs(A)
+        leverage = max(float(np.max(np.sum((self.Z @ (a - b)) ** 2, axis=1))) for a, b in pairs)
+        return step, float(np.linalg.norm(projected)), math.sqrt(leverage)
+
+    def _pairs(self, A: NDArray) -> list[tuple[NDArray, NDArray]]:
+        """Return the blocks of A for all pairs of outputs."""
+        blocks = A.reshape(self.k, self.Z.shape[1], -1)
+        return [(blocks[a], blocks[b]) for a in range(self.k) for b in range(a)]
+
+    def _hessian(self, z: NDArray, dz: NDArray) -> NDArray:
+        """Return the Hessian of R in theta, by output and then by column."""
+        if not self.risk.multi_output:
+            return np.asarray(self.Z.T @ (self.loss.hessian(z, self.y, self.c).diagonal[:, None] * self.Z))
+        q, blocks = self.Z.shape[1], self.loss.block_hessian(dz.copy(), self.y, self.c)
+        H = np.empty((self.k, q, self.k, q))
+        for b in range(self.k):
+            V = blocks.product(np.tile(np.eye(self.k)[b], (len(z), 1)), slice(None))
+            for a in range(self.k):
+                H[a, :, b] = self.Z.T @ (V[:, a, None] * self.Z)
+        return H.reshape(self.k * q, self.k * q)
+
+    def step_size(self, theta: NDArray, step: NDArray, value: float, decrement: float, u: float) -> float:
+        """Return 1 near the minimum, else the result of halving, or log(1 + u) / u, which always lowers R."""
+        if u < 0.5:
+            return 1.0
+        sure, t = math.log1p(u) / u, 1.0
+        while t > sure and not self.evaluate(theta + t * step)[0] <= value - 0.25 * t * decrement**2:
+            t *= 0.5
+        return max(t, sure)

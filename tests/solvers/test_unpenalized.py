@@ -1,0 +1,159 @@
+"""No penalty (alpha=0): bounds by self-concordance, against statsmodels, and problems without a minimum."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+import statsmodels.api as sm
+
+from riskmin import (
+    LOSSES,
+    LinearClassifier,
+    LinearRegressor,
+    NoveltyDetector,
+    Objective,
+    certify,
+    linear_risk,
+    load_model,
+    minimize,
+    save_model,
+)
+from riskmin.regularizers.unpenalized import NoPenalty
+from riskmin.solvers.unpenalized.newton import UnpenalizedNewton
+
+CONCORDANT = {name: loss for name, loss in LOSSES.items() if np.isfinite(loss.self_concordance)}
+
+
+def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
+    """Rows with heavy tails, so that a few have most of the leverage."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_t(2, size=(n, 3))
+    z = np.clip(Z @ [0.4, -0.3, 0.0], -3, 3) + 0.2
+    y = {
+        "squared": z + rng.normal(size=n),
+        "logistic": np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0),
+        "poisson": rng.poisson(np.exp(z)).astype(float),
+        "softmax": np.where(rng.random(n) < 0.5, np.arange(n) % 3, rng.integers(0, 3, n)).astype(float),
+    }[loss]
+    return Z * units + [0.0, 1e3, 0.0], y, rng.integers(0, 3, n).astype(float)
+
+
+def test_the_losses_are_those_that_are_documented():
+    assert sorted(CONCORDANT) == ["logistic", "poisson", "softmax", "squared"]
+
+
+@pytest.mark.parametrize("name", sorted(CONCORDANT))
+def test_third_derivatives_are_bounded_by_second_ones(name):
+    loss, rng, h = CONCORDANT[name], np.random.default_rng(0), 1e-3
+    for _ in range(200):
+        k = 4 if loss.multi_output else 1
+        z, d = rng.normal(scale=3, size=(2, 1, k))
+        y = np.array([{"logistic": 1.0, "softmax": 1.0}.get(name, 2.0)])
+
+        def slope(t, z=z, d=d, y=y):
+            scores = (z + t * d) if loss.multi_output else (z + t * d)[:, 0]
+            return float(np.sum(np.reshape(loss.value_grad(scores, y, np.ones(1))[1], (1, -1)) * d))
+
+        second = (slope(h) - slope(-h)) / (2 * h)
+        third = (slope(h) - 2 * slope(0.0) + slope(-h)) / h**2
+        change = d.max() - d.min() if loss.multi_output else abs(d).max()
+        assert abs(third) <= loss.self_concordance * change * second * (1 + 1e-2) + 1e-6 * (1 + abs(second))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("name", sorted(CONCORDANT))
+def test_every_bound_is_below_the_minimum(name, fit_intercept):
+    """Also at points far from it, on few rows with large leverage."""
+    for seed in range(4):
+        X, y, weight = rows(name, 40, seed, units=(1.0, 1.0, 1.0))
+        X -= [0.0, 0.0 if fit_intercept else 1e3, 0.0]
+        risk = linear_risk(X, y, name, sample_weight=weight, fit_intercept=fit_intercept)
+        J = Objective(risk, NoPenalty(), 1.0)
+        result = minimize(J, UnpenalizedNewton(), tol=1e-10)
+        assert result.status == "converged"
+        # an independent minimum over standardized columns
+        Z = (X - X.mean(0)) / X.std(0) if fit_intercept else X
+        Z = np.column_stack([np.ones(40), Z]) if fit_intercept else Z
+        k = 3 if name == "softmax" else 1
+        direct = linear_risk(Z, y, name, sample_weight=weight)
+        best = scipy.optimize.minimize(direct, np.zeros(Z.shape[1] * k), jac=True, tol=1e-9).fun
+        assert result.value == pytest.approx(best, rel=1e-7, abs=1e-9)
+        assert all(row["lower"] <= best * (1 + 1e-9) + 1e-12 for row in result.trace)
+        start = result.w + 0.3 * np.random.default_rng(seed).normal(size=risk.dim) * abs(result.w).max()
+        far = minimize(J, UnpenalizedNewton(), start, max_iter=3)
+        assert far.lower <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic", "poisson"])
+def test_estimators_agree_with_statsmodels(name, tmp_path):
+    X, y, weight = rows(name, 120, 3)
+    make = LinearClassifier if name == "logistic" else LinearRegressor
+    model = make(name, alpha=0, tol=1e-10).fit(X, y, weight)
+    Z = sm.add_constant((X - X.mean(0)) / X.std(0))
+    family = {"squared": "Gaussian", "logistic": "Binomial", "poisson": "Poisson"}[name]
+    theirs = sm.GLM(
+        (y > 0) * 1.0 if name == "logistic" else y, Z, getattr(sm.families, family)(), freq_weights=weight
+    ).fit(tol=1e-14, maxiter=300)
+    np.testing.assert_allclose(np.ravel(model.coef_) * X.std(0), theirs.params[1:], rtol=1e-5, atol=1e-7)
+    errors = model.summary(X, y, weight).std_err[1:] * X.std(0)
+    np.testing.assert_allclose(errors, theirs.bse[1:], rtol=1e-5)
+    assert model.gap_ <= 1e-10 * model.objective_ + 1e-12
+    save_model(model, tmp_path / "m")
+    assert certify(load_model(tmp_path / "m"), X, y, sample_weight=weight).status == "certified"
+    sparse = scipy.sparse.csr_array(X)
+    same = make(name, alpha=0.0, standardize=True, tol=1e-10).fit(sparse, y, weight)
+    np.testing.assert_allclose(same.coef_, model.coef_, rtol=1e-6)
+
+
+def test_columns_that_depend_on_each_other_have_a_minimum():
+    X, y, _ = rows("squared", 60, 0, units=(1.0, 1.0, 1.0))
+    D = np.column_stack([X, X[:, 0] - X[:, 1], np.ones(60)])
+    ours = LinearRegressor("squared", alpha=0, tol=1e-9).fit(D, y)
+    plain = LinearRegressor("squared", alpha=0, tol=1e-9).fit(X, y)
+    assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+    assert ours.gap_ <= 1e-9 * ours.objective_
+
+
+def test_problems_without_a_minimum_are_refused_in_one_sentence():
+    rng = np.random.default_rng(0)
+    group, x = np.repeat([0.0, 1.0], 50), rng.normal(size=100)
+    X = np.column_stack([group, x])
+    mixed = np.where(group == 1, 1, rng.integers(0, 2, 100))  # one group is all of one class
+    for model, y in (
+        (LinearClassifier("logistic", alpha=0), x > 0),
+        (LinearClassifier("logistic", alpha=0), np.digitize(x, [-0.5, 0.5])),
+        (LinearClassifier("logistic", alpha=0), mixed),
+        (LinearRegressor("poisson", alpha=0), np.where(group == 1, 0, rng.poisson(2, 100))),
+    ):
+        with pytest.raises(ValueError, match=r"there is no minimum, since weights grow .* give alpha > 0"):
+            model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (LinearClassifier("hinge", alpha=0), "only 'squared', 'logistic', 'softmax' and 'poisson'"),
+        (LinearRegressor("quantile", alpha=0), "give alpha > 0, such as 1e-9"),
+        (LinearRegressor("squared", alpha=0, positive=True), "bounds the weights, too: give alpha > 0"),
+        (LinearRegressor("squared", alpha=0, solver="lbfgs"), "leave solver out"),
+        (NoveltyDetector(alpha=0), "alpha to be a finite number > 0"),
+        (LinearRegressor("squared", alpha=-1.0), "alpha to be a finite number >= 0"),
+    ],
+)
+def test_what_needs_a_penalty_states_so(model, message):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, X[:, 0] > 0.2)
+
+
+def test_the_command_fits_without_a_penalty(tmp_path, run):
+    X, y, _ = rows("poisson", 80, 1, units=(1.0, 1.0, 1.0))
+    path, model = tmp_path / "rows.csv", tmp_path / "m"
+    np.savetxt(path, np.column_stack([y, X]), delimiter=",", header="y,a,b,c", comments="")
+    args = (path, "--target", "y", "--loss", "poisson", "--lam", 0)
+    assert "UnpenalizedNewton" in run("fit", *args, "-o", model, "--dry-run")[1]
+    assert run("fit", *args, "-o", model, "--quiet")[0] == 0
+    assert run("certify", model, path, "--target", "y", "--quiet")[0] == 0
+    code, _, err = run("fit", path, "--target", "y", "--loss", "absolute", "--lam", 0, "-o", model)
+    assert code != 0
+    assert "without a penalty" in err
