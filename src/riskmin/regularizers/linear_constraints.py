@@ -238,7 +238,7 @@ class LinearConstraints(ArrayDataclass, Regularizer):
     def _sizes(self, w: NDArray) -> NDArray:
         """The sizes to which violations of the one-sided rows are relative."""
         B, t, _, _ = self._rows
-        return np.abs(B).sum(axis=1) * (1 + np.abs(w).max()) + np.abs(t)
+        return np.asarray(np.abs(B).sum(axis=1) * (1 + np.abs(w).max()) + np.abs(t))
 
     def slope(self, w: Array, d: Array) -> float:
         """Return the derivative of Omega_0 at w along d."""
