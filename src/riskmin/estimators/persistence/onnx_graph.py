@@ -57,7 +57,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
     >>> from sklearn.datasets import load_iris
     >>> from riskmin import LinearClassifier, to_onnx
     >>> model = LinearClassifier("logistic").fit(*load_iris(return_X_y=True))
-    >>> [output.name for output in to_onnx(model).graph.output]  # doctest: +SKIP
+    >>> [output.name for output in to_onnx(model).graph.output]
     ['label', 'scores', 'probabilities']
     """
     if not isinstance(model, LinearClassifier | LinearRegressor | LinearRanker):
