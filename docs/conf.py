@@ -84,7 +84,7 @@ html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "logo": {"text": "riskmin"},
+    "logo": {"text": f"riskmin {release}"},
     "header_links_before_dropdown": 6,
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",

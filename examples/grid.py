@@ -1,4 +1,11 @@
-"""A 2-D grid: ink and paper in noisy images, segmented by minimum cuts (PyMaxflow: pip install pymaxflow)."""
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["riskmin", "pymaxflow>=1.3"]
+# ///
+"""A 2-D grid: ink and paper in noisy images, segmented by minimum cuts.
+
+It needs PyMaxflow: pip install 'riskmin[examples]', or pip install '.[examples]' in a checkout.
+"""
 
 import maxflow
 import numpy as np

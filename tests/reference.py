@@ -24,6 +24,7 @@ from riskmin import (
     GroupLasso,
     Hinge,
     Huber,
+    LinearConstraints,
     Logistic,
     Mrr,
     MulticlassSquaredHinge,
@@ -232,6 +233,14 @@ def omega(reg, w):
         lower, upper = by_feature(reg.lower), by_feature(reg.upper)
         low, high = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
         return inner, [w[low] >= lower[low]] * bool(len(low)) + [w[high] <= upper[high]] * bool(len(high))
+    if isinstance(reg, LinearConstraints):
+        inner, domain = omega(reg.reg, w)
+        lower, upper = (bound + np.zeros(len(reg.A)) for bound in (reg.lower, reg.upper))
+        low, high = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
+        rows = [reg.A[low] @ w >= lower[low]] * bool(len(low)) + [reg.A[high] @ w <= upper[high]] * bool(
+            len(high)
+        )
+        return inner, domain + rows
     if isinstance(reg, Entropy):
         mu = by_feature(reg.prior)
         if not reg.balanced:

@@ -60,12 +60,13 @@ def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
     return get_loss(loss), 2.0 * number - 1
 
 
-def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float) -> float:
-    """J of given weights, of any solver."""
+def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float, norm: str = "l2") -> float:
+    """J of given weights, of any solver; the penalty is that of l2 or l1."""
     loss_object, y = loss_and_labels(table, loss)
     c = np.full(len(y), 1 / len(y))
     z = table.X @ coef.T + b if table.n_classes > 2 else table.X @ np.ravel(coef) + b
-    return float(loss_object.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
+    penalty = np.sum(np.abs(coef)) if norm == "l1" else np.sum(coef**2) / 2
+    return float(loss_object.value_grad(z, y, c)[0] + alpha * penalty)
 
 
 def at_zero(table: Table, loss: str) -> float:
@@ -135,7 +136,9 @@ def no_longer_than(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) -> dict[str, Any] | None:
+def fit(
+    table: Table, loss: str, max_seconds: float, solver: str | None = None, **settings: Any
+) -> dict[str, Any] | None:
     """The record of one fit; None if the solver does not apply to this problem.
 
     The limit is in CPU seconds; wall time may be up to ten times longer on a busy machine.
@@ -146,6 +149,7 @@ def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) 
         loss,
         solver=solver,
         callback=lambda *_: time.process_time() - start > max_seconds,
+        **settings,
     )
     try:
         with warnings.catch_warnings(), no_longer_than(10 * max_seconds + 10):
@@ -163,7 +167,7 @@ def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) 
         "status": "max_seconds" if result.status == "interrupted" else result.status,
         "solver": result.solver,
         "value": float(model.objective_),
-        "recomputed": objective(table, loss, model.coef_, b, model.alpha),
+        "recomputed": objective(table, loss, model.coef_, b, model.alpha, model.regularizer),
         "lower": float(model.lower_bound_),
         "gap": float(model.gap_),
         "certified": bool(result.status == "converged" and 0 <= model.gap_ <= allowed),

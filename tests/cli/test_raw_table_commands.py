@@ -1,6 +1,7 @@
 """Commands on raw tables: the model file holds the preparation, so that all of them take the same file."""
 
 import json
+import pickle
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from helpers import customers
 from riskmin import LinearClassifier
 from riskmin.core.persist import checksum, load_arrays, save_arrays
+from riskmin.data.base import UnpreparedColumn
 from riskmin.estimators import load_model
 
 
@@ -84,12 +86,30 @@ def test_weights_are_repetitions(raw, tmp_path, run):
     assert json.loads(out)["path"][0]["objective"] == pytest.approx(same.objective_, rel=1e-8)
 
 
+def test_processes_prepare_their_own_files(raw, tmp_path, run):
+    """Levels, medians and rare levels are those of all files, and each process encodes its own."""
+    table = customers()
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    table.head(len(table) // 3).to_csv(first, index=False)
+    table.tail(len(table) - len(table) // 3).to_csv(second, index=False)
+    options = ["--loss", "logistic", "--standardize", "--impute", "median", "--drop", "since", "--lam", 1e-3]
+    options += ["--weight", "times", "--tol", "1e-8", "--quiet"]
+    assert run("fit", raw, *options, "-o", tmp_path / "one")[0] == 0
+    assert run("fit", first, second, *options, "--processes", 2, "-o", tmp_path / "two")[0] == 0
+    one, two = load_model(tmp_path / "one"), load_model(tmp_path / "two")
+    assert two.preparation_ == one.preparation_
+    assert two.coef_ == pytest.approx(one.coef_, rel=1e-4, abs=1e-6)
+    assert run("certify", tmp_path / "two", raw, "--quiet")[0] == 0
+    # workers of a cluster send the error by which a table is known to need a preparation
+    error = pickle.loads(pickle.dumps(UnpreparedColumn("a.csv", 2, "'Oslo' is not a number")))
+    assert (type(error), str(error)) == (UnpreparedColumn, "a.csv, line 2: 'Oslo' is not a number")
+
+
 def test_options_without_effect_are_refused(raw, tmp_path, run):
     svm = tmp_path / "rows.svm"
     svm.write_text("1 1:2\n-1 1:3\n")
     for options, words in [
         ((svm, "--impute", "mean"), ("--impute is for tables", "svmlight")),
-        ((raw, raw, "--processes", 2, "--drop", "since"), ("--drop needs all rows in this process",)),
         ((raw,), ("line", "the cell is empty", "--impute median")),
         ((raw, "--impute", "mean"), ("'since'", "dates")),
     ]:

@@ -758,7 +758,7 @@ def test_parquet(tmp_path):
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"pip install riskmin\[parquet\]"):
+    with pytest.raises(DataError, match=r"pip install 'riskmin\[parquet\]'"):
         load(tmp_path / "a.parquet")
 
 

@@ -106,7 +106,7 @@ def test_run_takes_the_decisions_of_the_root(monkeypatch):
 
 def test_missing_mpi4py_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(ImportError, match=r"Spmd needs mpi4py and an MPI.*pip install riskmin\[mpi\]"):
+    with pytest.raises(ImportError, match=r"Spmd needs mpi4py and an MPI.*pip install 'riskmin\[mpi\]'"):
         _ = Spmd().rank
 
 

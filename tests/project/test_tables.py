@@ -154,17 +154,24 @@ def test_failures_are_described():
 
 
 def test_peers_minimize_the_same_objective():
-    for one, loss in ((synthetic(), "logistic"), (synthetic(k=3), "logistic"), (synthetic(), "hinge")):
+    classes, numbers = synthetic(), synthetic("numbers")
+    cases = [
+        (classes, "logistic"),
+        (synthetic(k=3), "logistic"),
+        (classes, "hinge"),
+        (classes, "squared_hinge"),
+    ]
+    for one, loss in [*cases, *((numbers, loss) for loss in ("squared", "quantile:level=0.9", "poisson"))]:
         scaled = Table("t", one.X / [1, 100, 0.01], one.y, one.task)
-        (peer,) = compare.by_peers(scaled, loss, 5.0, 1e-2).values()
-        ours = fits.estimator(scaled, loss, alpha=1e-2, tol=1e-6).fit(scaled.X, scaled.y)
-        assert ours.lower_bound_ <= peer["value"] <= 1.01 * ours.objective_
-    for loss in ("squared", "poisson"):
-        one = synthetic("numbers")
-        scaled = Table("t", one.X / [1, 100, 0.01], one.y, one.task)
-        (peer,) = compare.by_peers(scaled, loss, 5.0, 1e-2).values()
-        ours = fits.estimator(scaled, loss, alpha=1e-2, tol=1e-6).fit(scaled.X, scaled.y)
-        assert ours.lower_bound_ <= peer["value"] <= 1.01 * ours.objective_
+        ours = fits.fit(scaled, loss, 5.0)
+        names = compare.by_peers(scaled, loss, 5.0, fits.estimator(scaled, loss).alpha)
+        assert len(names) == (2 if loss in ("hinge", "squared") else 1)
+        for peer in names.values():
+            same = peer.get("ours", ours)
+            assert same["certified"]
+            assert same["lower"] <= peer["value"] <= 1.01 * same["value"]
+            assert report.is_solved(same, peer | {"value": same["value"]}, 1.0)
+            assert not report.is_solved(same, peer | {"value": 1.002 * same["value"]}, 1.0)
 
 
 def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsys):

@@ -11,6 +11,7 @@ import click
 
 from riskmin.cli.inputs import PATH_TYPE, POSITIVE_INT
 from riskmin.core import ShardStateLost
+from riskmin.core.messages import extra_hint
 from riskmin.executors import Backend, Processes, Serial
 
 _OPTIONS: list[Callable[..., Any]] = [
@@ -106,7 +107,7 @@ def _spmd() -> Any:
         _ = executor.rank
     except ImportError as error:
         raise ValueError(
-            f"--mpi needs mpi4py and an MPI such as mpich ({error}): pip install 'riskmin[mpi]' mpich"
+            f"--mpi needs mpi4py and an MPI such as mpich ({error}): {extra_hint('mpi', 'mpich')}"
         ) from None
     return executor
 

@@ -13,7 +13,7 @@ from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
 from riskmin.core.messages import printable
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
-from riskmin.data.raw_tables.fitting import TableOptions, prepare
+from riskmin.data.raw_tables.fitting import TableOptions, find_preparation, prepare
 from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
 
 weight_option = click.option(
@@ -75,7 +75,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def load_table(
     paths: Sequence[Path],
     given: dict[str, Any],
-    load_numbers: Callable[[], Dataset],
+    load_numbers: Callable[..., Dataset],
     *,
     require_labels: bool,
     local: bool = True,
@@ -88,10 +88,12 @@ def load_table(
     given : dict
         The options of the command.
     load_numbers : callable
-        Loads files all of whose features are numbers; raises `UnpreparedColumn` for others.
+        Loads files all of whose features are numbers; raises `UnpreparedColumn` for others. Unless `local`,
+        it takes the `preparation` of other files, too.
     require_labels : bool
     local : bool
-        Whether the rows are in this process; those of other processes are not prepared.
+        Whether the rows are in this process. It reads the files of others, too, but only to find the
+        preparation, which they apply.
     """
     options = _table_options(given)
     is_table = all(format_of(path) in TABLE_FORMATS for path in paths)
@@ -99,11 +101,16 @@ def load_table(
         try:
             return PreparedRows(*load_numbers())
         except UnpreparedColumn:
-            if not (is_table and local):
+            if not is_table:
                 raise
     else:
-        _check_table_options(options, paths, is_table, local)
-    return prepare(paths, options, target=given["target"], qid=given["qid"], require_labels=require_labels)
+        _check_table_options(options, paths, is_table)
+    roles = {"target": given["target"], "qid": given["qid"], "require_labels": require_labels}
+    if local:
+        return prepare(paths, options, **roles)
+    preparation, source, notes = find_preparation(paths, options, **roles)
+    rows = PreparedRows(*load_numbers(preparation=preparation))
+    return rows._replace(weight=source.rows.weight, preparation=preparation, notes=notes)
 
 
 def _table_options(given: dict[str, Any]) -> TableOptions:
@@ -111,7 +118,7 @@ def _table_options(given: dict[str, Any]) -> TableOptions:
     return TableOptions(**{name: given[name] for name in names if given.get(name) is not None})
 
 
-def _check_table_options(options: TableOptions, paths: Sequence[Path], is_table: bool, local: bool) -> None:
+def _check_table_options(options: TableOptions, paths: Sequence[Path], is_table: bool) -> None:
     """Raise if options that prepare a table have no effect."""
     default = TableOptions()
     names = [name for name in vars(default) if getattr(options, name) != getattr(default, name)]
@@ -122,8 +129,6 @@ def _check_table_options(options: TableOptions, paths: Sequence[Path], is_table:
             f"{option} is for tables with named columns, but {path} is {format_of(path)}: leave it out, or "
             "give CSV or Parquet"
         )
-    if not local:
-        raise ValueError(f"{option} needs all rows in this process: leave out --processes, --dask or --mpi")
 
 
 def load_prepared(

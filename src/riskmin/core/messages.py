@@ -32,6 +32,18 @@ def one_line(text: object) -> str:
     return printable(" ".join(str(text).split()))
 
 
+def extra_hint(extra: str, *packages: str) -> str:
+    """Return how an extra is installed, from a package index and from a checkout, for messages.
+
+    Examples
+    --------
+    >>> extra_hint("mpi", "mpich")
+    "pip install 'riskmin[mpi]' mpich (in a checkout: pip install '.[mpi]' mpich)"
+    """
+    more = "".join(f" {package}" for package in packages)
+    return f"pip install 'riskmin[{extra}]'{more} (in a checkout: pip install '.[{extra}]'{more})"
+
+
 def format_label(label: object) -> str:
     """Return a class label as in a data file, where 1.0 is "1"."""
     # floats of NumPy are registered as real numbers, too

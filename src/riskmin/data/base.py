@@ -27,15 +27,15 @@ class DataError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the message, so that the error can be raised across processes."""
-        return _data_error, (str(self),)
+        return _data_error, (type(self), str(self))
 
 
 class UnpreparedColumn(DataError):
     """Raised for a feature that is not all numbers: text, missing cells or dates, which can be prepared."""
 
 
-def _data_error(message: str) -> DataError:
-    error = DataError.__new__(DataError, message)
+def _data_error(kind: type[DataError], message: str) -> DataError:
+    error = kind.__new__(kind, message)
     error.args = (message,)
     return error
 

@@ -42,7 +42,8 @@ def load_partitioned(
     n_features : int, optional
         The number of columns; for sparse files, the largest number in any of them by default.
     **settings
-        As for `load`: target, qid, require_labels, dtype, format, zero_based, max_memory.
+        As for `load`: target, qid, require_labels, dtype, format, zero_based, max_memory. And the
+        preparation of raw tables, a `TablePreparation`, which the workers apply.
 
     Returns
     -------
@@ -148,6 +149,11 @@ class _LoadedFile(NamedTuple):
 
 def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _LoadedFile:
     """Read a file; may run on a worker."""
+    if (preparation := settings.get("preparation")) is not None:
+        roles, labels = {name: settings.get(name) for name in ("target", "qid")}, settings["require_labels"]
+        with limits.memory_limited(settings.get("max_memory")):
+            rows = preparation.read([file], **roles, labels=labels)
+        return _LoadedFile(Dataset(rows.X, rows.y, rows.qid, rows.feature_names), False)
     if (settings.get("format") or format_of(file)) != "svmlight":
         return _LoadedFile(load(file, n_features=n_features, **settings), False)
     base, labels = settings.get("zero_based", "auto"), settings.get("require_labels", True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.ordinal import OrdinalClassifier as OrdinalClassifier
     from riskmin.estimators.persistence.model_file import load_model as load_model
     from riskmin.estimators.persistence.model_file import save_model as save_model
+    from riskmin.estimators.persistence.onnx_graph import to_onnx as to_onnx
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
     from riskmin.estimators.summary.table import CoefficientSummary as CoefficientSummary
@@ -51,6 +52,7 @@ MODULE_OF = {
     "get_scorer": "_common.scoring",
     "load_model": "persistence.model_file",
     "save_model": "persistence.model_file",
+    "to_onnx": "persistence.onnx_graph",
 }
 """Module of each public name, imported on first access because some load much of scikit-learn."""
 

@@ -11,9 +11,9 @@ from riskmin.core.registry import Registry
 from riskmin.regularizers.adapt import as_regularizer as as_regularizer
 from riskmin.regularizers.base import Regularizer as Regularizer
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
-from riskmin.regularizers.constrained import Equality as Equality
 from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.groups import GroupLasso as GroupLasso
+from riskmin.regularizers.linear_constraints import LinearConstraints as LinearConstraints
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
@@ -23,6 +23,7 @@ from riskmin.regularizers.separable import L2 as L2
 from riskmin.regularizers.separable import Box as Box
 from riskmin.regularizers.separable import Elastic as Elastic
 from riskmin.regularizers.separable import Separable as Separable
+from riskmin.regularizers.unpenalized import Equality as Equality
 from riskmin.regularizers.unpenalized import UnpenalizedTail as UnpenalizedTail
 from riskmin.regularizers.unpenalized import unpenalized_tail as unpenalized_tail
 
@@ -44,6 +45,7 @@ REGULARIZERS = Registry(
     _OWN,
     Box,
     GroupLasso,
+    LinearConstraints,
     synonyms=_SYNONYMS,
 )
 """The regularizers by the names that commands and estimators accept."""

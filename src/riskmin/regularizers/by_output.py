@@ -10,6 +10,7 @@ import numpy as np
 from riskmin.arrays.namespace import array_shape
 from riskmin.regularizers.entropy import Entropy
 from riskmin.regularizers.groups import GroupLasso
+from riskmin.regularizers.linear_constraints import LinearConstraints
 from riskmin.regularizers.separable import Separable
 
 
@@ -22,6 +23,15 @@ def repeat_per_output(reg: Any, n_features: int, dim: int) -> Any:
     n_outputs, remainder = divmod(dim, n_features)
     if isinstance(reg, GroupLasso) and len(reg.groups) == n_features and not remainder:
         return replace(reg, groups=np.repeat(reg.groups, n_outputs)) if n_outputs > 1 else reg
+    if (
+        isinstance(reg, LinearConstraints)
+        and reg.A.shape[1] == n_features
+        and n_outputs > 1
+        and not remainder
+    ):
+        inner = repeat_per_output(reg.reg, n_features, dim)
+        bounds = (np.repeat(bound + np.zeros(len(reg.A)), n_outputs) for bound in (reg.lower, reg.upper))
+        return LinearConstraints(inner, np.kron(reg.A, np.eye(n_outputs)), *bounds)
     if remainder or n_outputs < 2 or not isinstance(reg, (Separable, Entropy)):
         return reg
     changed: dict[str, Any] = {}

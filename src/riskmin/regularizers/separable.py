@@ -72,7 +72,7 @@ class Separable(ArrayDataclass, Regularizer):
     def prox(self, v: Array, step: float) -> Array:
         """Return v, shrunk toward zero by step l_j, divided by 1 + step m_j, and clipped to the box."""
         t = self.terms(v)
-        return _clip_to_box(_shrink(v, step * t.absolute) / (1 + step * t.square), t)
+        return clip_to_box(shrink(v, step * t.absolute) / (1 + step * t.square), t)
 
     def conjugate(self, u: Array) -> float:
         """Return sum_j max over w_j of u_j w_j - l_j |w_j| - m_j w_j^2 / 2."""
@@ -93,12 +93,12 @@ class Separable(ArrayDataclass, Regularizer):
     def _conjugate_argmax(self, u: Array) -> Array:
         """Return the maximizer of u @ w - Omega(w), with infinite entries where there is none."""
         xp, t = namespace(u), self.terms(u)
-        shrunk = _shrink(u, t.absolute)
+        shrunk = shrink(u, t.absolute)
         # stationary point of u w - l |w| - m w^2 / 2; without a square, the maximum is at 0 or at a bound
         if not self.polyhedral:
-            return _clip_to_box(shrunk / t.square, t)
+            return clip_to_box(shrunk / t.square, t)
         infinity = math.inf + 0.0 * shrunk
-        return _clip_to_box(xp.where(shrunk > 0, infinity, xp.where(shrunk < 0, -infinity, shrunk)), t)
+        return clip_to_box(xp.where(shrunk > 0, infinity, xp.where(shrunk < 0, -infinity, shrunk)), t)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale; if the conjugate is an indicator function, the largest feasible one."""
@@ -137,14 +137,15 @@ class Separable(ArrayDataclass, Regularizer):
         return half @ half.T
 
 
-def _shrink(v: Array, threshold: Any) -> Array:
+def shrink(v: Array, threshold: Any) -> Array:
     """Return v, shrunk toward zero by the threshold: v - clip(v, -threshold, threshold)."""
     xp = namespace(v)
     bound = threshold + xp.zeros_like(v)
     return v - xp.minimum(xp.maximum(v, -bound), bound)
 
 
-def _clip_to_box(w: Array, t: SeparableTerms) -> Array:
+def clip_to_box(w: Array, t: SeparableTerms) -> Array:
+    """Return w, clipped to the bounds."""
     xp = namespace(w)
     zero = xp.zeros_like(w)
     return xp.minimum(xp.maximum(w, t.lower + zero), t.upper + zero)

@@ -20,6 +20,7 @@ from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check
+from riskmin.core.messages import extra_hint
 
 SMALL_BYTES = 2**16
 """Up to so many bytes, the driver copies an array of the host before its transfer begins."""
@@ -40,7 +41,7 @@ def why_no_gpu() -> str:
     try:
         import cupy
     except ImportError:
-        return "CuPy is not installed: install it, such as by pip install 'riskmin[gpu]', or use the CPU"
+        return f"CuPy is not installed: {extra_hint('gpu')}, or use the CPU"
     try:
         if int(cupy.cuda.runtime.getDeviceCount()) > 0:
             return ""

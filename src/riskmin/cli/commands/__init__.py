@@ -9,6 +9,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cv": ("cv", "Choose the regularization strength by cross-validation."),
     "demo": ("demo", "Fit and certify a real data set with three losses."),
     "evaluate": ("predict", "Compute the metrics of a model on labeled data."),
+    "export": ("convert", "Write a model as ONNX, for predictions without riskmin."),
     "fit": ("fit", "Fit a linear model to data and save it with its certificate."),
     "losses": ("list", "List the losses with formulas, tasks and parameters."),
     "owners": ("owners", "Set up a group of data owners, who share no rows."),

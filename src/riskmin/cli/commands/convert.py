@@ -1,4 +1,4 @@
-"""`riskmin convert`: write a data file as a .rsk store, which is memory-mapped instead of read."""
+"""`riskmin convert` writes a data file as a .rsk store, `riskmin export` a model in another format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from typing import Any
 
 import click
 
-from riskmin.cli.inputs import DATA_TYPE, PATH_TYPE, memory_option, qid_option, real_option, target_option
+from riskmin.cli.inputs import (
+    DATA_TYPE,
+    MODEL_TYPE,
+    PATH_TYPE,
+    check_distinct_paths,
+    check_writable,
+    memory_option,
+    qid_option,
+    real_option,
+    target_option,
+    trust_option,
+)
 from riskmin.cli.output import pluralize, print_pairs
+from riskmin.core.messages import printable
 from riskmin.data import convert as convert_file
 from riskmin.data.store.reader import StoreReader
 from riskmin.report.progress import StatusLine, duration
@@ -125,3 +137,30 @@ def _print_summary(store: StoreReader, seconds: float, more: list[tuple[str, str
             ("took", duration(seconds)),
         ]
     )
+
+
+@click.command()
+@click.argument("model", type=MODEL_TYPE)
+@click.argument("output", type=PATH_TYPE)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["onnx"]),
+    default="onnx",
+    show_default=True,
+    help="The format of OUTPUT.",
+)
+@trust_option
+def export(model: Path, output: Path, file_format: str, trust: tuple[str, ...]) -> None:
+    """Write MODEL in another format to OUTPUT: ONNX, for predictions without riskmin.
+
+    The inputs are X; or, of a model of a raw table, its columns, since the preparation is part of the file.
+    """
+    from riskmin.estimators import load_model, to_onnx
+
+    check_writable(output)
+    check_distinct_paths({"MODEL": model}, {"OUTPUT": output})
+    made = to_onnx(load_model(model, trust), output)
+    click.echo(f"{output}, {file_format.upper()} of riskmin {made.producer_version}")
+    names = [", ".join(printable(one.name) for one in part) for part in (made.graph.input, made.graph.output)]
+    print_pairs([("inputs", names[0]), ("outputs", names[1])])

@@ -267,7 +267,7 @@ def _load(
     table = load_table(
         data,
         given,
-        lambda: load_partitions(data, executor, **roles, require_labels=require_labels),
+        lambda **more: load_partitions(data, executor, **roles, require_labels=require_labels, **more),
         require_labels=require_labels,
         local=executor.is_local,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from riskmin.core.messages import extra_hint
 from riskmin.data.base import (
     DataError,
     Dataset,
@@ -65,7 +66,7 @@ class ParquetRows:
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
-            raise DataError(self.path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
+            raise DataError(self.path, None, f"Parquet needs pyarrow: {extra_hint('parquet')}") from error
         with open_decompressed(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():

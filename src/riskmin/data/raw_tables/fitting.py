@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,15 @@ class TableOptions:
     min_frequency: int | None = None
 
 
+class FoundPreparation(NamedTuple):
+    """The preparation of tables, with the rows on which it was found."""
+
+    preparation: TablePreparation
+    source: RawSource
+    notes: tuple[str, ...]
+    """A note for each column that carries no information and is left out."""
+
+
 def prepare(
     paths: Sequence[PathLike],
     options: TableOptions,
@@ -74,6 +84,20 @@ def prepare(
     PreparedRows
         With a note for each column that carries no information and is left out.
     """
+    found = find_preparation(paths, options, target=target, qid=qid, require_labels=require_labels)
+    made = found.preparation.transform(found.source)
+    return made._replace(notes=(*found.notes, *made.notes))
+
+
+def find_preparation(
+    paths: Sequence[PathLike],
+    options: TableOptions,
+    *,
+    target: ColumnRef = None,
+    qid: ColumnRef = None,
+    require_labels: bool = True,
+) -> FoundPreparation:
+    """Read tables with the same columns, and find their preparation: see `prepare`."""
     tables = [open_raw(path, format_of(path)) for path in paths]
     roles, weight = _roles(tables[0], options, target, qid, require_labels)
     for table in tables[1:]:
@@ -101,8 +125,7 @@ def prepare(
     }
     preparation = TablePreparation(tuple(encoders), **names, has_names=tables[0].has_names)
     source.rows = source.rows._replace(features=kept)
-    made = preparation.transform(source)
-    return made._replace(notes=(*notes, *made.notes))
+    return FoundPreparation(preparation, source, tuple(notes))
 
 
 def _roles(

@@ -21,7 +21,7 @@ from riskmin.estimators.persistence.records import (
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses import LOSSES, Nu, Smoothed
 from riskmin.problem.kernel.mercer import DotProduct, Polynomial, Rbf
-from riskmin.regularizers import REGULARIZERS, Box, Quadratic, get_regularizer
+from riskmin.regularizers import REGULARIZERS, Box, LinearConstraints, Quadratic, get_regularizer
 from riskmin.solvers import SOLVERS, get_solver
 
 SERIALIZABLE_KERNELS: dict[str, Any] = {kind.__name__: kind for kind in (Rbf, DotProduct, Polynomial)}
@@ -69,7 +69,7 @@ def _regularizer_to_json(model: Any, given: Any) -> dict[str, Any]:
             "Quadratic holds a matrix, which is not written to model files: keep coef_ and intercept_ "
             "yourself, or pickle the model"
         )
-    REGULARIZERS.check_savable(reg.reg if type(reg) is Box else reg)
+    REGULARIZERS.check_savable(reg.reg if type(reg) in (Box, LinearConstraints) else reg)
     return REGULARIZERS.to_dict(reg) | {"given": _text(given)}
 
 

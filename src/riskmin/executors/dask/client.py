@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from riskmin.core.messages import extra_hint
 from riskmin.executors.dask.cluster import DaskCluster
 
 TLS = "tls://"
@@ -42,7 +43,7 @@ def dask_client(
     try:
         import distributed
     except ImportError as error:
-        raise ValueError(f"Dask is not installed ({error}): pip install 'riskmin[dask]'") from None
+        raise ValueError(f"Dask is not installed ({error}): {extra_hint('dask')}") from None
     make_client: Any = distributed.Client
     security = _security(ca, cert, key) if address.startswith(TLS) else None
     try:

@@ -15,6 +15,7 @@ import numpy as np
 
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, PartitionedMatrix
 from riskmin.core import NDArray, Shard
+from riskmin.core.messages import extra_hint
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_arrays, sum_tuples
 from riskmin.executors.coordination import Coordination
 from riskmin.executors.mpi.collective import Communicator, arguments_checksum
@@ -128,7 +129,7 @@ class Spmd(Backend, Coordination):
                 from mpi4py import MPI
             except (ImportError, RuntimeError) as error:
                 raise ImportError(
-                    f"Spmd needs mpi4py and an MPI, such as mpich ({error}): pip install riskmin[mpi] mpich"
+                    f"Spmd needs mpi4py and an MPI, such as mpich ({error}): {extra_hint('mpi', 'mpich')}"
                 ) from None
             self.comm = MPI.COMM_WORLD
         return self.comm

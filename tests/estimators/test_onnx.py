@@ -1,0 +1,134 @@
+"""ONNX files predict as riskmin does, in another runtime; and whole pipelines in files of skops."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from riskmin import (
+    KernelClassifier,
+    LinearClassifier,
+    LinearClassifierCV,
+    LinearRanker,
+    LinearRegressor,
+    to_onnx,
+)
+from riskmin.cli import main
+
+runtime = pytest.importorskip("onnxruntime", reason="onnxruntime has no wheel for this Python")
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 4)) * [1e-3, 1.0, 1e3, 1.0] + [0, 5, 0, 0]
+Z = X / X.std(0)
+
+
+def run(made, inputs):
+    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "f1"])
+@pytest.mark.parametrize("labels", [["no", "yes"], [0, 7], [False, True]])
+def test_two_classes(loss, labels):
+    y = np.array(labels)[(Z[:, 0] + Z[:, 1] > 5).astype(int)]
+    model = LinearClassifier(loss, standardize=True).fit(X, y)
+    out = run(to_onnx(model), {"X": X})
+    assert out["label"].tolist() == model.predict(X).tolist()
+    assert len(set(out["label"].tolist())) == 2
+    np.testing.assert_allclose(out["scores"][:, 0], model.decision_function(X), rtol=1e-12, atol=1e-12)
+    assert ("probabilities" in out) == (loss == "logistic")
+    if loss == "logistic":
+        np.testing.assert_allclose(out["probabilities"], model.predict_proba(X), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_several_classes(loss):
+    rows, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = LinearClassifier(loss).fit(rows, names)
+    out = run(to_onnx(model), {"X": rows})
+    assert out["label"].tolist() == model.predict(rows).tolist()
+    np.testing.assert_allclose(out["scores"], model.decision_function(rows), rtol=1e-12, atol=1e-12)
+    if loss == "logistic":
+        np.testing.assert_allclose(out["probabilities"], model.predict_proba(rows), rtol=1e-12, atol=1e-15)
+
+
+def test_regressions_and_rankings_and_their_certificate():
+    y = Z @ [1.0, 2.0, 0.5, 0.0] + RNG.normal(size=len(Z))
+    for model, target in (
+        (LinearRegressor("huber"), y),
+        (LinearRegressor("poisson"), np.floor(np.abs(y))),
+        (LinearRegressor("squared"), np.column_stack([y, -2 * y])),
+    ):
+        made = to_onnx(model.fit(Z, target))
+        expected = model.predict(Z).reshape(len(Z), -1)
+        np.testing.assert_allclose(run(made, {"X": Z})["prediction"], expected, rtol=1e-11)
+    props = {one.key: one.value for one in made.metadata_props}
+    assert (float(props["objective"]), props["loss"]) == (model.objective_, "squared")
+    assert float(props["lower_bound"]) == model.lower_bound_
+    ranker = LinearRanker().fit(Z, (y > np.median(y)).astype(int), qid=np.repeat(np.arange(12), 10))
+    np.testing.assert_allclose(run(to_onnx(ranker), {"X": Z})["scores"][:, 0], ranker.predict(Z), rtol=1e-11)
+
+
+@pytest.mark.parametrize("n_cities", [3, 60])
+def test_raw_tables_with_unseen_levels_and_missing_cells(tmp_path, n_cities, capsys):
+    """Dense and sparse preparations, rare and missing levels; a column has the name of an output."""
+    n, options = 200, ["--impute", "median", "--standardize", "--min-frequency", "3", "--loss", "logistic"]
+    cities = [f"city {k}" for k in RNG.integers(0, n_cities, n)]
+    frame = pd.DataFrame(
+        {
+            "city": np.where(RNG.random(n) < 0.1, None, cities),
+            "kind": np.array(["a", "b", "once"])[np.r_[2, RNG.integers(0, 2, n - 1)]],
+            "label": np.where(RNG.random(n) < 0.1, np.nan, RNG.normal(size=n) * 1e4),
+            "size of flat": RNG.normal(size=n),
+        }
+    )
+    frame["bought"] = np.where(RNG.random(n) + frame["size of flat"] > 0.5, "yes", "no")
+    new = frame.head(40).copy()
+    new.loc[[3, 4], "city"] = ["Atlantis", None]
+    new.loc[[5, 6], "kind"] = ["unseen", "b"]
+    train, test, model, out = (str(tmp_path / name) for name in ("a.csv", "b.csv", "m.riskmin", "m.onnx"))
+    frame.to_csv(train, index=False)
+    new.drop(columns="bought").to_csv(test, index=False)
+    assert main(["fit", train, "--target", "bought", *options, "-o", model, "-q"]) == 0
+    assert main(["export", model, out]) == 0
+    assert "city, kind, label, size of flat" in capsys.readouterr().out
+    assert main(["predict", model, test, "--proba", "-q"]) == 0
+    expected = np.array([line.split("\t") for line in capsys.readouterr().out.splitlines()], float)
+    text = {name: new[[name]].fillna("").to_numpy(object).astype(str) for name in ("city", "kind")}
+    numbers = {name: new[[name]].to_numpy(float) for name in ("label", "size of flat")}
+    session = runtime.InferenceSession(out, providers=["CPUExecutionProvider"])
+    label, _, p = session.run(None, text | numbers)
+    np.testing.assert_allclose(p, expected, rtol=1e-12, atol=1e-15)
+    assert label.tolist() == np.where(expected[:, 1] > expected[:, 0], "yes", "no").tolist()
+    assert [one.name for one in session.get_outputs()] == ["label_", "scores", "probabilities"]
+
+
+def test_searches_and_errors(monkeypatch):
+    y = (Z[:, 0] > 0).astype(int)
+    search = LinearClassifierCV(alphas=[1.0]).fit(Z, y)
+    assert run(to_onnx(search), {"X": Z})["label"].tolist() == search.predict(Z).tolist()
+    with pytest.raises(ValueError, match="KernelClassifier has no ONNX form; LinearClassifier,"):
+        to_onnx(KernelClassifier().fit(Z, y))
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install '.\[onnx\]'"):
+        to_onnx(search)
+
+
+@pytest.mark.slow
+def test_whole_pipelines_in_files_of_skops(tmp_path):
+    io = pytest.importorskip("skops.io")
+    table = pd.DataFrame({"x": Z[:, 0], "kind": np.where(Z[:, 1] > 5, "a", "b")})
+    y = np.where(Z[:, 0] > 0, "yes", "no")
+    columns = ColumnTransformer([("number", StandardScaler(), ["x"]), ("text", OneHotEncoder(), ["kind"])])
+    pipeline = make_pipeline(columns, LinearClassifier("logistic")).fit(table, y)
+    io.dump(pipeline, tmp_path / "pipeline.skops")
+    unknown = io.get_untrusted_types(file=tmp_path / "pipeline.skops")
+    assert all(name.startswith(("riskmin.", "builtins.")) for name in unknown)
+    loaded = io.load(tmp_path / "pipeline.skops", trusted=unknown)
+    assert loaded.predict(table).tolist() == pipeline.predict(table).tolist()
+    assert loaded[-1].lower_bound_ == pipeline[-1].lower_bound_
