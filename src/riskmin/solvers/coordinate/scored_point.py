@@ -6,12 +6,14 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
+from riskmin.losses.conjugate import Conjugate, IntervalConjugate
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import solve_intercept
@@ -76,9 +78,12 @@ class PointEvaluator:
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
         error = gap + CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
         value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, float(risk), grad, error))
+        cuts = [cut]
+        if self._conjugate is not None and self.obj.reg.largest_scale(grad, self.obj.lam) < 1:
+            cuts.append(self._dual_cut(self._per_weight(slope), grad, point.z + point.b))
         if guess is not None:
-            predicted = self._cut_from_slopes(guess, guess_grad, point.z)
-            cut = max(cut, predicted, key=self.obj.lower)
+            cuts.append(self._dual_cut(guess, guess_grad, point.z + point.b))
+        cut = max(cuts, key=self.obj.lower) if len(cuts) > 1 else cut
         return PointEvaluation(value, grad, cut, float(risk), slope)
 
     def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -105,25 +110,39 @@ class PointEvaluator:
         grad, guess_grad = np.ascontiguousarray(both.T)
         return grad, guess_grad
 
+    @cached_property
+    def _conjugate(self) -> Conjugate | None:
+        return self.loss.conjugate(self.rows.y)
+
+    def _dual_cut(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
+        """Return the cut of the slopes s u, a = X'(c u), for the largest s <= 1 with a finite bound.
+
+        The conjugate is convex, so that the cut of the scaled slopes proves more than the scaled cut of u:
+        for `Squared` and s near 1 the bound loses (1 - s) lam |w|_1 instead of (1 - s) J.
+        """
+        s = self.obj.reg.largest_scale(a, self.obj.lam)
+        return self._cut_from_slopes(s * u, s * a, z) if s < 1 else self._cut_from_slopes(u, a, z)
+
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
-        y, c = self.rows.y, self.rows.c
+        c, dual = self.rows.c, self._conjugate
+        assert dual is not None
         # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
-        conjugate = np.where(c > 0, self.loss.conjugate(y).value(u), 0.0)
-        dual = self.loss.interval_conjugate(y)
+        conjugate = np.where(c > 0, dual.value(u), 0.0)
         # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
-        magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
+        magnitude = np.abs(z) + (np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0)
         return Cut(
             a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
         )
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight, clipped to the domain of the conjugate; None without a conjugate."""
-        y, c = self.rows.y, self.rows.c
-        dual = self.loss.conjugate(y)
-        if dual is None:
-            return None
-        return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), dual.lower, dual.upper)
+        dual = self._conjugate
+        return None if dual is None else np.clip(self._per_weight(slopes), dual.lower, dual.upper)
+
+    def _per_weight(self, slopes: NDArray) -> NDArray:
+        c = self.rows.c
+        return np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
