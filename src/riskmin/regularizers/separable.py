@@ -102,12 +102,10 @@ class Separable(ArrayDataclass, Regularizer):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale; if the conjugate is an indicator function, the largest feasible one."""
-        return best_scale(self, cut, lam, self.largest_scale(cut.a, lam))
+        return best_scale(self, cut, lam, self._largest_scale(cut.a, lam) if self.polyhedral else 1.0)
 
-    def largest_scale(self, a: Array, lam: float) -> float:
+    def _largest_scale(self, a: Array, lam: float) -> float:
         """Return the largest s <= 1 for which Omega*(-s a / lam) is finite."""
-        if not self.polyhedral:
-            return 1.0
         xp, t = namespace(a), self.terms(a)
         # coordinates in which -a points to an infinite bound
         open_side = (a < 0) & (t.upper == math.inf) | (a > 0) & (t.lower == -math.inf)
@@ -271,7 +269,7 @@ class L1(Separable):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the largest feasible s if b > 0, because the lower bound is s b; else 0."""
-        return self.largest_scale(cut.a, lam) if cut.b > 0 else 0.0
+        return self._largest_scale(cut.a, lam) if cut.b > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

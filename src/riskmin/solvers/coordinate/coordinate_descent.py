@@ -161,6 +161,7 @@ class CoordinateDescent(Solver):
             point, schedule = new, schedule.with_step(t, reused)
             # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
             trusted = solution.from_gram or schedule.forcing < self.PREDICT_SLOPES_BELOW_FORCING
+            trusted = trusted or solution.slope is not None
             predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
             passes = info["passes"] + solution.work / problem.columns.n_entries
             info = {"working_set": len(columns), "epochs": solution.epochs, "passes": passes}

@@ -5,6 +5,7 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,12 +79,11 @@ class PointEvaluator:
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
         error = gap + CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
         value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, float(risk), grad, error))
-        cuts = [cut]
-        if self._conjugate is not None and self.obj.reg.largest_scale(grad, self.obj.lam) < 1:
-            cuts.append(self._dual_cut(self._per_weight(slope), grad, point.z + point.b))
+        z = point.z + point.b
+        cut = self._with_scaled_slopes(cut, self._per_weight(slope), z)
         if guess is not None:
-            cuts.append(self._dual_cut(guess, guess_grad, point.z + point.b))
-        cut = max(cuts, key=self.obj.lower) if len(cuts) > 1 else cut
+            predicted = self._cut_from_slopes(guess, guess_grad, z)
+            cut = max(cut, self._with_scaled_slopes(predicted, guess, z), key=self.obj.lower)
         return PointEvaluation(value, grad, cut, float(risk), slope)
 
     def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -112,16 +112,21 @@ class PointEvaluator:
 
     @cached_property
     def _conjugate(self) -> Conjugate | None:
-        return self.loss.conjugate(self.rows.y)
+        dual: Conjugate | None = self.loss.conjugate(self.rows.y)
+        return dual
 
-    def _dual_cut(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
-        """Return the cut of the slopes s u, a = X'(c u), for the largest s <= 1 with a finite bound.
+    def _with_scaled_slopes(self, cut: Cut, u: NDArray, z: NDArray) -> Cut:
+        """Return the cut of the slopes s u, for the best scale s of the cut of u; the same cut if s is 1.
 
-        The conjugate is convex, so that the cut of the scaled slopes proves more than the scaled cut of u:
-        for `Squared` and s near 1 the bound loses (1 - s) lam |w|_1 instead of (1 - s) J.
+        Where the conjugate of the regularizer is an indicator function, s < 1 is the rule. The conjugate of
+        the loss is convex, so that the cut of the scaled slopes proves more than the scaled cut: for
+        `Squared` and s near 1, its bound is below J by (1 - s) lam |w|_1 instead of (1 - s) J.
         """
-        s = self.obj.reg.largest_scale(a, self.obj.lam)
-        return self._cut_from_slopes(s * u, s * a, z) if s < 1 else self._cut_from_slopes(u, a, z)
+        if self._conjugate is None:
+            return cut
+        # A cut with b <= 0 proves nothing, but that of s u may: b is no reason for s = 0.
+        s = self.obj.reg.scale(Cut(cut.a, max(cut.b, sys.float_info.min)), self.obj.lam)
+        return cut if s in (0.0, 1.0) else self._cut_from_slopes(s * u, s * cut.a, z)
 
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
