@@ -353,7 +353,7 @@ def test_active_sets_find_the_minimum_over_dependent_columns(bounds):
     ends = np.outer(bounds, 1 / scale)
     terms = np.stack([0.4 * scale, np.zeros(22), *ends])
     w, slope = np.zeros(22), g.copy()
-    assert active_set_search(G, slope, w, terms, 1e-9 * scale.min())
+    assert active_set_search(G, slope, w, terms, 1e-9 * scale.min(), 22)
     assert ((w >= ends[0]) & (w <= ends[1])).all()
     assert 0 < np.count_nonzero(w) < 22
     np.testing.assert_allclose(slope, g + G @ w, rtol=0, atol=1e-9 * scale.max())

@@ -25,11 +25,14 @@ DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal to add until G is positive definite; the second is for single precision."""
 
 
-def active_set_search(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> bool:
+def active_set_search(
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int
+) -> bool:
     """Minimize a model on its Gram matrix, in place, by an active set of w_j and their signs.
 
     Each step solves for the active w_j, up to the first that changes its sign, which leaves; when all of them
-    are optimal, those with the largest violations enter. Returns False if that takes more work than cycles.
+    are optimal, those with the largest violations enter. Returns False if that takes more work than cycles,
+    or more than `max_active`, the rank of G.
 
     References
     ----------
@@ -42,7 +45,7 @@ def active_set_search(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: f
     for _ in check_each(range(ACTIVE_SET_MAX_STEPS)):
         index = np.flatnonzero(active)
         work += len(index) ** 3 / 3
-        if work > ACTIVE_SET_WORK * len(w) ** 2:
+        if work > ACTIVE_SET_WORK * len(w) ** 2 or len(index) > max_active:
             return False
         moved, stopped = _active_step(G, g, w, terms, index, sign)
         active[stopped] = False
@@ -57,7 +60,8 @@ def active_set_search(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: f
             continue
         right, left = one_sided_slopes(w, g, terms)
         violation = np.where(active | refused, 0.0, np.maximum(right, left))
-        entering = np.argsort(-violation)[:batch]
+        # One more than fits, so that a full set is noticed.
+        entering = np.argsort(-violation)[: min(batch, max_active + 1 - len(index))]
         entering = entering[violation[entering] > tol]
         if not len(entering):
             return not refused.any()

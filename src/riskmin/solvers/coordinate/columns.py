@@ -161,8 +161,9 @@ class SparseColumns:
     """Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
     CYCLES = 10
     """Cycles over the columns before the solve over the nonzero w_j."""
-    GRAM_MAX_CYCLES = 200
-    """Cost of a Gram matrix, in cycles over the columns, up to which it replaces steps that failed."""
+    GRAM_MAX_CYCLES, EXACT_GRAM_MAX_CYCLES = 50, 200
+    """Cost of a Gram matrix, in cycles over the columns, up to which it is preferred to conjugate gradients;
+    the second where these made no progress."""
     GRAM_USUAL_EPOCHS = 20
     """Cycles over a Gram matrix that usually minimize a model."""
     GRAM_REUSE_MAX_CYCLES = 50.0
@@ -224,14 +225,14 @@ class SparseColumns:
         data = ScaledColumns(self.store, model.columns, *scaled, shifts)
         point = ModelPoint(w, 0.0, r)
         worst, epochs = data.cycle(point, h, model.terms, offset, model.tol, self.CYCLES)
-        predicted = None
-        if worst > model.tol:
-            predicted = root * data.solve_free(h, model, offset, point)
         cycle = float(self.store.count[model.columns].sum())
-        start = Solution(w, point.b, NO_VALUES, epochs, model.curvature, work=epochs * cycle, slope=predicted)
-        by_gram = gram_fits and model.exact and self._gram_cost(arrays) <= self.GRAM_MAX_CYCLES
-        if worst <= model.tol or not by_gram:
+        start = Solution(w, point.b, NO_VALUES, epochs, model.curvature, work=epochs * cycle)
+        if worst <= model.tol:
             return start
+        limit = (self.EXACT_GRAM_MAX_CYCLES if model.exact else self.GRAM_MAX_CYCLES) if gram_fits else 0
+        if self._gram_cost(arrays) > limit:
+            predicted = root * data.solve_free(h, model, offset, point)
+            return start._replace(w=w, b=point.b, slope=predicted)
         if self.gram is None or not self.gram.is_reusable_for(model):
             self.gram = ColumnGram(model.curvature)
         return solve_by_gram(self, self.gram, model, start, r * root)

@@ -149,13 +149,13 @@ def relative_change(curvature: NDArray, reference: NDArray) -> float:
     return float(np.abs(curvature - reference).sum() / reference.sum())
 
 
-def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, exact: bool) -> int:
-    """Minimize a model on its Gram matrix, in place: by an active set if it must be exact, or by cycles.
+def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int) -> int:
+    """Minimize a model on its Gram matrix, in place: by an active set of at most so many w_j, or by cycles.
 
     Cycles alternate with solves over all w_j != 0: they determine which w_j are zero, but converge slowly on
     the others where columns are correlated.
     """
-    if exact and active_set_search(G, g, w, terms, tol):
+    if max_active and active_set_search(G, g, w, terms, tol, max_active):
         return 1
     n_epochs, active = 0, np.empty(len(w), np.bool_)
     for _ in check_each(range(MAX_EPOCHS_PER_MODEL // CYCLES_PER_SOLVE)):
@@ -183,7 +183,9 @@ def solve_by_gram(
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
-    epochs = _descend(G, g, w, terms, model.tol, model.constant_curvature or model.exact)
+    # A model that is soon replaced is not worth an active set.
+    max_active = len(model.slope) if model.constant_curvature or model.exact else 0
+    epochs = _descend(G, g, w, terms, model.tol, max_active)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
     work = start.work + gram_work(len(w), epochs)
