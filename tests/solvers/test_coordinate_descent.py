@@ -36,7 +36,8 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard
 from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate import columns, subproblem
-from riskmin.solvers.coordinate.quadratic_model import ColumnGram, _solve_free_coordinates
+from riskmin.solvers.coordinate.active_set import active_set_search, one_sided_slopes, solve_free_coordinates
+from riskmin.solvers.coordinate.quadratic_model import ColumnGram
 from riskmin.solvers.coordinate.scored_point import PointEvaluator
 
 LOSSES = [
@@ -321,7 +322,57 @@ def test_slopes_of_a_model_give_a_cut(loss):
             assert obj.risk(v)[0] >= cut.a @ v + cut.b
 
 
+def test_scaled_slopes_prove_more_than_scaled_cuts():
+    """For L1 a cut is scaled into the box of the conjugate: scaling its slopes loses less."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((50, 8))
+    y = X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(50)
+    for intercept in (False, True):
+        obj = Objective(linear_risk(X, y, Squared(), fit_intercept=intercept), L1(), 0.05)
+        best = minimize(obj, tol=1e-10)
+        rows, loss, free = local_rows_of(obj.risk, None)
+        points = PointEvaluator(obj, rows, loss, free)
+        for size in (0.01, 0.1):
+            w = best.w + size * rng.standard_normal(8)
+            cut = points.evaluate(points.with_scores(w)).cut
+            assert obj.lower(obj.cut(w)) < obj.lower(cut) <= best.value
+            for scale in (0.1, 1.0, 10.0):
+                v = scale * rng.standard_normal(8)
+                assert obj.risk(v)[0] >= cut.a @ v + cut.b
+
+
 # ---------------------------------------------------------------- progress
+@pytest.mark.parametrize("bounds", [(-np.inf, np.inf), (-0.3, 0.2), (0.0, np.inf)])
+def test_active_sets_find_the_minimum_over_dependent_columns(bounds):
+    """The optimality conditions hold although the matrix is singular and columns have units 1e-3 to 1e3."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((40, 15))
+    X = np.hstack([X, X[:, :5] + X[:, 5:10], X[:, :2]]) * 10.0 ** rng.uniform(-3, 3, 22)
+    G, g = X.T @ X, X.T @ rng.standard_normal(40)
+    scale = np.sqrt(G.diagonal())
+    ends = np.outer(bounds, 1 / scale)
+    terms = np.stack([0.4 * scale, np.zeros(22), *ends])
+    w, slope = np.zeros(22), g.copy()
+    assert active_set_search(G, slope, w, terms, 1e-9 * scale.min(), 22)
+    assert ((w >= ends[0]) & (w <= ends[1])).all()
+    assert 0 < np.count_nonzero(w) < 22
+    np.testing.assert_allclose(slope, g + G @ w, rtol=0, atol=1e-9 * scale.max())
+    right, left = one_sided_slopes(w, g + G @ w, terms)
+    assert (np.maximum(right, left) <= 1e-8 * scale).all()
+
+
+def test_nearly_dependent_columns_take_few_steps():
+    """As in spectra: cycles alone take hundreds of steps, since weights move along with their neighbors."""
+    rng = np.random.default_rng(3)
+    X = np.cumsum(rng.standard_normal((100, 60)), axis=1) + 10 * rng.standard_normal((100, 1))
+    y = X[:, 5] - X[:, 40] + 0.1 * rng.standard_normal(100)
+    risk = linear_risk(X / X.std(axis=0), y / y.std(), Squared())
+    lam = 1e-3 * float(np.abs(risk(np.zeros(60))[1]).max())
+    result = minimize(Objective(risk, L1(), lam), CoordinateDescent(), tol=1e-8)
+    assert result.status == "converged"
+    assert result.n_iter <= 12
+
+
 def test_working_sets_are_small_and_zeros_are_exact():
     X, y = wide(p=2000)
     result = minimize(
@@ -400,7 +451,7 @@ def test_systems_that_leave_a_coordinate_unchanged():
     """Its step is zero, and must not be a divisor."""
     w, g = np.array([1.0, 1.0]), np.array([1.0, -0.1])
     terms = np.array([[0.1, 0.1], [0.0, 0.0], [-np.inf, -np.inf], [np.inf, np.inf]])
-    _solve_free_coordinates(np.eye(2), g, w, terms)
+    solve_free_coordinates(np.eye(2), g, w, terms)
     assert w.tolist() == pytest.approx([0.0, 1.0])
     assert g.tolist() == pytest.approx([0.0, -0.1])
 

@@ -150,16 +150,15 @@ def _dot(values: Any, rows: Any, r: Any, position: Any, first: Any, n: Any) -> f
 @njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, track: Any, active: Any, state: Any, max_entries: int,
+    terms: Any, offset: Any, shift: Any, tol: float, epochs: int, active: Any, state: Any, max_entries: int,
 ) -> bool:  # fmt: skip
-    """Cycle over the columns until no slope met was larger than tol in a full cycle, or track is full.
+    """Cycle over the columns until no slope met was larger than tol in a full cycle, or for `epochs` cycles.
 
     The values are those of `scale_columns`, scaled by the square roots of the curvatures; r is the slope of
     the model in the scores over these roots, so that the curvature in the scaled scores is one. offset[k] is
     the exact slope minus that of rounded values, and is added to each slope. With an intercept, `shift` holds
     the roots, and all scores are shifted once per epoch; without one it is empty. After a full cycle only the
-    nonzero w_j are visited, until they have converged. track[e + 1] receives w and the total shift after
-    epoch e; row 0 is the caller's.
+    nonzero w_j are visited, until they have converged.
 
     After about `max_entries` entries the kernel returns, to be called again with the same `active` (all true
     at first) and `state` (zeros at first). Returns whether it is done.
@@ -171,7 +170,7 @@ def sparse_epochs(
         state[INTERCEPT_SHIFT],
         not state[NONZERO_ONLY],
     )
-    total, epochs, entries_left, done = 0.0, len(track) - 1, max_entries, False
+    total, entries_left, done = 0.0, max_entries, False
     # |shift|^2 is the curvature in the intercept
     for i in range(len(shift)):
         total += shift[i] * shift[i]
@@ -205,9 +204,6 @@ def sparse_epochs(
             worst = max(worst, abs(step) * total)
             for i in range(len(r)):
                 r[i] += step * shift[i]
-        for j in range(len(w)):
-            track[epoch + 1, j] = w[j]
-        track[epoch + 1, len(w)] = total_shift
         epoch += 1
         # converged only if a full cycle found no large slope
         done = worst <= tol and full
@@ -234,6 +230,16 @@ def add_columns(
         if step[k] != 0.0:
             for e in range(np.uintp(stop[columns[k]]) - first):
                 out[rows[first + e]] += step[k] * values[position + e]
+
+
+@njit(fastmath={"contract"})
+def scaled_pullback(
+    start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, out: Any
+) -> None:
+    """Compute out = (scaled columns)' r."""
+    for k in range(len(columns)):
+        first = np.uintp(start[columns[k]])
+        out[k] = _dot(values, rows, r, np.uintp(begin[k]), first, np.uintp(stop[columns[k]]) - first)
 
 
 @njit()

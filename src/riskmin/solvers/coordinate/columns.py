@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.compressed import Csc, Csr
 from riskmin.arrays.dense import Dense, DenseFortran
-from riskmin.arrays.matrix import as_matrix, with_duplicates_summed
-from riskmin.core import NDArray, Shard, deadline
-from riskmin.core.deadline import check, check_each, chunk_ranges
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import NDArray, Shard
+from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.solvers.coordinate.quadratic_model import (
     MAX_EPOCHS_PER_MODEL,
     ColumnGram,
@@ -24,6 +21,7 @@ from riskmin.solvers.coordinate.quadratic_model import (
     relative_change,
     solve_by_gram,
 )
+from riskmin.solvers.coordinate.scaled_columns import ColumnStore, ModelPoint, ScaledColumns, run_cycles
 
 GRAM_MAX_COLUMNS = 3000
 """Form a Gram matrix for at most this many columns, which bounds its memory."""
@@ -46,6 +44,9 @@ class DenseColumns:
     SQUARED_COLUMNS_PER_PASS = 160
     """A Gram matrix of m out of p columns costs about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
 
+    EXACT_MODEL_TOLERANCE = 1e-3
+    """Factor of the tolerance for a model that is the risk itself."""
+
     X: Dense | DenseFortran
     gram: ColumnGram | None = None
 
@@ -67,6 +68,9 @@ class DenseColumns:
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
         if len(model.columns) <= GRAM_MAX_COLUMNS:
+            if model.constant_curvature and 20 * len(model.columns) ** 2 <= self.n_entries:
+                # The model is the risk, and cycles over a Gram matrix cost less than the next pass over X.
+                model = model._replace(tol=self.EXACT_MODEL_TOLERANCE * model.tol)
             if self.gram is None or not self.gram.is_reusable_for(model):
                 self.gram = ColumnGram(model.curvature, self._stride(model), single_precision=not model.exact)
             new = len(np.setdiff1d(model.columns, self.gram.columns))
@@ -149,73 +153,17 @@ class DenseColumns:
 
 
 # ---------------------------------------------------------------- sparse
-class ColumnStore:
-    """The columns of a sparse X; columns of a CSR matrix are copied on first request."""
-
-    OPS_PER_SPARSE_ENTRY = 8
-    """Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
-    COPY_ALL_ABOVE_SHARE = 0.8
-    """Copy all columns once the requested ones hold more than this share of X: several partial copies cost
-    more."""
-
-    def __init__(self, X: Csr | Csc) -> None:
-        self.X = X
-        self.n_rows, p = X.shape
-        if X.by_columns:
-            csc = with_duplicates_summed(X.as_scipy())
-            ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
-            self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
-            self.count = np.diff(ends)
-        else:
-            self.count = np.zeros(p, dtype=np.int64)
-            for i, j in chunk_ranges(0, len(X.indices), self.OPS_PER_SPARSE_ENTRY * len(X.indices)):
-                kernels().count(X.indices[i:j], self.count)
-            self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
-            # Space for all columns: pages that are never written to take no physical memory.
-            self.rows = np.empty(len(X.data), dtype=np.uint32)
-            self.values = np.empty(len(X.data), dtype=X.data.dtype)
-            self.n_copied = 0
-
-    def fetch(self, columns: NDArray, prefetch: NDArray) -> None:
-        """Copy missing columns, in one pass over X, which also copies the columns of `prefetch`."""
-        if (self.start[columns] >= 0).all():
-            return
-        assert not self.X.by_columns
-        wanted = np.union1d(columns, prefetch)
-        if self.count[wanted].sum() > self.COPY_ALL_ABOVE_SHARE * self.count.sum():
-            wanted = np.arange(len(self.start))
-        new = wanted[self.start[wanted] < 0]
-        # New columns are stored one after the other, behind those already copied.
-        begins = self.n_copied + np.cumsum(self.count[new]) - self.count[new]
-        position = np.full(self.X.shape[1], -1, dtype=np.int32)
-        position[new] = np.arange(len(new))
-        ends, n = begins.copy(), self.n_rows
-        for i, j in chunk_ranges(0, n, self.OPS_PER_SPARSE_ENTRY * len(self.X.data)):
-            args = self.X.indptr, self.X.indices, self.X.data, i, j, position, begins, ends
-            kernels().copy_csr_columns(*args, self.rows, self.values)
-        # Published only after the copy: an interrupt leaves no column marked as copied that is not.
-        self.n_copied += int(self.count[new].sum())
-        self.stop[new] = ends
-        self.start[new] = begins
-
-    def kernel_arrays(self, columns: NDArray) -> tuple[NDArray, ...]:
-        """Return the columns as the kernels take them: starts, ends, row indices, values, column indices."""
-        return self.start, self.stop, self.rows, self.values, columns
-
-    def ranges(self, columns: NDArray) -> Iterable[slice]:
-        """Split the columns into ranges short enough that deadlines are checked between kernel calls."""
-        work = self.OPS_PER_SPARSE_ENTRY * float(self.count[columns].sum())
-        return (slice(i, j) for i, j in chunk_ranges(0, len(columns), work))
-
-
 @dataclass
 class SparseColumns:
     """Minimizes models over the columns of a sparse X."""
 
-    WORKING_SET_MAX_DATA_SHARE = 0.2
+    WORKING_SET_MAX_DATA_SHARE = 1.0
     """Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
-    MAX_CYCLES_PER_ROUND = 8
-    """Cycles between two checks of the progress."""
+    CYCLES = 10
+    """Cycles over the columns before the solve over the nonzero w_j."""
+    GRAM_MAX_CYCLES, EXACT_GRAM_MAX_CYCLES = 50, 200
+    """Cost of a Gram matrix, in cycles over the columns, up to which it is preferred to conjugate gradients;
+    the second where these made no progress."""
     GRAM_USUAL_EPOCHS = 20
     """Cycles over a Gram matrix that usually minimize a model."""
     GRAM_REUSE_MAX_CYCLES = 50.0
@@ -273,73 +221,21 @@ class SparseColumns:
         scaled, h, g = self._scaled_columns(arrays, root, r)
         # Rounding to single precision may perturb the curvature of the model, but not its gradient.
         offset = model.grad - g
-        gram_cycles = self._gram_cost(arrays)
-        chunk = min(max(gram_cycles // 2, 5), self.MAX_CYCLES_PER_ROUND)
-        # track: w and the shift of the intercept, at the start of a round and after each of its cycles.
-        shifts, track = root if model.has_intercept else NO_VALUES, np.zeros((chunk + 1, len(w) + 1))
-        data = (*arrays[:3], model.columns, *scaled)
-        b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
-        while True:
-            track[0, :-1] = w
-            active[:] = True
-            args = *data, r, h, w, model.terms, offset, shifts, model.tol, track, active
-            moved, worst, done = run_cycles(kernels().sparse_epochs, *args)
-            b, epochs, first = b + moved, epochs + done, first or worst
-            if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
-                break
-            # Switch to a Gram matrix if it costs less than the remaining cycles at the observed linear rate.
-            if gram_fits and epochs >= max(chunk + 1, gram_cycles // 2):
-                # Decrease of log(violation) per cycle since the first round.
-                rate = max(math.log(first / worst), 1e-3) / (epochs - chunk)
-                if math.log(worst / model.tol) / rate > gram_cycles:
-                    break
-            b += self._extrapolate(data, model.terms, offset, track, w, r, shifts)
+        shifts = root if model.has_intercept else NO_VALUES
+        data = ScaledColumns(self.store, model.columns, *scaled, shifts)
+        point = ModelPoint(w, 0.0, r)
+        worst, epochs = data.cycle(point, h, model.terms, offset, model.tol, self.CYCLES)
         cycle = float(self.store.count[model.columns].sum())
-        start = Solution(w, b, NO_VALUES, epochs, model.curvature, work=epochs * cycle)
-        if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
+        start = Solution(w, point.b, NO_VALUES, epochs, model.curvature, work=epochs * cycle)
+        if worst <= model.tol:
             return start
+        limit = (self.EXACT_GRAM_MAX_CYCLES if model.exact else self.GRAM_MAX_CYCLES) if gram_fits else 0
+        if self._gram_cost(arrays) > limit:
+            predicted = root * data.solve_free(h, model, offset, point)
+            return start._replace(w=w, b=point.b, slope=predicted)
         if self.gram is None or not self.gram.is_reusable_for(model):
             self.gram = ColumnGram(model.curvature)
-        start = start._replace(work=start.work + cycle * gram_cycles)
         return solve_by_gram(self, self.gram, model, start, r * root)
-
-    def _extrapolate(
-        self,
-        data: tuple[Any, ...],
-        terms: NDArray,
-        offset: NDArray,
-        track: NDArray,
-        w: NDArray,
-        r: NDArray,
-        shifts: NDArray,
-    ) -> float:
-        """Move to the Anderson extrapolation of the last cycles if the model is lower there.
-
-        The extrapolated point is the affine combination of the last iterates with the smallest combined
-        change. w and r are changed in place; returns the change of the intercept.
-        """
-        # The weights minimize |sum_i weights_i steps_i| for sum_i weights_i = 1: (S S')^-1 1, normalized.
-        steps = np.diff(track[-6:], axis=0)
-        gram = steps @ steps.T
-        # The ridge of 1e-10 keeps the solve defined where the steps are linearly dependent.
-        weights = np.linalg.solve(gram + 1e-10 * np.trace(gram) * np.eye(len(gram)), np.ones(len(gram)))
-        target = (weights / weights.sum()) @ track[-len(weights) :]
-        target[:-1] = np.clip(target[:-1], terms[2], terms[3])
-        step = target - track[-1]
-        new = r + step[-1] * shifts if len(shifts) else r.copy()
-        *arrays, columns, begin, values = data
-        for part in self.store.ranges(columns):
-            kernels().add_columns(*arrays, columns[part], begin[part], values, step[:-1][part], new)
-        absolute, square = terms[0], terms[1]
-        # Decrease of the model: least squares, linear part, and the penalty.
-        decrease = 0.5 * float((r - new) @ (r + new)) - float(offset @ step[:-1])
-        decrease += float(
-            absolute @ (np.abs(w) - np.abs(target[:-1])) + 0.5 * square @ (w * w - target[:-1] ** 2)
-        )
-        if not decrease > 0:
-            return 0.0
-        w[:], r[:] = target[:-1], new
-        return float(step[-1])
 
     def _scaled_columns(
         self, arrays: tuple[NDArray, ...], root: NDArray, r: NDArray
@@ -402,19 +298,6 @@ class SparseColumns:
         # The kernel accumulates only the part up to the diagonal.
         new_rows[:, first:] += np.tril(new_rows[:, first:], -1).T
         return new_rows
-
-
-def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
-    """Run a kernel of cycles to its end, checking the deadline in between.
-
-    Returns the change of the intercept, the largest remaining violation, and the number of epochs.
-    """
-    k = kernels()
-    state = np.zeros(5)
-    while True:
-        check()
-        if kernel(*args, state, deadline.MAX_KERNEL_OPERATIONS // ColumnStore.OPS_PER_SPARSE_ENTRY):
-            return float(state[k.INTERCEPT_SHIFT]), float(state[k.WORST_SLOPE]), int(state[k.EPOCH])
 
 
 def every_nth_row(X: Any, stride: int) -> Any:

@@ -29,17 +29,17 @@ from riskmin.solvers.state_checks import check_state
 class CoordinateDescent(Solver):
     r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
 
-    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and an
-    equal number of others with the largest violations of optimality; minimizes lam Omega plus a quadratic
-    model of the risk over this working set,
+    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and those
+    with the largest violations of optimality; minimizes lam Omega plus a quadratic model of the risk over
+    this working set,
 
     .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
 
-    one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and takes
-    the step to its minimizer, or a part of it. For `Squared` the model is the risk itself. Zeros of w are
-    exact. For other losses, the slopes that a model predicts at its minimizer give a second cut, about as
-    good as the cut of the next step; and with many more rows than columns, a run from w = 0 starts on a
-    sample of the rows.
+    one coordinate at a time, and by linear systems over the nonzero weights, on the columns of X or on their
+    Gram matrix, whichever is cheaper; and takes the step to its minimizer, or a part of it. For `Squared` the
+    model is the risk itself. Zeros of w are exact. The slopes that a model predicts at its minimizer give a
+    second cut, about as good as the cut of the next step; and with many more rows than columns, a run from
+    w = 0 starts on a sample of the rows, unless the loss is `Squared`.
 
     Supports losses with second derivatives and separable regularizers: `L1`, `Elastic`, `L2`, and each of
     them in a `Box`. Columns copied out of a sparse X are cached with the risk, so that a path over several
@@ -161,6 +161,7 @@ class CoordinateDescent(Solver):
             point, schedule = new, schedule.with_step(t, reused)
             # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
             trusted = solution.from_gram or schedule.forcing < self.PREDICT_SLOPES_BELOW_FORCING
+            trusted = trusted or solution.slope is not None
             predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
             passes = info["passes"] + solution.work / problem.columns.n_entries
             info = {"working_set": len(columns), "epochs": solution.epochs, "passes": passes}

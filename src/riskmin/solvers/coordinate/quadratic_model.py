@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check_each
+from riskmin.solvers.coordinate.active_set import active_set_search, solve_free_coordinates
 
 MAX_EPOCHS_PER_MODEL = 200
 """Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
@@ -79,6 +79,8 @@ class Solution(NamedTuple):
     """Curvature of the model that was minimized; None if it is that of a subsample of the rows."""
     from_gram: bool = False
     """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` requires."""
+    slope: NDArray | None = None
+    """Derivatives in the scores at a better minimizer, that of the model without the ranges of the w_j."""
     work: float = 0.0
     """Entries of X, or numbers that take as long, that were visited."""
 
@@ -147,12 +149,14 @@ def relative_change(curvature: NDArray, reference: NDArray) -> float:
     return float(np.abs(curvature - reference).sum() / reference.sum())
 
 
-def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> int:
-    """Minimize a model on its Gram matrix, in place: alternate cycles and solves over all w_j != 0.
+def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int) -> int:
+    """Minimize a model on its Gram matrix, in place: by an active set of at most so many w_j, or by cycles.
 
-    Cycles determine which w_j are zero, but converge slowly on the others where columns are correlated. A
-    linear system gives those others at once, up to the point where one of them changes its sign.
+    Cycles alternate with solves over all w_j != 0: they determine which w_j are zero, but converge slowly on
+    the others where columns are correlated.
     """
+    if max_active and active_set_search(G, g, w, terms, tol, max_active):
+        return 1
     n_epochs, active = 0, np.empty(len(w), np.bool_)
     for _ in check_each(range(MAX_EPOCHS_PER_MODEL // CYCLES_PER_SOLVE)):
         # Some cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
@@ -160,45 +164,8 @@ def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> 
         n_epochs += epochs
         if worst <= tol:
             break
-        _solve_free_coordinates(G, g, w, terms)
+        solve_free_coordinates(G, g, w, terms)
     return n_epochs
-
-
-def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
-    """Step towards the minimizer over the w_j that are neither zero nor at a bound, until one of them is."""
-    absolute, square, lower, upper = terms
-    free = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
-    if not len(free):
-        return
-    start, sign = w[free], np.sign(w[free])
-    # Gradient of the model and the penalty, which is smooth as long as no sign changes.
-    slope = g[free] + square[free] * start + absolute[free] * sign
-    # The diagonal shift keeps the system positive definite under rounding.
-    H = G[np.ix_(free, free)] + np.diag(square[free] + 1e-13 * G.diagonal().max())
-    try:
-        step = scipy_linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
-    except np.linalg.LinAlgError:
-        # Not positive definite: some columns are copies of each other.
-        return
-    curvature, step_slope = float(step @ (H @ step)), float(slope @ step)
-    if not (curvature > 0 and step_slope < 0):
-        # Not a descent direction, by rounding, where columns are copies of each other.
-        return
-    target = start + step
-    # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
-    low = np.where((sign > 0) & (absolute[free] > 0), np.maximum(lower[free], 0.0), lower[free])
-    high = np.where((sign < 0) & (absolute[free] > 0), np.minimum(upper[free], 0.0), upper[free])
-    end, leaves = np.where(step < 0, low, high), (target < low) | (target > high)
-    max_step = np.full(len(free), np.inf)
-    # Entries with step zero never leave.
-    max_step[leaves] = (end[leaves] - start[leaves]) / step[leaves]
-    # The shorter of the step to the first end of a range, and to the minimizer along the step.
-    t = min(float(max_step.min()), -step_slope / curvature)
-    new = start + t * step
-    # Set exactly to the bound, not just before it.
-    new = np.where(max_step <= t, end, new)
-    g += G[:, free] @ (new - start)
-    w[free] = new
 
 
 def solve_by_gram(
@@ -216,8 +183,10 @@ def solve_by_gram(
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
-    epochs = _descend(G, g, w, terms, model.tol)
+    # A model that is soon replaced is not worth an active set.
+    max_active = len(model.slope) if model.constant_curvature or model.exact else 0
+    epochs = _descend(G, g, w, terms, model.tol, max_active)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
     work = start.work + gram_work(len(w), epochs)
-    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True, work)
+    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True, work=work)

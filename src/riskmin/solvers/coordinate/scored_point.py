@@ -5,13 +5,16 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
+from riskmin.losses.conjugate import Conjugate, IntervalConjugate
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import solve_intercept
@@ -76,9 +79,11 @@ class PointEvaluator:
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
         error = gap + CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
         value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, float(risk), grad, error))
+        z = point.z + point.b
+        cut = self._with_scaled_slopes(cut, self._per_weight(slope), z)
         if guess is not None:
-            predicted = self._cut_from_slopes(guess, guess_grad, point.z)
-            cut = max(cut, predicted, key=self.obj.lower)
+            predicted = self._cut_from_slopes(guess, guess_grad, z)
+            cut = max(cut, self._with_scaled_slopes(predicted, guess, z), key=self.obj.lower)
         return PointEvaluation(value, grad, cut, float(risk), slope)
 
     def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -105,25 +110,44 @@ class PointEvaluator:
         grad, guess_grad = np.ascontiguousarray(both.T)
         return grad, guess_grad
 
+    @cached_property
+    def _conjugate(self) -> Conjugate | None:
+        dual: Conjugate | None = self.loss.conjugate(self.rows.y)
+        return dual
+
+    def _with_scaled_slopes(self, cut: Cut, u: NDArray, z: NDArray) -> Cut:
+        """Return the cut of the slopes s u, for the best scale s of the cut of u; the same cut if s is 1.
+
+        Where the conjugate of the regularizer is an indicator function, s < 1 is the rule. The conjugate of
+        the loss is convex, so that the cut of the scaled slopes proves more than the scaled cut: for
+        `Squared` and s near 1, its bound is below J by (1 - s) lam |w|_1 instead of (1 - s) J.
+        """
+        if self._conjugate is None:
+            return cut
+        # A cut with b <= 0 proves nothing, but that of s u may: b is no reason for s = 0.
+        s = self.obj.reg.scale(Cut(cut.a, max(cut.b, sys.float_info.min)), self.obj.lam)
+        return cut if s in (0.0, 1.0) else self._cut_from_slopes(s * u, s * cut.a, z)
+
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
-        y, c = self.rows.y, self.rows.c
+        c, dual = self.rows.c, self._conjugate
+        assert dual is not None
         # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
-        conjugate = np.where(c > 0, self.loss.conjugate(y).value(u), 0.0)
-        dual = self.loss.interval_conjugate(y)
+        conjugate = np.where(c > 0, dual.value(u), 0.0)
         # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
-        magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
+        magnitude = np.abs(z) + (np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0)
         return Cut(
             a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
         )
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight, clipped to the domain of the conjugate; None without a conjugate."""
-        y, c = self.rows.y, self.rows.c
-        dual = self.loss.conjugate(y)
-        if dual is None:
-            return None
-        return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), dual.lower, dual.upper)
+        dual = self._conjugate
+        return None if dual is None else np.clip(self._per_weight(slopes), dual.lower, dual.upper)
+
+    def _per_weight(self, slopes: NDArray) -> NDArray:
+        c = self.rows.c
+        return np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.

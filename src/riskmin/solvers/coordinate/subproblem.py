@@ -15,6 +15,7 @@ from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.base import local_rows_of
+from riskmin.solvers.coordinate.active_set import one_sided_slopes
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
@@ -26,7 +27,7 @@ NO_COLUMNS = np.empty(0, dtype=np.int64)
 class InexactSchedule:
     """How exactly to minimize the next model, adapted from the steps so far."""
 
-    FORCING_MAX = 0.1
+    FORCING_MAX = 0.3
     """The tolerance of a model is at most this share of the largest violation of J."""
     FORCING_MIN = 1e-3
     """Smallest value of that share: a more exact minimizer of the model does not pay."""
@@ -56,7 +57,7 @@ class InexactSchedule:
             return replace(self, last_violation=largest)
         rate = max(remaining, 0.0) / self.last_violation
         # Near the minimum the next model is more accurate by about this rate, so it is minimized further.
-        forcing = 0.2 * self.forcing if rate > 0.5 else rate**3
+        forcing = 0.2 * self.forcing if rate > 0.5 else rate**2
         forcing = min(max(forcing, self.FORCING_MIN), self.FORCING_MAX)
         ineffective = rate > (self.REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
         return replace(self, forcing=forcing, last_violation=largest, ineffective=float(ineffective))
@@ -116,15 +117,7 @@ class CoordinateProblem:
 
         That is -(grad_j + square_j w_j) minus or plus the derivative of absolute_j |w_j| on that side.
         """
-        absolute, square, lower, upper = self.terms
-        # One-sided derivatives of J in w_j; at w_j = 0 that of |w_j| is 1 to the right and -1 to the left.
-        smooth = grad + square * w
-        right_slope = smooth + np.where(w >= 0, absolute, -absolute)
-        left_slope = smooth + np.where(w > 0, absolute, -absolute)
-        # A coordinate at a bound can only move inwards.
-        return np.maximum(
-            np.where(w < upper, -right_slope, -np.inf), np.where(w > lower, left_slope, -np.inf)
-        )
+        return np.maximum(*one_sided_slopes(w, grad, self.terms))
 
     def choose(self, w: NDArray, worst: NDArray, start: int) -> tuple[NDArray, NDArray]:
         """Choose the working set: nonzero w_j inside their bounds, and as many with the largest violations.
@@ -159,12 +152,11 @@ class CoordinateProblem:
         y, c, z = self.points.rows.y, self.points.rows.c, point.z + point.b
         curvature = self.points.loss.hessian(z, y, c).diagonal
         schedule = replace(schedule, max_curvature=max(schedule.max_curvature, float(curvature.sum())))
-        # The second derivative does not depend on the score, as for the squared loss.
-        constant = np.array_equal(curvature, self.points.loss.hessian(z + 1.0, y, c).diagonal)
-        # The weights c have sum one, so that the sum of c_i l'' is the mean of l''.
-        curvature = np.where(
-            curvature > 0, curvature, self.CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
-        )
+        constant = self.points.loss.constant_curvature
+        if not curvature.all():
+            # The weights c have sum one, so that the sum of c_i l'' is the mean of l''.
+            floor = self.CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
+            curvature = np.where(curvature > 0, curvature, floor)
         if schedule.damping:
             curvature = curvature + schedule.damping * (schedule.max_curvature or 1.0) * c
         terms = np.ascontiguousarray(self.terms[:, columns])
@@ -178,12 +170,20 @@ class CoordinateProblem:
         """Return the slopes in the scores that the model predicts at its minimizer; None if they are no use.
 
         A model of constant curvature is the risk itself, which has the same cut at the new point. With an
-        intercept, the slopes of a cut must have sum zero, which those of a model need not have.
+        intercept, the slopes of a cut must have sum zero: another exact step in the intercept of the model.
         """
-        if solution.curvature is None or model.constant_curvature or model.has_intercept:
+        if solution.curvature is None or (model.constant_curvature and solution.slope is None):
             return None
         # s + D u, the gradient of the model in the scores.
-        return self.points.feasible_slopes(model.slope + solution.curvature * solution.u)
+        slope = solution.slope
+        if slope is None:
+            slope = model.slope + solution.curvature * (solution.u + solution.b)
+        if not model.has_intercept:
+            return self.points.feasible_slopes(slope)
+        slope = slope - slope.sum() / solution.curvature.sum() * solution.curvature
+        feasible = self.points.feasible_slopes(slope)
+        c = self.points.rows.c
+        return feasible if feasible is not None and np.allclose(c * feasible, slope, 1e-14, 0) else None
 
     def search(
         self, point: ScoredPoint, evaluation: PointEvaluation, model: Model, solution: Solution

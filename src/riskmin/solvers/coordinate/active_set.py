@@ -1,0 +1,195 @@
+r"""Minimize a quadratic model and a separable penalty by linear systems over the w_j that are not zero,
+
+.. math:: \min_w\; g^\top w + \tfrac12 w^\top G w + \sum_j absolute_j |w_j| + \tfrac12 square_j w_j^2,
+          \qquad lower \le w \le upper.
+
+The rows of `terms` are absolute, square, lower and upper. g is the gradient of the smooth part without the
+squares, and is updated along with w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import cho_factor, scipy_linalg
+from riskmin.core.deadline import check_each
+
+ACTIVE_SET_BATCH, ACTIVE_SET_MAX_STEPS = 32, 500
+"""Coordinates that enter an active set at once, and steps after which cycles are tried."""
+ACTIVE_SET_WORK = 200
+"""Multiplications of the factorizations per entry of G, up to which cycles would take longer."""
+DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
+"""Shares of the diagonal to add until G is positive definite; the second is for single precision."""
+
+
+def active_set_search(
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int
+) -> bool:
+    """Minimize a model on its Gram matrix, in place, by an active set of w_j and their signs.
+
+    Each step solves for the active w_j, up to the first that changes its sign, which leaves; when all of them
+    are optimal, those with the largest violations enter. Returns False if that takes more work than cycles,
+    or more than `max_active`, the rank of G.
+
+    References
+    ----------
+    H. Lee, A. Battle, R. Raina, A. Y. Ng, Efficient sparse coding algorithms, NIPS 2006.
+    """
+    absolute, square, lower, upper = terms
+    active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0)
+    sign, batch, work = np.sign(w), ACTIVE_SET_BATCH, 0.0
+    refused = np.zeros(len(w), np.bool_)
+    for _ in check_each(range(ACTIVE_SET_MAX_STEPS)):
+        index = np.flatnonzero(active)
+        work += len(index) ** 3 / 3
+        if work > ACTIVE_SET_WORK * len(w) ** 2 or len(index) > max_active:
+            return False
+        moved, stopped = _active_step(G, g, w, terms, index, sign)
+        active[stopped] = False
+        if not moved:
+            # Entered in the wrong direction, by rounding or since several entered at once.
+            refused[stopped] = batch == 1
+            batch = max(batch // 4, 1)
+        if len(stopped):
+            continue
+        if len(index) and np.abs((g + square * w + absolute * sign)[index]).max() > tol:
+            # The system was damped: solve again.
+            continue
+        right, left = one_sided_slopes(w, g, terms)
+        violation = np.where(active | refused, 0.0, np.maximum(right, left))
+        # One more than fits, so that a full set is noticed.
+        entering = np.argsort(-violation)[: min(batch, max_active + 1 - len(index))]
+        entering = entering[violation[entering] > tol]
+        if not len(entering):
+            return not refused.any()
+        sign[entering] = np.where(
+            w[entering] != 0, np.sign(w[entering]), np.where(right > left, 1.0, -1.0)[entering]
+        )
+        active[entering] = True
+        batch = max(batch, len(index) // 2)
+    return False
+
+
+def _active_step(
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, index: NDArray, sign: NDArray
+) -> tuple[bool, NDArray]:
+    """Step towards the minimizer over w[index], in place, until one of them ends its range.
+
+    Returns whether w may have moved, and those that ended.
+    """
+    if not len(index):
+        return True, index
+    absolute, square, lower, upper = terms[:, index]
+    start, side = w[index], sign[index]
+    slope = g[index] + square * start + absolute * side
+    step = _damped_solve(G[np.ix_(index, index)], -slope, square)
+    # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
+    low = np.where((side > 0) & (absolute > 0), np.maximum(lower, 0.0), lower)
+    high = np.where((side < 0) & (absolute > 0), np.minimum(upper, 0.0), upper)
+    end, target = np.where(step < 0, low, high), start + step
+    leaves, reach = (target < low) | (target > high), np.full(len(index), np.inf)
+    reach[leaves] = (end[leaves] - start[leaves]) / step[leaves]
+    t = min(1.0, float(reach.min()))
+    if t > 0:
+        new = np.where(reach <= t, end, start + t * step)
+        g += G[:, index] @ (new - start)
+        w[index] = new
+    return t > 0, index[reach <= t]
+
+
+def one_sided_slopes(w: NDArray, g: NDArray, terms: NDArray) -> tuple[NDArray, NDArray]:
+    """Return how fast a model falls to the right and to the left of each w_j; minus infinity at a bound.
+
+    At w_j = 0 the derivative of |w_j| is 1 to the right and -1 to the left.
+    """
+    absolute, square, lower, upper = terms
+    smooth = g + square * w
+    right = np.where(w < upper, -smooth - np.where(w >= 0, absolute, -absolute), -np.inf)
+    left = np.where(w > lower, smooth + np.where(w > 0, absolute, -absolute), -np.inf)
+    return right, left
+
+
+@dataclass(frozen=True)
+class FreeCoordinates:
+    """The w_j that are neither zero nor at a bound, with the range in which the penalty stays smooth."""
+
+    index: NDArray
+    w: NDArray
+    penalty_slope: NDArray
+    """Derivative of the penalty."""
+    low: NDArray
+    high: NDArray
+
+    @classmethod
+    def of(cls, w: NDArray, terms: NDArray, h: NDArray) -> FreeCoordinates:
+        """Return the free coordinates of w; h is the curvature of the model in each of them."""
+        absolute, square, lower, upper = terms
+        index = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (h > 0))
+        start, sign, absolute = w[index], np.sign(w[index]), absolute[index]
+        # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
+        low, high = lower[index], upper[index]
+        low = np.where((sign > 0) & (absolute > 0), np.maximum(low, 0.0), low)
+        high = np.where((sign < 0) & (absolute > 0), np.minimum(high, 0.0), high)
+        return cls(index, start, square[index] * start + absolute * sign, low, high)
+
+    def projected(self, step: NDArray) -> NDArray:
+        """Return w + step, with the entries that leave their range at its end."""
+        point: NDArray = np.clip(self.w + step, self.low, self.high)
+        return point
+
+    def shortened(self, step: NDArray) -> tuple[float, NDArray]:
+        """Return the largest t <= 1 for which w + t step is in the range, and that point."""
+        end = np.where(step < 0, self.low, self.high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = np.where(step == 0, np.inf, (end - self.w) / step)
+        t = min(1.0, float(reach.min()))
+        # Set exactly to the bound, not just before it.
+        return t, np.where(reach <= t, end, self.w + t * step)
+
+
+def solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
+    """Step towards the minimizer over the w_j that are neither zero nor at a bound.
+
+    Entries that would change their sign end at zero; if the model is not lower there, the step ends at the
+    first of them.
+    """
+    free = FreeCoordinates.of(w, terms, G.diagonal())
+    index, square = free.index, terms[1, free.index]
+    if not len(index):
+        return
+    slope = g[index] + free.penalty_slope
+    H = G[np.ix_(index, index)]
+    step = _damped_solve(H, -slope, square)
+    new = free.projected(step)
+    if not _change(H, square, slope, new - free.w) < 0:
+        new = free.shortened(step)[1]
+        if not _change(H, square, slope, new - free.w) < 0:
+            # Not a descent direction, by rounding, where columns are copies of each other.
+            return
+    g += G[:, index] @ (new - free.w)
+    w[index] = new
+
+
+def _damped_solve(H: NDArray, right: NDArray, square: NDArray) -> NDArray:
+    """Return (H + diag(square))^-1 right, with the smallest share of the diagonal added that is enough.
+
+    H is singular where columns are linearly dependent, and slightly indefinite in single precision. A share
+    of each diagonal entry does not depend on the units of the columns.
+    """
+    for share in DAMPING_SHARES:
+        try:
+            factor = cho_factor(H + np.diag(square + share * H.diagonal()))
+            solution: NDArray = scipy_linalg().cho_solve(factor, right, check_finite=False)
+            return solution
+        except np.linalg.LinAlgError:
+            pass
+    step: NDArray = right / (H.diagonal() + square)
+    return step
+
+
+def _change(H: NDArray, square: NDArray, slope: NDArray, step: NDArray) -> float:
+    """Return the change of the model, slope @ step + step @ (H + diag(square)) @ step / 2."""
+    return float(slope @ step + 0.5 * step @ (H @ step + square * step))
