@@ -34,11 +34,11 @@ from riskmin import (
 )
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard
+from riskmin.problem.scored_point import PointEvaluator
 from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate import columns, subproblem
 from riskmin.solvers.coordinate.active_set import active_set_search, one_sided_slopes, solve_free_coordinates
 from riskmin.solvers.coordinate.quadratic_model import ColumnGram
-from riskmin.solvers.coordinate.scored_point import PointEvaluator
 
 LOSSES = [
     Squared(),

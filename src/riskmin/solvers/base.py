@@ -75,6 +75,11 @@ def intercepts_reason(name: str, obj: Objective, remedy: str = "Bundle or Auto")
     return None
 
 
+def bounded_curvature(loss: Loss) -> bool:
+    """Return whether the loss has finite second derivatives; powers below 2 do not."""
+    return loss.smooth and loss.has_hessian and not loss.multi_output and loss.finite_curvature
+
+
 # ---------------------------------------------------------------- mixtures of two cuts
 def clip_magnitude(cut: Cut, max_entry: float = MAX_CUT_ENTRY) -> Cut:
     """Return the cut, scaled down if its squares would overflow: still a cut, since R >= 0."""

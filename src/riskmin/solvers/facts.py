@@ -13,8 +13,7 @@ from riskmin.core import Shard
 from riskmin.losses.base import Loss
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import beside_another_library, loss_of
-from riskmin.solvers.coordinate.subproblem import bounded_curvature
+from riskmin.solvers.base import beside_another_library, bounded_curvature, loss_of
 from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent

@@ -15,12 +15,11 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, intercepts_reason, local_rows_reason
+from riskmin.solvers.base import bounded_curvature, check_positive_int, intercepts_reason, local_rows_reason
 from riskmin.solvers.coordinate.subproblem import (
     NO_COLUMNS,
     CoordinateProblem,
     InexactSchedule,
-    bounded_curvature,
 )
 from riskmin.solvers.state_checks import check_state
 

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate.active_set import one_sided_slopes
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
-from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
@@ -178,12 +177,9 @@ class CoordinateProblem:
         slope = solution.slope
         if slope is None:
             slope = model.slope + solution.curvature * (solution.u + solution.b)
-        if not model.has_intercept:
-            return self.points.feasible_slopes(slope)
-        slope = slope - slope.sum() / solution.curvature.sum() * solution.curvature
-        feasible = self.points.feasible_slopes(slope)
-        c = self.points.rows.c
-        return feasible if feasible is not None and np.allclose(c * feasible, slope, 1e-14, 0) else None
+        if model.has_intercept:
+            slope = slope - slope.sum() / solution.curvature.sum() * solution.curvature
+        return self.points.feasible_slopes(slope)
 
     def search(
         self, point: ScoredPoint, evaluation: PointEvaluation, model: Model, solution: Solution
@@ -235,8 +231,3 @@ def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
         return 0.0 if start.slope >= 0 or end.value >= 0 else end.x
     bracket = refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= -0.1 * best)
     return best_tangent(*bracket).x if best_tangent(*bracket).value < 0 else 0.0
-
-
-def bounded_curvature(loss: Loss) -> bool:
-    """Return whether the loss has finite second derivatives; powers below 2 do not."""
-    return loss.smooth and loss.has_hessian and not loss.multi_output and loss.finite_curvature

@@ -13,9 +13,14 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.solvers.base import BestOnSegments, intercepts_reason, local_rows_of, local_rows_reason
-from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
-from riskmin.solvers.coordinate.subproblem import bounded_curvature
+from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint, balanced
+from riskmin.solvers.base import (
+    BestOnSegments,
+    bounded_curvature,
+    intercepts_reason,
+    local_rows_of,
+    local_rows_reason,
+)
 from riskmin.solvers.interior_point.barrier import BarrierVariables
 from riskmin.solvers.interior_point.saddle_point import SaddlePoint
 
@@ -195,7 +200,6 @@ class InteriorPoint(Solver):
             v = self._model_minimizer(obj, model)
             # the slopes at the model's minimizer prove more than those at the next point
             predicted = points.feasible_slopes(model.scattered(model.multipliers.x))
-            predicted = balanced(predicted, shard.c) if intercept and predicted is not None else predicted
             before, w = at.value, best.towards(v)[0]
             point, passes = points.with_scores(w), passes + 4.0 + len(w) / 32
 
@@ -234,16 +238,6 @@ def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective) -> Cut:
     conjugate = dual.value(u)
     magnitude = np.abs(conjugate) + np.abs(u) * (np.abs(dual.shift) + abs(point.b) + 1.0)
     return Cut(point.adjoint(c * u), -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
-
-
-def balanced(u: NDArray, c: NDArray) -> NDArray:
-    """Slopes with sum(c u) = 0, as the cut of a risk with an intercept needs.
-
-    The side of the larger sum is scaled down: 0 is in the domain of every conjugate.
-    """
-    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
-    larger = u > 0 if up > down else u < 0
-    return np.where(larger, min(up, down) / max(up, down, 1e-300) * u, u)
 
 
 def penalty_variables(obj: Objective, w: NDArray, mu: float) -> BarrierVariables:

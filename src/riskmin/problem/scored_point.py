@@ -141,9 +141,15 @@ class PointEvaluator:
         )
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
-        """Return slopes per unit weight, clipped to the domain of the conjugate; None without a conjugate."""
+        """Return slopes per unit weight in the domain of the conjugate; None without a conjugate.
+
+        With an intercept, their sum is zero, as a cut needs.
+        """
         dual = self._conjugate
-        return None if dual is None else np.clip(self._per_weight(slopes), dual.lower, dual.upper)
+        if dual is None:
+            return None
+        u = np.clip(self._per_weight(slopes), dual.lower, dual.upper)
+        return balanced(u, self.rows.c) if self.has_intercept else u
 
     def _per_weight(self, slopes: NDArray) -> NDArray:
         c = self.rows.c
@@ -182,3 +188,13 @@ class PointEvaluator:
         )
         # The cut of the mixture has the height of the intersection of both tangents.
         return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
+
+
+def balanced(u: NDArray, c: NDArray) -> NDArray:
+    """Return slopes with sum(c u) = 0, as the cut of a risk with an intercept needs.
+
+    The side of the larger sum is scaled down: 0 is in the domain of every conjugate.
+    """
+    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
+    larger = u > 0 if up > down else u < 0
+    return np.where(larger, min(up, down) / max(up, down, 1e-300) * u, u)
