@@ -61,7 +61,7 @@ def test_resumed_run_matches_uninterrupted_run(solver, intercept, tmp_path):
     obj, path = objective(fit_intercept=intercept), tmp_path / "run"
     w0 = np.full(6, 0.5)
     n_first = (
-        3 if isinstance(solver, Auto) else 8
+        2 if isinstance(solver, Auto) else 8
     )  # Auto chooses Newton's method, which ends after few iterations
     uninterrupted = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
     first = minimize(obj, solver, w0, tol=1e-9, max_iter=n_first, checkpoint=path)
@@ -149,9 +149,9 @@ def test_state_does_not_change_while_the_solver_continues():
 
 def test_finished_run_returns_immediately(tmp_path):
     obj, path = objective(), tmp_path / "run"
-    first = minimize(obj, tol=1e-6, checkpoint=path)
+    first = minimize(obj, tol=1e-3, checkpoint=path)
     written = path.stat().st_mtime_ns
-    repeated = minimize(obj, tol=1e-6, checkpoint=path)
+    repeated = minimize(obj, tol=1e-3, checkpoint=path)
     assert repeated.status == first.status == "converged"
     assert repeated.n_iter == first.n_iter
     assert (repeated.value, repeated.lower) == (first.value, first.lower)
@@ -164,9 +164,9 @@ def test_finished_run_returns_immediately(tmp_path):
 
 def test_interrupted_and_stalled_runs_are_saved(tmp_path):
     obj, path = objective(), tmp_path / "run"
-    stopped = minimize(obj, tol=1e-12, checkpoint=path, callback=lambda it, row: row["iteration"] == 5)
+    stopped = minimize(obj, tol=1e-12, checkpoint=path, callback=lambda it, row: row["iteration"] == 2)
     assert stopped.status == "interrupted"
-    assert minimize(obj, tol=1e-6, checkpoint=path).n_iter >= 5
+    assert minimize(obj, tol=1e-6, checkpoint=path).n_iter >= 2
     path.unlink()
     stalled = minimize(obj, Lbfgs(), tol=0.0, checkpoint=path)
     assert stalled.status in ("stalled", "converged")

@@ -416,12 +416,15 @@ def test_task_is_not_a_parameter(model):
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_warm_start_needs_fewer_iterations(cancer, loss):
+def test_warm_start_needs_fewer_evaluations(cancer, loss):
     X, y = cancer
     model = LinearClassifier(loss, alpha=1e-2, warm_start=True).fit(X, y)
     cold = LinearClassifier(loss, alpha=0.8e-2).fit(X, y)
     warm = model.set_params(alpha=0.8e-2).fit(X, y)
-    assert warm.n_iter_ < cold.n_iter_
+    # an iteration of Newton's method on few rows is several steps
+    assert sum(row["evaluations"] for row in warm.result_.trace) < sum(
+        row["evaluations"] for row in cold.result_.trace
+    )
     with pytest.raises(ValueError, match="30 features, but X has 29"):
         model.fit(X[:, :-1], y)
 

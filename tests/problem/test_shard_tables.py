@@ -15,6 +15,7 @@ from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator, shard_gram
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton import subsampling
+from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
 from riskmin.solvers.newton.small.stages import SmallProblem
 
 N, P, N_SHARDS = 3000, 20, 11
@@ -168,6 +169,7 @@ def test_the_largest_score_is_nan_where_one_is():
 def test_newton_from_samples_of_the_rows_has_the_same_bits(loss, monkeypatch):
     monkeypatch.setattr(subsampling, "SAMPLE_SHARD_ENTRIES", 200)
     monkeypatch.setattr(SmallProblem, "accepts", lambda obj, direct: False)
+    monkeypatch.setattr(SmallSmoothProblem, "MAX_ENTRIES", 0)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 4))
     y = np.sign(X[:, 0] + rng.standard_normal(len(X)))

@@ -82,7 +82,8 @@ class Checkpoint:
         saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
         saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
         # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
-        meta = _problem(obj, solver) | fields | {"keys": keys, "exact": _evaluate(obj, arrays["w"])}
+        meta = _problem(obj, solver) | fields | {"keys": keys}
+        meta |= {"exact": _evaluate(obj, arrays["w"], fields.get("near"))}
         meta |= {"data": data}
         meta |= {"sha256": checksum(saved_arrays, meta)}
         coordination_of(obj.risk).on_root(lambda: save_arrays(self.path, saved_arrays, meta))
@@ -111,7 +112,7 @@ class Checkpoint:
         with self.trusted():
             saved = _saved(arrays, meta, obj.risk.dim)
         # rounding differs between machines and partitions, but not in the sixth digit
-        value = _evaluate(obj, saved.w)
+        value = _evaluate(obj, saved.w, saved.near)
         if not math.isclose(value, saved.value, rel_tol=1e-6):
             raise FileError(
                 f"{self.path} was written for other data: its point has objective {saved.value!r} in the "
@@ -142,6 +143,7 @@ class SavedRun(NamedTuple):
     idle: int
     trace: list[dict[str, float]]
     state: dict[str, NDArray]
+    near: tuple[float, float] | None = None
 
 
 def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedRun:
@@ -149,9 +151,11 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     keys = meta.get("keys")
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
         raise ValueError("the names of its trace are missing")
-    # exact: J at w; b: offset of the cut; noise and idle: see `RunState`
+    # exact: J at w; b: offset of the cut; noise, idle and near: see `RunState`
     scalars: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
-    if not all(type(v) in (int, float) and math.isfinite(v) for v in scalars):
+    near = meta.get("near") or ()
+    numeric = isinstance(near, (list, tuple)) and len(near) in (0, 2)
+    if not numeric or not all(type(v) in (int, float) and math.isfinite(v) for v in [*scalars, *near]):
         raise ValueError("its numbers are missing or not finite")
     table = arrays.get("trace", np.zeros(0))
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
@@ -167,7 +171,8 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     value, b, noise, idle = scalars
     prefix = "state."
     state = {present_state_key(k[len(prefix) :]): v for k, v in arrays.items() if k.startswith(prefix)}
-    return SavedRun(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
+    cut, start = Cut(arrays["cut"], b), (near[0], abs(near[1]) or 1.0) if near else None
+    return SavedRun(arrays["w"], value, cut, abs(noise), int(idle), trace, state, start)
 
 
 def _row(keys: list[str], values: list[float]) -> dict[str, float]:
@@ -198,6 +203,9 @@ def _describe(obj: object) -> str:
     return text
 
 
-def _evaluate(obj: Objective, w: Array) -> float:
+def _evaluate(obj: Objective, w: Array, near: tuple[float, float] | None) -> float:
     """Evaluate J(w) without counting the call, which serves no solver."""
-    return float(obj.add_penalty(w, obj.risk.evaluate(w)).value)
+    calls = obj.count.calls
+    value = float(obj(w, near).value)
+    obj.count.calls = calls
+    return value

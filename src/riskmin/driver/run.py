@@ -389,6 +389,8 @@ class RunState:
             "idle": self.stalled_iterations,
             "trace": self.trace,
         }
+        if self.near is not None:
+            fields["near"] = self.near
         try:
             state = it.state() if it.state is not None else {}
             arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
@@ -401,6 +403,7 @@ class RunState:
         """Restore the state from a checkpoint and return the iterates that follow."""
         saved = file.read(self.obj, solver, lambda: self.data)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
+        self.near = saved.near
         self._bound(saved.cut)
         self.stalled_iterations = saved.idle
         self.obj.count.calls = int(self.trace[-1]["calls"])
