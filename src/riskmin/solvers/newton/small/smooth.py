@@ -24,6 +24,7 @@ from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.blas_threads import cholesky, scipy_linalg
 from riskmin.core.deadline import check
 from riskmin.problem.objective import Objective
+from riskmin.solvers.base import beside_another_library
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
@@ -58,7 +59,7 @@ class SmallSmoothProblem:
         """Whether X is dense and small, the regularizer L2, and the derivatives of the loss are compiled."""
         n, p = problem.design.shape
         small = n * p <= cls.MAX_ENTRIES and p <= min(cls.MAX_COLUMNS, direct)
-        dense = not problem.design.row_metadata.sparse
+        dense = not (problem.design.row_metadata.sparse or beside_another_library(obj.risk))
         return small and dense and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
 
     # ------------------------------------------------------------ iterates
@@ -158,11 +159,10 @@ class SmallSmoothProblem:
     def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
         """A function that solves Newton's system in (w, b) for the second derivatives h."""
         p, lapack = self.X.shape[1], scipy_linalg().lapack
-        upper, products = self.design.gram(h, (h,) if self.intercept else ())
         G = np.zeros((p + 1, p + 1))
-        G[:p, :p] = upper
+        G[:p, :p] = self.design.gram(h)
         if self.intercept:
-            G[:p, p], G[p, p] = products[0], float(h.sum())
+            G[:p, p], G[p, p] = h @ self.X, float(h.sum())
         else:
             G[p, p] = 1.0
         diagonal = G.reshape(-1)[:: p + 2]
