@@ -238,12 +238,20 @@ class RunState:
         A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
         convex: from then on only J >= 0 is assumed.
         """
-        lower = self._lower(cut)
+        lower, slack = self.obj.lower(cut), 0.0
+        if self.slack and lower > self.lower and self.cuts_valid:
+            # the rounding of one cut says little about that of another
+            slack = rounding_allowance(self.obj, self.w, cut)
+            lower = self.obj.lower(cut._replace(b=cut.b - slack))
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
-        # beyond the rounding of J, and of the first J, which may be many times larger
-        first = self.trace[0]["value"] if self.trace else self.value
-        if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
+            if slack:
+                self.slack, self.bound_reduction = slack, max(self.obj.lower(cut) - lower, 0.0)
+        # in columns of very different units, rounding may be most of a bound: estimate it
+        if self._bound_exceeds_value() and self.watch is None and self.cuts_valid:
+            slack = rounding_allowance(self.obj, self.w, self.cut)
+            self.lower = self.obj.lower(self.cut._replace(b=self.cut.b - slack))
+        if self._bound_exceeds_value():
             self.cuts_valid = False
             if self.watch is not None:
                 self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
@@ -255,6 +263,11 @@ class RunState:
         # without R >= 0, not even 0 is a bound
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
+
+    def _bound_exceeds_value(self) -> bool:
+        """Whether the bound is above J, beyond the rounding of J, and of the first J, which may be larger."""
+        first = self.trace[0]["value"] if self.trace else self.value
+        return self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first)
 
     def _lower(self, cut: Cut) -> float:
         """Lower bound min_w lam Omega(w) + a.w + b of a cut, with b reduced by the rounding `slack`."""

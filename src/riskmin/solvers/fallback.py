@@ -163,8 +163,7 @@ class Fallback(Solver):
 
 
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
-    """The iterate with the best cut, the number of its solver, and a state that includes both."""
-    assert best.cut is not None
+    """The iterate with the number of its solver, and a state that includes it and the best cut."""
     # a copy: the best point changes while the state may be saved later
     inner, snapshot = it.state, replace(best)
 
@@ -172,7 +171,7 @@ def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
         inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
         return snapshot.state() | {"turn": np.array([float(k)])} | inner_arrays
 
-    return it._replace(cut=best.cut, info={**it.info, "solver_index": k + 1.0}, state=state)
+    return it._replace(info={**it.info, "solver_index": k + 1.0}, state=state)
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
@@ -208,7 +207,8 @@ class _BestSoFar:
         if better_point:
             self.w, self.value = it.w, it.value
         lower = obj.lower(it.cut)
-        if better_cut := self.cut is None or lower > self.lower:
+        # a bound above J is rounding, in columns of very different units
+        if better_cut := self.cut is None or self.lower < lower <= self.value:
             self.cut, self.lower = it.cut, lower
         return better_point or better_cut
 

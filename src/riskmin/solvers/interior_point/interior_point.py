@@ -120,7 +120,8 @@ class InteriorPoint(Solver):
         shard = local_rows_of(obj.risk, self)[0]
         value, _, cut = obj(w)
         yield Iterate(w, value, cut, {"passes": 0.0})
-        point = self._start(obj, w, value)
+        # a point near the boundary is no start: barriers keep variables near it
+        point = self._start(obj, obj.reg.prox(np.zeros(len(w)), 0.0), value)
         passes, lower, p = 0.0, obj.lower(cut), len(w)
         while True:
             t = point.step()
