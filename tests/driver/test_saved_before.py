@@ -71,7 +71,7 @@ def test_old_checkpoints_are_resumed(name, tmp_path):
     assert not {"looks", "fall", "turn"} & result.trace[0].keys()
     if test_golden.machine() == json.loads((FOLDER.parent / "runs.json").read_text())["machine"]:
         assert result.n_iter == then["steps"]
-        # searches for intercepts have changed since, and where they start: points differ within their accuracy
+        # searches for intercepts have changed since: their points differ within their accuracy
         accuracy = 1e-8 if then["case"][5] else 1e-12
         for now, saved in ((result.value, then["value"]), (result.lower, then["lower"])):
             assert now == pytest.approx(float.fromhex(saved), rel=accuracy)
