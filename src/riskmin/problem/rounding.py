@@ -177,18 +177,17 @@ def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, 
     """Ranges of rows with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
     X, (n, p) = shard.X, shard.X.shape
-    entries = n * p if X.foreign is not None else X.nnz
-    if X.sequence_ends is not None or (X.one_block and X.foreign is None):
-        # ranges that cannot be cut: every m-th block
-        ranges = list(blocks(shard, linear_map))
-        yield from ranges[:: max(min(X.nnz // LIMITS.sampled_entries, len(ranges)), 1)]
-    elif entries > LIMITS.sampled_entries:
+    entries, ranges = n * p if X.foreign is not None else X.nnz, list(blocks(shard, linear_map))
+    if entries <= LIMITS.sampled_entries:
+        yield from ranges
+    elif X.sequence_ends is not None or (X.foreign is None and len(ranges) == 1):
+        # ranges that cannot be cut, such as all rows of a kernel matrix: every m-th of them
+        yield from ranges[:: max(min(entries // LIMITS.sampled_entries, len(ranges)), 1)]
+    else:
         # a large shard is one of many: each range costs several calls
         n_ranges = min(2 if entries >= LIMITS.shard_entries else 4, n)
         size = max(LIMITS.sampled_entries * n // (n_ranges * entries), 1)
         yield from ((k * n // n_ranges, min(k * n // n_ranges + size, n)) for k in range(n_ranges))
-    else:
-        yield from blocks(shard, linear_map)
 
 
 def _slope_sizes(
