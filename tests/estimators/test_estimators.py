@@ -675,3 +675,13 @@ def test_least_squares_with_a_tiny_alpha(diabetes):
     X, y = diabetes
     ours = LinearRegressor(alpha=1e-9, tol=1e-6).fit(X, y)
     assert ours.score(X, y) == pytest.approx(LinearRegression().fit(X, y).score(X, y), abs=1e-4)
+
+
+def test_errors_name_rows_as_they_were_given():
+    """Equal rows are merged before small fits."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[20, 1] = np.nan
+    with pytest.raises(ValueError, match="row 40, column 1"):
+        LinearClassifier().fit(np.r_[X[:10], X[:10], X], np.arange(70) % 2)
+    with pytest.raises(ValueError, match="y holds 'a', 'b', 'c'"):
+        LinearRegressor().fit(np.eye(3), ["a", "b", "c"])

@@ -35,6 +35,7 @@ from riskmin.estimators._common.input import (
     PlacedRows,
     WeightedRows,
     affine_scores,
+    can_merge_rows,
     compute_if_dask,
     executor_for,
     merge_equal_rows,
@@ -146,10 +147,13 @@ def fit_linear(
     """
     model._check_parameters()
     resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
+    executor = executor_for(model, X)
+    # partitions of few rows in this process are one array, so that their fits have the same bits
+    X = X.whole() if is_partitioned(X) and executor.is_local and can_merge_rows(X) else X
     data = WeightedRows(X, rows, row_weight)
     if qid is None and rows.loss.separable:
         data = merge_equal_rows(*data)
-    risk = build_risk(model, data.X, data.rows, executor=executor_for(model, X), qid=qid)
+    risk = build_risk(model, data.X, data.rows, executor=executor, qid=qid)
     scaling = column_scaling(model, risk, data.rows.weight, data.row_weight)
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)

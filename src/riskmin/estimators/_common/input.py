@@ -371,6 +371,12 @@ class WeightedRows(NamedTuple):
     """The weights without class weights."""
 
 
+def can_merge_rows(X: Any) -> bool:
+    """Return whether X has few rows and columns."""
+    n, p = X.shape
+    return bool(n <= MERGE_MAX_ROWS and n * p <= MERGE_MAX_ENTRIES)
+
+
 def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) -> WeightedRows:
     """Return few rows of weights > 0 in the order of their bytes, equal ones as one with the sum of weights.
 
@@ -388,10 +394,10 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
     unchanged = WeightedRows(X, rows, row_weight)
     if not (is_sparse(X) or isinstance(X, np.ndarray)) or len(X.shape) != 2:
         return unchanged
-    n = X.shape[0]
-    if n > MERGE_MAX_ROWS or n * X.shape[1] > MERGE_MAX_ENTRIES:
+    # errors name the rows of X as they were given
+    if not (can_merge_rows(X) and _is_finite(X) and _is_finite(rows.labels)):
         return unchanged
-    weight = rows.weight
+    n, weight = X.shape[0], rows.weight
     used = np.arange(n) if weight is None else np.flatnonzero(weight > 0)
     index_of: dict[bytes, int] = {}
     # the group of each row of positive weight; groups are numbered by the first of their rows
@@ -408,6 +414,12 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
 
     labels = None if rows.labels is None else rows.labels[first]
     return WeightedRows(X[first], rows._replace(labels=labels, weight=merged(weight)), merged(row_weight))
+
+
+def _is_finite(a: Any) -> bool:
+    """Return whether an array, if there is one, has finite numbers only."""
+    numbers = a.data if is_sparse(a) else a
+    return numbers is None or (np.asarray(numbers).dtype.kind in "biuf" and bool(np.isfinite(numbers).all()))
 
 
 def _row_keys(X: Any, labels: Any, used: NDArray) -> list[bytes]:
