@@ -157,3 +157,35 @@ def test_the_command_fits_without_a_penalty(tmp_path, run):
     code, _, err = run("fit", path, "--target", "y", "--loss", "absolute", "--lam", 0, "-o", model)
     assert code != 0
     assert "without a penalty" in err
+
+
+@pytest.mark.parametrize(
+    "case", ["nearly equal", "powers of a year", "far from zero", "light rows", "constant"]
+)
+def test_bounds_of_dependent_columns(case):
+    """A Hessian in the columns themselves loses directions that have half of the digits."""
+    rng = np.random.default_rng(0)
+    x, e = rng.normal(size=(2, 60))
+    X, y, c, intercept = np.c_[x, x + 1e-6 * e], x + e, np.ones(60), True
+    if case == "powers of a year":
+        t = np.arange(1960, 2020.0)
+        X, y = np.stack([t, t**2, t**3], 1), ((t - 1985) / 35) ** 3 + 0.01 * e
+    elif case == "far from zero":
+        X, intercept = rng.normal(size=(60, 2)) + 1e7, False
+        y = X[:, 0] - X[:, 1] + 0.1 * e
+    elif case == "light rows":
+        X, c[-3:] = np.c_[x, np.arange(60) >= 57], 1e-12
+        y[-3:] = 1e5, 2e5, 3e5
+    elif case == "constant":
+        X = np.c_[x, np.full(60, 0.1)]
+    risk = linear_risk(X, y, "squared", sample_weight=c, fit_intercept=intercept)
+    result = minimize(Objective(risk, NoPenalty(), 1.0), UnpenalizedNewton(), tol=1e-6)
+    # least squares in exact arithmetic, up to the last digits: columns that are orthogonal to each other
+    root = np.sqrt(c / c.sum())
+    columns = np.column_stack([np.ones(60), X - X.mean(axis=0)]) if intercept else X
+    Q, _ = np.linalg.qr(root[:, None] * columns[:, np.abs(columns).max(axis=0) > 1e-12])
+    residual = root * y - Q @ (Q.T @ (root * y))
+    best = 0.5 * float(residual @ residual)
+    assert result.lower <= best * (1 + 1e-6) + 1e-12
+    assert result.value == pytest.approx(best, rel=1e-4, abs=1e-9)
+    assert np.abs(result.w).max() < 1e9

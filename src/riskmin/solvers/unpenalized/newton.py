@@ -69,18 +69,21 @@ class UnpenalizedNewton(Solver):
         """Yield points with constant cuts, R >= b."""
         self.check_supports(obj)
         problem = _StandardizedRisk(obj.risk)
-        theta, rank = problem.from_weights(w0), None
+        theta = problem.from_weights(w0)
+        # a start where second derivatives vanish is no better than zero
+        _, z, dz = problem.evaluate(theta)
+        problem.newton_step(theta, z, dz)
+        theta = theta if problem.rank == problem.full_rank else 0.0 * theta
         while True:
             value, z, dz = problem.evaluate(theta)
             if problem.separated(z):
                 raise ValueError(NO_MINIMUM)
             step, decrement, leverage = problem.newton_step(theta, z, dz)
-            rank = problem.rank if rank is None else rank
             # curvature vanishes only where scores are infinite
-            if problem.rank < rank or not math.isfinite(decrement):
+            if problem.rank < problem.full_rank or not math.isfinite(decrement):
                 raise ValueError(NO_MINIMUM)
             u = problem.M * leverage * decrement
-            gap = _gap(u, decrement, problem.M * leverage) * (1 + 1e-9)
+            gap = _gap(u, decrement, problem.M * leverage) * (1 + 1e-9) if problem.resolved else math.inf
             lower = max(value - gap - problem.rounding(value, z, dz), 0.0)
             w = problem.to_weights(theta)
             yield Iterate(w, value, Cut(np.zeros(len(w)), lower), {"decrement": decrement}, None, False)
@@ -96,7 +99,19 @@ def _gap(u: float, decrement: float, ratio: float) -> float:
 
 
 class _StandardizedRisk:
-    """R as a function of theta, one row per column of Z, the standardized X, and one column per output."""
+    r"""R as a function of theta, one row per column of Z, and one column per output.
+
+    Z is a basis of the columns of X, standardized, that is orthonormal for the weights c of the rows:
+    :math:`Z^\top \mathrm{diag}(c)\, Z = I`. So the Hessian is as well conditioned as the second derivatives
+    of the loss, also for nearly dependent columns and for rows of very different weights.
+    """
+
+    MIN_SINGULAR_VALUE = 1e-14
+    """Singular values of the columns that are smaller, relative to the largest, are rounding."""
+    MAX_DROPPED_SCORE = 1e-12
+    """Directions without curvature may change no score by more than this per unit, or nothing is proved."""
+    MIN_CURVATURE = 1e-13
+    """Second derivatives that are smaller, relative to those at zero, show that there is no minimum."""
 
     def __init__(self, risk: Any) -> None:
         self.risk, self.loss, self.M = risk, risk.loss, float(risk.loss.self_concordance)
@@ -105,21 +120,34 @@ class _StandardizedRisk:
         rows = (X.as_scipy().toarray() if X.sparse else np.asarray(X.array, dtype=np.float64))[used]
         self.y, self.c = y[used], c[used]
         self.intercept = bool(risk.intercept.profiled or risk.n_intercepts)
-        self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
-        Z = rows - self.shift
-        # the largest deviation is a unit as good as any, and never underflows
-        self.scale = np.maximum(np.abs(Z).max(axis=0), np.finfo(float).tiny)
-        Z /= self.scale
-        self.Z = np.column_stack([np.ones(len(Z)), Z]) if self.intercept else Z
         self.k = risk.linear_map.columns
-        self.rank = 0
+        self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
+        columns, self.scale = _standardized(rows, self.shift)
+        columns = np.column_stack([np.ones(len(rows)), columns]) if self.intercept else columns
+        root = np.sqrt(self.c)[:, None]
+        _, sizes, V = np.linalg.svd(root * columns, full_matrices=True)
+        sizes = np.append(sizes, np.zeros(len(V) - len(sizes)))
+        keep = sizes > self.MIN_SINGULAR_VALUE * len(V) * sizes[0]
+        # standardized weights are to_columns @ theta, and theta is from_columns @ standardized weights
+        self.to_columns, self.from_columns = V[keep].T / sizes[keep], sizes[keep, None] * V[keep]
+        self.Z = columns @ self.to_columns
+        dropped = np.abs(columns @ V[~keep].T).max(initial=0.0)
+        self.resolved = bool(dropped <= self.MAX_DROPPED_SCORE * len(V))
+        """Whether the directions that are left out change no score."""
+        self.min_curvature, self.full_rank = 0.0, 0
+        zero = np.zeros((self.Z.shape[1], self.k))
+        eigenvalues = scipy_linalg().eigvalsh(self._hessian(*self.evaluate(zero)[1:]))
+        self.min_curvature = self.MIN_CURVATURE * len(eigenvalues) * float(eigenvalues.max(initial=0.0))
+        # a common shift of all classes has no curvature
+        self.full_rank = self.rank = int((eigenvalues > 1e-9 * eigenvalues.max(initial=0.0)).sum())
 
     # ------------------------------------------------------------ weights in units of X
     def from_weights(self, w: NDArray) -> NDArray:
         """Return theta; a profiled intercept starts at zero."""
         W, b = self._split(np.asarray(w, dtype=np.float64))
-        theta = W * self.scale[:, None]
-        return np.vstack([b + self.shift @ W, theta]) if self.intercept else theta
+        columns = W * self.scale[:, None]
+        columns = np.vstack([b + self.shift @ W, columns]) if self.intercept else columns
+        return np.asarray(self.from_columns @ columns)
 
     def _split(self, w: NDArray) -> tuple[NDArray, NDArray]:
         m = self.risk.n_intercepts
@@ -127,8 +155,9 @@ class _StandardizedRisk:
 
     def to_weights(self, theta: NDArray) -> NDArray:
         """Return w, with its intercepts if they are entries of it."""
-        W = (theta[1:] if self.intercept else theta) / self.scale[:, None]
-        b = theta[0] - self.shift @ W if self.risk.n_intercepts else np.zeros(0)
+        columns = self.to_columns @ theta
+        W = (columns[1:] if self.intercept else columns) / self.scale[:, None]
+        b = columns[0] - self.shift @ W if self.risk.n_intercepts else np.zeros(0)
         return np.concatenate([W.reshape(-1), b])
 
     # ------------------------------------------------------------ values and steps
@@ -162,8 +191,7 @@ class _StandardizedRisk:
         H = self._hessian(z, dz)
         g = (self.Z.T @ dz.reshape(-1, k)).T.reshape(-1)  # by output, then by column
         eigenvalues, Q = scipy_linalg().eigh(H)
-        # columns that depend on each other, and a common shift of all classes, have no curvature
-        keep = eigenvalues > 1e-13 * len(H) * max(float(eigenvalues[-1]), 0.0)
+        keep = eigenvalues > self.min_curvature
         self.rank = int(keep.sum())
         A = Q[:, keep] / np.sqrt(eigenvalues[keep])
         projected = A.T @ g
@@ -197,3 +225,14 @@ class _StandardizedRisk:
         while t > sure and not self.evaluate(theta + t * step)[0] <= value - 0.25 * t * decrement**2:
             t *= 0.5
         return max(t, sure)
+
+
+def _standardized(rows: NDArray, shift: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the columns less their shift, in units of their largest deviation, and these units."""
+    columns = rows - shift
+    scale = np.abs(columns).max(axis=0, initial=0.0)
+    # what is left of a constant column is rounding
+    constant = scale <= len(rows) * np.finfo(float).eps * np.abs(rows).max(axis=0, initial=0.0)
+    columns[:, constant] = 0.0
+    scale = np.where(constant, 1.0, scale)
+    return columns / scale, scale
