@@ -734,3 +734,12 @@ def test_errors_of_the_command(tmp_path, corpus, run, monkeypatch, args, message
     code, _, err = run(*[corpus if arg == "DATA" else arg for arg in args])
     assert code == 2
     assert message in err
+
+
+def test_pairs_of_many_shards_are_found():
+    X, y = csr_matrix(np.tile(np.eye(2), (256, 1))), np.tile([0, 1], 256)
+    found = [
+        with_seen_pairs(linear_risk(X, y, ChainCrf(), lengths=[2] * 256, n_outputs=2, n_shards=n)).dim
+        for n in (1, 256)
+    ]
+    assert found[0] == found[1]

@@ -21,7 +21,8 @@ def with_seen_pairs(risk: Risk) -> Risk:
     parts: list[csr_array] = risk.executor.map(pairs_of_shard, k)
     seen = parts[0]
     for part in parts[1:]:
-        seen = seen + part
+        seen = seen.maximum(part)  # a sum of many would overflow
+    seen.sort_indices()
     linear_map = PairChainMap(k, seen.indptr.astype(np.int64), seen.indices.astype(np.int64))
     return replace(risk, linear_map=linear_map, dim=linear_map.dim(seen.shape[0]))
 
@@ -39,7 +40,7 @@ def pairs_of_shard(shard: Shard, k: int) -> csr_array:
     used = shard.c[token] > 0
     labels = shard.y[token[used], 0].astype(np.int64)
     pairs = coo_array((np.ones(len(labels), np.int8), (feature[used], labels)), shape=(X.shape[1], k)).tocsr()
-    pairs.data[:] = 1  # a sum of pairs must not overflow
+    pairs.data[:] = 1  # not the number of tokens, which overflows
     pairs.sort_indices()
     return pairs
 
