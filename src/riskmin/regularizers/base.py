@@ -104,6 +104,12 @@ class Regularizer(ABC):
         """Return an upper bound of a @ w over the domain of Omega; by default, that of all w."""
         return math.inf if bool(namespace(a).any(a != 0)) else 0.0
 
+    def is_finite(self, dim: int) -> bool:
+        """Whether Omega has no domain but all of R^dim; by default, whether random points show none."""
+        points = np.random.default_rng(0).standard_normal((30, dim))
+        # sizes from 0.01 to 100
+        return all(math.isfinite(self.value(10.0 ** (k % 5 - 2) * w)) for k, w in enumerate(points))
+
     # ------------------------------------------------------------ capabilities
     def grad(self, w: Array) -> Array:
         """Return the gradient, if Omega is differentiable."""

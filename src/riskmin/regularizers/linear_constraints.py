@@ -287,6 +287,10 @@ class LinearConstraints(ArrayDataclass, Regularizer):
         ends = np.maximum(room[ahead], 0.0) / increase[ahead]
         return min(float(np.min(ends, initial=math.inf)), float(self.reg.reach(w, d)))
 
+    def is_finite(self, dim: int) -> bool:
+        """Whether no row constrains w, and Omega_0 has no bounds."""
+        return not self._rows.B.any() and bool(self.reg.is_finite(dim))
+
     def domain_support(self, a: Array) -> float:
         """Return that of Omega_0, an upper bound."""
         return float(self.reg.domain_support(a))

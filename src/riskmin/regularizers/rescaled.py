@@ -88,6 +88,10 @@ class Rescaled(ArrayDataclass, Regularizer):
         result: Callable[[float], tuple[float, float]] = self.reg.line(sizes * w, sizes * d)
         return result
 
+    def is_finite(self, dim: int) -> bool:
+        """Whether Omega is finite everywhere."""
+        return bool(self.reg.is_finite(dim))
+
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the domain."""
         sizes = as_array_like(self.sizes, w)

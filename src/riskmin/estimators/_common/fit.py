@@ -190,7 +190,7 @@ def resolve_solver(model: Any, objective: Objective) -> Any:
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X; with alpha = 0, the risk alone."""
     if model.alpha == 0:
-        if not math.isfinite(reg.value(np.full(risk.dim - risk.n_intercepts, -1.0))):
+        if not reg.is_finite(risk.dim - risk.n_intercepts):
             raise ValueError(
                 f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
             )
