@@ -41,6 +41,8 @@ class Regularizer(ABC):
     """Whether `Box` knows the function with bounds."""
     is_rescaled: bool = False
     """Whether Omega is a function of rescaled weights, with their `sizes`; see `Rescaled`."""
+    change_for_convergence: str = ""
+    """A change of its parameters that makes fits converge in fewer steps, for messages."""
     formula: str = ""
     """The formula in one line of plain text."""
     halves: bool = False
