@@ -39,6 +39,8 @@ class Regularizer(ABC):
     """Whether Omega is sum_j l_j |w_j| + m_j w_j^2 / 2 of all w, with the coefficients `terms(w)`."""
     can_be_bounded: bool = False
     """Whether `Box` knows the function with bounds."""
+    positive_alternative: str = "Entropy()"
+    """A similar regularizer of weights >= 0, for messages."""
     is_rescaled: bool = False
     """Whether Omega is a function of rescaled weights, with their `sizes`; see `Rescaled`."""
     change_for_convergence: str = ""

@@ -92,6 +92,8 @@ class LinearConstraints(ArrayDataclass, Regularizer):
     CONTRADICTION = 1e-7
     """Rows contradict each other if one is violated by more than this, relative to its size (HiGHS)."""
 
+    positive_alternative = "LinearConstraints(Box(L2(), 0), A, ...)"
+
     reg: Any
     A: NDArray
     lower: Any = -math.inf

@@ -104,7 +104,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
         return Box(reg, 0.0)
     raise ValueError(
         f"positive=True bounds L1, L2 and Elastic, not {reg!r}: set positive=False, and choose a regularizer "
-        "of positive weights such as Entropy()"
+        f"of positive weights such as {reg.positive_alternative}"
     )
 
 
