@@ -206,7 +206,7 @@ class ChainTagger(LinearEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v % 1 == 0)
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
         tokens, _ = read_tokens(self, X, more.get("lengths"), reset=False)
