@@ -276,6 +276,11 @@ def test_files_and_warm_starts_keep_the_pairs(tmp_path):
     assert ChainTagger("max_margin", alpha=0.5, possible_states=False).fit(X, y).result_.status == "converged"
     assert model.predict_single(X[0]) == model.predict(X)[0]
     assert model.predict_marginals_single(X[0]) == model.predict_marginals(X)[0]
+    for method in (model.predict_single, model.predict_marginals_single):
+        with pytest.raises(ValueError, match=r"takes one sequence: give x\[0\]"):
+            method(X)
+        with pytest.raises(ValueError, match="give a dict of features, or a list of strings, per token"):
+            method(["the", "dog"])
 
 
 # ---------------------------------------------------------------- constraints
