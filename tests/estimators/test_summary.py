@@ -206,7 +206,7 @@ def test_the_note_names_the_bias_of_a_penalty_only(alpha):
 
 def test_the_gap_bounds_the_distance_to_the_minimum():
     X, y = rows("poisson")
-    rough = fitted("poisson", X, y, tol=1e-2, alpha=1e-6).summary(X, y)
+    rough = fitted("poisson", X, y, tol=1e-2, alpha=1e-6, solver="bundle").summary(X, y)
     exact = fitted("poisson", X, y, tol=1e-9, alpha=1e-6).summary(X, y)
     distance = np.abs(rough.coef - exact.coef) / rough.std_err
     assert distance.max() <= 1.2 * rough.precision  # 1.2: the bound is of second order
