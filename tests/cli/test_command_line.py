@@ -104,6 +104,20 @@ def test_show_of_other_models(rows, tmp_path, run):
         assert all(word in out for word in words), out
 
 
+@pytest.mark.parametrize("params", [{}, {"loss": "hinge", "alpha": np.inf, "grid": [1, "a"]}])
+def test_models_are_written_as_by_scikit_learn_without_it(params):
+    from sklearn.base import BaseEstimator
+
+    from riskmin.estimators.scikit_learn import StandInBase
+
+    def init(self, loss="logistic", alpha=0.1, grid=None):
+        self.loss, self.alpha, self.grid = loss, alpha, grid
+
+    bases = StandInBase, BaseEstimator
+    ours, theirs = (type("Model", (base,), {"__init__": init})(**params) for base in bases)
+    assert repr(ours) == repr(theirs)
+
+
 # ---------------------------------------------------------------- standard input and output
 def test_standard_input(raw, svm, tmp_path, run, stdin):
     for path, options in ((raw, RAW), (svm, ())):

@@ -12,6 +12,7 @@ from riskmin import (
     SOLVERS,
     Bundle,
     ChainTagger,
+    GroupLasso,
     HierarchicalClassifier,
     KernelClassifier,
     KernelRegressor,
@@ -112,6 +113,16 @@ def test_another_solver_is_recommended():
     )
     assert "or try solver='auto'" in convergence_warning(LinearClassifier(solver=Bundle(), max_iter=1), X, Y)
     assert "or try solver='bundle'" in convergence_warning(KernelClassifier(max_iter=1), X, Y)
+
+
+@pytest.mark.parametrize(("loss", "y"), [("squared", LINE), ("quantile", LINE)])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_no_solver_is_recommended_that_refuses_the_regularizer(loss, y, standardize):
+    model = LinearRegressor(loss, alpha=0.01, tol=1e-9, max_iter=1, standardize=standardize)
+    message = convergence_warning(model.set_params(regularizer=GroupLasso([0, 0, 1, 1, 1])), X * 3, y)
+    assert message.endswith("raise max_iter, tol or alpha, or give GroupLasso a ridge > 0")
+    message = convergence_warning(model.set_params(regularizer=GroupLasso([0, 0, 1, 1, 1], ridge=0.1)), X, y)
+    assert "ridge" not in message
 
 
 def test_limits_and_unreachable_tolerances():

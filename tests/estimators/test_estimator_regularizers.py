@@ -20,6 +20,7 @@ from riskmin import (
     Entropy,
     FileError,
     LinearClassifier,
+    LinearConstraints,
     LinearRegressor,
     NoveltyDetector,
     Quadratic,
@@ -109,6 +110,9 @@ def test_positive(cancer):
         assert clone(model).get_params()["positive"]
     with pytest.raises(ValueError, match="positive=True bounds L1, L2 and Elastic, not Entropy"):
         LinearClassifier(regularizer="entropy", positive=True).fit(*cancer)
+    increasing = LinearConstraints(L2(), np.diff(np.eye(cancer[0].shape[1]), axis=0), lower=0)
+    with pytest.raises(ValueError, match=r"such as LinearConstraints\(Box\(L2\(\), 0\), A, \.\.\.\)$"):
+        LinearClassifier(regularizer=increasing, positive=True).fit(*cancer)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,9 @@ def test_a_column_of_text_is_named_with_the_remedy(X):
 def test_text_of_arrays_and_numbers_as_text():
     with pytest.raises(ValueError, match="column 1 of X holds text"):
         LinearClassifier().fit(np.array([[1, "a"], [2, "b"]], dtype=object), [0, 1])
+    for X in ([["a", 1.0], ["c", 2.0]], (("a", 1.0), ("c", 2.0)), [("1", "b"), ("2", "c")]):
+        with pytest.raises(ValueError, match=r"column [01] of X holds text \('[ab]'\)"):
+            LinearClassifier().fit(X, [0, 1])
     model = LinearClassifier().fit(np.array([["1", "2"], ["3.5", "0"]], dtype=object), [0, 1])
     assert model.n_features_in_ == 2
 

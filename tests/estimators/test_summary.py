@@ -10,7 +10,7 @@ import sklearn
 import statsmodels.api as sm
 from sklearn.exceptions import ConvergenceWarning
 
-from riskmin import LinearClassifier, LinearClassifierCV, LinearRegressor, Quadratic
+from riskmin import GroupLasso, LinearClassifier, LinearClassifierCV, LinearRegressor, Quadratic
 
 TIGHT = {"alpha": 1e-9, "tol": 1e-9, "standardize": True}
 
@@ -197,9 +197,16 @@ def test_intervals_cover_the_true_coefficients(loss):
     assert 0.905 <= np.mean(covered) <= 0.985
 
 
+@pytest.mark.parametrize("alpha", [0, 1e-6])
+def test_the_note_names_the_bias_of_a_penalty_only(alpha):
+    X, y = rows("poisson")
+    note = fitted("poisson", X, y, alpha=alpha).summary(X, y).note
+    assert ("the bias of the penalty" in note) == (alpha > 0)
+
+
 def test_the_gap_bounds_the_distance_to_the_minimum():
     X, y = rows("poisson")
-    rough = fitted("poisson", X, y, tol=1e-2, alpha=1e-6, solver="lbfgs").summary(X, y)
+    rough = fitted("poisson", X, y, tol=1e-2, alpha=1e-6, solver="bundle").summary(X, y)
     exact = fitted("poisson", X, y, tol=1e-9, alpha=1e-6).summary(X, y)
     distance = np.abs(rough.coef - exact.coef) / rough.std_err
     assert distance.max() <= 1.2 * rough.precision  # 1.2: the bound is of second order
@@ -213,6 +220,7 @@ def test_the_gap_bounds_the_distance_to_the_minimum():
         (LinearClassifier("hinge"), "not a smooth sum over rows"),
         (LinearClassifier("roc_area"), "not a smooth sum over rows"),
         (LinearClassifier("logistic", regularizer="l1"), "not smooth"),
+        (LinearClassifier("logistic", regularizer=GroupLasso([0, 0, 1]), standardize=True), ": GroupLasso("),
         (LinearClassifier("logistic", positive=True), "not smooth"),
     ],
 )

@@ -276,6 +276,11 @@ def test_files_and_warm_starts_keep_the_pairs(tmp_path):
     assert ChainTagger("max_margin", alpha=0.5, possible_states=False).fit(X, y).result_.status == "converged"
     assert model.predict_single(X[0]) == model.predict(X)[0]
     assert model.predict_marginals_single(X[0]) == model.predict_marginals(X)[0]
+    for method in (model.predict_single, model.predict_marginals_single):
+        with pytest.raises(ValueError, match=r"takes one sequence: give x\[0\]"):
+            method(X)
+        with pytest.raises(ValueError, match="give a dict of features, or a list of strings, per token"):
+            method(["the", "dog"])
 
 
 # ---------------------------------------------------------------- constraints
@@ -433,6 +438,7 @@ def test_errors(X, y, more, message):
         ({"constraints": "bio"}, "constraints='bio' is for labels B-X, I-X, O, but there is 'A'"),
         ({"constraints": "iobes"}, "constraints='iobes' is not known: use bio"),
         ({"constraints": ["AB"]}, "give pairs"),
+        ({"constraints": [("A", "ZZ")]}, r"but 'ZZ' is none of the labels \(A, B, C\): correct the pair"),
         ({"constraints": [(None, "A"), (None, "B"), (None, "C")]}, "lets no sequence begin"),
         ({"template": "windows"}, "template='windows' is not known"),
         ({"template": "window"}, "template='window' takes the columns of tokens.*but sequence 0 has others"),

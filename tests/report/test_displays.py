@@ -160,10 +160,17 @@ def test_the_ndcg_of_queries_is_drawn_from_the_worst_to_the_best():
     assert display.mean == pytest.approx(mean_ndcg_score(y, ranker.predict(X), qid=qid, k=3))
     order = [str(query) for _, query in sorted(zip(display.ndcg[[0, 1, 3]], "abd", strict=True))]
     assert display.worst() == order
-    assert display.ax_.lines[0].get_ydata().tolist() == sorted(display.ndcg[[0, 1, 3]])
+    # a step of a third of the width for each query, the worst included
+    drawn = display.ax_.lines[0]
+    ends, heights = drawn.get_xdata(), drawn.get_ydata()
+    assert heights[1:].tolist() == sorted(display.ndcg[[0, 1, 3]])
+    np.testing.assert_allclose(np.diff(ends), 1 / 3)
+    assert (ends[0], heights[0], drawn.get_label()) == (0, heights[1], "3 queries")
     assert display.ax_.get_ylabel() == "NDCG@3"
     with pytest.raises(ValueError, match="give one of each per query"):
         NdcgDisplay([1, 2], [0.5], [3])
+    with pytest.raises(ValueError, match="no query has a grade above 0"):
+        NdcgDisplay.from_predictions([0, 0], [1.0, 2.0], qid=[1, 1])
 
 
 def test_the_confusion_of_chunks_has_the_counts_as_its_sums():

@@ -51,6 +51,7 @@ def test_the_curves_of_two_classes(is_weighted, cancer, tmp_path, run):
     fitted = load_model(model)
     y_pred, z, p = fitted.predict(X), fitted.decision_function(X), fitted.predict_proba(X)[:, 1]
     # the ring is at the rates of the predictions
+    assert "Curves show all thresholds" in "".join(root.itertext())
     (tn, fp), (fn, tp) = metrics.confusion_matrix(y, y_pred, sample_weight=c)
     chart = descriptions(root)
     rates = f"{tp / (tp + fn):.4g} at false positive rate {fp / (fp + tn):.4g}."
@@ -134,7 +135,8 @@ def test_taggers_and_numbers_have_tables_of_their_own(tmp_path, run):
     (tmp_path / "a.conll").write_text("\n".join(lines * 4))
     assert run("fit", tmp_path / "a.conll", "--loss", "chain_crf", "-o", tmp_path / "t")[0] == 0
     assert run("evaluate", tmp_path / "t", tmp_path / "a.conll", "--report", tmp_path / "t.html")[0] == 0
-    _, tables = page_of(tmp_path / "t.html")
+    root, tables = page_of(tmp_path / "t.html")
+    assert "thresholds" not in "".join(root.itertext())
     y = [["B-NP", "I-NP", "B-VP"], ["B-NP", "B-VP"]] * 4
     (rows,) = [rows[1:] for caption, rows in tables.items() if caption.startswith("Confusion of chunks")]
     assert [[int(cell) for cell in row[1:]] for row in rows] == chunk_confusion(y, y)[1].tolist()

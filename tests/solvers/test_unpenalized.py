@@ -1,5 +1,7 @@
 """No penalty (alpha=0): bounds by self-concordance, against statsmodels, and problems without a minimum."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -7,8 +9,14 @@ import scipy.sparse
 import statsmodels.api as sm
 
 from riskmin import (
+    L1,
+    L2,
     LOSSES,
+    Box,
+    Entropy,
+    GroupLasso,
     LinearClassifier,
+    LinearConstraints,
     LinearRegressor,
     NoveltyDetector,
     Objective,
@@ -144,6 +152,47 @@ def test_what_needs_a_penalty_states_so(model, message):
     X = np.random.default_rng(0).normal(size=(30, 2))
     with pytest.raises(ValueError, match=message):
         model.fit(X, X[:, 0] > 0.2)
+
+
+@pytest.mark.parametrize(
+    "reg",
+    [
+        Box(L2(), -2, -0.5),
+        Box(L1(), upper=[3.0, np.inf]),
+        LinearConstraints(L2(), [[1.0, -1.0]], lower=0),
+        LinearConstraints(Box(L2(), -5), [[0.0, 0.0]], lower=-1),
+        "entropy",
+        Entropy(normalized=False),
+        Entropy(prior=50.0, balanced=True),
+        SimpleNamespace(
+            value=lambda w: 0.0 if w[0] <= w[1] else np.inf,
+            prox=lambda v, step: v,
+            conjugate=lambda u: 0.0,
+            conjugate_grad=lambda u: 0 * u,
+        ),
+    ],
+)
+def test_constraints_of_the_weights_are_not_left_out(reg):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(ValueError, match=r"alpha=0 leaves out the penalty, but .*: give alpha > 0"):
+        LinearRegressor("squared", alpha=0, regularizer=reg).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "reg",
+    [
+        Box(L2(), -np.inf),
+        LinearConstraints(L2(), [[1.0, -1.0]]),
+        Entropy(normalized=False, balanced=True),
+        GroupLasso([0, 1]),
+        "l1",
+        "qnorm:q=1.2",
+    ],
+)
+def test_penalties_without_a_domain_are_left_out(reg):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = LinearRegressor("squared", alpha=0, regularizer=reg, tol=1e-9).fit(X, X @ [1.0, -2.0] + 0.5)
+    np.testing.assert_allclose(model.coef_, [1.0, -2.0], atol=1e-6)
 
 
 def test_the_command_fits_without_a_penalty(tmp_path, run):

@@ -178,6 +178,7 @@ def first_text_column(a: Any) -> tuple[Any, str] | None:
     >>> first_text_column(np.array([[1, "3.5"], [2, "Rome"]], dtype=object))
     (1, 'Rome')
     """
+    a = np.asarray(a, dtype=object) if type(a) in (list, tuple) else a
     # columns one by one, so that a frame is not copied as a whole
     for j, name in zip(range(np.shape(a)[1] if np.ndim(a) == 2 else 0), column_names(a), strict=False):
         column = a.iloc[:, j] if hasattr(a, "iloc") else a[:, j] if hasattr(a, "__getitem__") else a.column(j)

@@ -240,7 +240,7 @@ class RunState:
         """
         lower, slack = self.obj.lower(cut), 0.0
         if self.slack and lower > self.lower and self.cuts_valid:
-            # the rounding of one cut says little about that of another
+            # the roundings of two cuts are hardly related
             slack = rounding_allowance(self.obj, self.w, cut)
             lower = self.obj.lower(cut._replace(b=cut.b - slack))
         if self.cut is None or (lower > self.lower and self.cuts_valid):

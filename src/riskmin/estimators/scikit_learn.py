@@ -40,6 +40,14 @@ class StandInBase:
             setattr(self, name, value)
         return self
 
+    def __repr__(self) -> str:
+        """Return the parameters that differ from their defaults, in the order of their names."""
+        defaults = inspect.signature(type(self)).parameters
+        given = {
+            k: repr(v) for k, v in sorted(self.get_params().items()) if repr(v) != repr(defaults[k].default)
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in given.items())})"
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator
 

@@ -39,8 +39,12 @@ class Regularizer(ABC):
     """Whether Omega is sum_j l_j |w_j| + m_j w_j^2 / 2 of all w, with the coefficients `terms(w)`."""
     can_be_bounded: bool = False
     """Whether `Box` knows the function with bounds."""
+    positive_alternative: str = "Entropy()"
+    """A similar regularizer of weights >= 0, for messages."""
     is_rescaled: bool = False
     """Whether Omega is a function of rescaled weights, with their `sizes`; see `Rescaled`."""
+    change_for_convergence: str = ""
+    """A change of its parameters that makes fits converge in fewer steps, for messages."""
     formula: str = ""
     """The formula in one line of plain text."""
     halves: bool = False
@@ -103,6 +107,12 @@ class Regularizer(ABC):
     def domain_support(self, a: Array) -> float:
         """Return an upper bound of a @ w over the domain of Omega; by default, that of all w."""
         return math.inf if bool(namespace(a).any(a != 0)) else 0.0
+
+    def is_finite(self, dim: int) -> bool:
+        """Whether Omega has no domain but all of R^dim; by default, whether random points show none."""
+        points = np.random.default_rng(0).standard_normal((30, dim))
+        # sizes from 0.01 to 100
+        return all(math.isfinite(self.value(10.0 ** (k % 5 - 2) * w)) for k, w in enumerate(points))
 
     # ------------------------------------------------------------ capabilities
     def grad(self, w: Array) -> Array:

@@ -119,6 +119,10 @@ class Entropy(ArrayDataclass, Regularizer):
         ahead = xp.where(d < 0, w / xp.where(d < 0, -d, 1.0 + 0.0 * d), math.inf + 0.0 * d)
         return max(float(xp.min(ahead)), 0.0)
 
+    def is_finite(self, dim: int) -> bool:
+        """Whether w may have any signs and any sum."""
+        return self.balanced and not self.normalized
+
     def domain_support(self, a: Array) -> float:
         """Return the largest a @ w: the domain is a simplex, an L1 ball if balanced, or an orthant."""
         xp = namespace(a)

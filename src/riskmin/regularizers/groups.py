@@ -76,6 +76,8 @@ class GroupLasso(ArrayDataclass, Regularizer):
         check_setting(self, "ridge", lambda v: (v >= 0) & np.isfinite(v) & (v.ndim == 0), "a number >= 0")
         # without the squared norm the conjugate is an indicator function, as that of `L1`
         object.__setattr__(self, "polyhedral", self.ridge == 0)
+        if self.ridge == 0:
+            object.__setattr__(self, "change_for_convergence", "give GroupLasso a ridge > 0")
 
     @property
     def n_groups(self) -> int:

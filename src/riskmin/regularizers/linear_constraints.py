@@ -92,6 +92,8 @@ class LinearConstraints(ArrayDataclass, Regularizer):
     CONTRADICTION = 1e-7
     """Rows contradict each other if one is violated by more than this, relative to its size (HiGHS)."""
 
+    positive_alternative = "LinearConstraints(Box(L2(), 0), A, ...)"
+
     reg: Any
     A: NDArray
     lower: Any = -math.inf
@@ -286,6 +288,10 @@ class LinearConstraints(ArrayDataclass, Regularizer):
         ahead = increase > 0
         ends = np.maximum(room[ahead], 0.0) / increase[ahead]
         return min(float(np.min(ends, initial=math.inf)), float(self.reg.reach(w, d)))
+
+    def is_finite(self, dim: int) -> bool:
+        """Whether no row constrains w, and Omega_0 has no bounds."""
+        return not self._rows.B.any() and bool(self.reg.is_finite(dim))
 
     def domain_support(self, a: Array) -> float:
         """Return that of Omega_0, an upper bound."""

@@ -40,6 +40,7 @@ class Rescaled(ArrayDataclass, Regularizer):
     def __post_init__(self) -> None:
         check_setting(self, "sizes", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
         object.__setattr__(self, "reg", as_regularizer(self.reg))
+        object.__setattr__(self, "change_for_convergence", self.reg.change_for_convergence)
         object.__setattr__(self, "formula", f"{self.reg.formula or repr(self.reg)} of sizes * w")
 
     def scaled(self, s: NDArray) -> Any:
@@ -87,6 +88,10 @@ class Rescaled(ArrayDataclass, Regularizer):
         sizes = as_array_like(self.sizes, w)
         result: Callable[[float], tuple[float, float]] = self.reg.line(sizes * w, sizes * d)
         return result
+
+    def is_finite(self, dim: int) -> bool:
+        """Whether Omega is finite everywhere."""
+        return bool(self.reg.is_finite(dim))
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the domain."""

@@ -359,6 +359,10 @@ class Box(Separable):
                 f"Box needs lower <= upper for every feature, not {self.lower!r} and {self.upper!r}"
             )
 
+    def is_finite(self, dim: int) -> bool:
+        """Whether no bound is finite."""
+        return bool(np.all(np.isinf(self.lower)) and np.all(np.isinf(self.upper)))
+
     def scaled(self, s: NDArray) -> Box:
         """Return the same function of v = w / s, for s > 0, whose bounds are divided by s."""
         inner: Any = self.reg.scaled(s)

@@ -16,10 +16,7 @@ Point = tuple[float, float]
 _UNIT_AXIS = linear_axis(-0.02, 1.02)
 """From 0 to 1, with room for a ring at either end."""
 
-_INTRODUCTION = (
-    "How well the predictions of a model agree with the labels of these rows. Curves show all thresholds of "
-    "the scores; a ring marks the threshold in use."
-)
+_INTRODUCTION = "How well the predictions of a model agree with the labels of these rows."
 
 
 def write_evaluation(path: str | os.PathLike[str], title: str, parts: Sequence[str]) -> None:

@@ -125,7 +125,8 @@ def _threshold_section(positive: NDArray, z: NDArray, weight: NDArray | None, na
         values = (at["share"], at["precision"], at["recall"], at["F1"], at["FPR"])
         body.append([f"{cut:.4g}{' (in use)' if cut == 0 else ''}", *(f"{value:.4f}" for value in values)])
     table = html_table(f"Metrics of class {name} by threshold of the scores", head, body)
-    return charts_section("Thresholds", charts, html_details("Numbers of the curves", table))
+    lead = "<p>Curves show all thresholds of the scores; a ring marks the threshold in use.</p>"
+    return charts_section("Thresholds", charts, lead, html_details("Numbers of the curves", table))
 
 
 def _rates(positive: NDArray, predicted: NDArray, weight: NDArray | None) -> dict[str, float]:

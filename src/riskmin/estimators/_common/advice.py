@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +69,8 @@ class ConvergenceHints(NamedTuple):
     """Ratio of the largest to the smallest standard deviation."""
     solver: str | None = None
     """Name of a suitable solver that was not tried."""
+    regularizer: str = ""
+    """A change of the regularizer."""
 
 
 # ---------------------------------------------------------------- diagnosis
@@ -76,7 +79,8 @@ def diagnose_run(objective: Objective, result: Result, given: Any) -> Convergenc
     moments = sampled_moments(objective.risk)
     # taggers, and risks that are not linear in the rows of a matrix, have no moments
     off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)
-    return ConvergenceHints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
+    solver, reg = untried_solver(objective, result, given), objective.reg.penalized_part.without_sizes
+    return ConvergenceHints(off_center, badly_scaled, ratio, solver, reg.change_for_convergence)
 
 
 def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
@@ -121,6 +125,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     if not (given is None or given == "auto" or type(given) is Auto):
         return "auto"
     loss, reg = loss_of(objective.risk), objective.reg.penalized_part.without_sizes
+    problem = replace(objective, reg=reg)
     # candidates in order of preference
     smooth, candidates = loss is not None and loss.smooth, []
     if reg.diagonal and loss is not None and loss.has_hessian and not loss.multi_output:
@@ -129,12 +134,12 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
         candidates.append("lbfgs")
     if smooth and reg.sum_of_absolutes:
         candidates.append("owlqn")
-    # Bundle supports every loss and every regularizer
     candidates.append("bundle")
     if not smooth and loss is not None and loss.can_be_smoothed and reg.smooth:
         candidates.append("smoothing")
     # result.solver names the classes of all solvers of the run
-    return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
+    untried = [name for name in candidates if type(SOLVERS[name]).__name__ not in result.solver]
+    return next((name for name in untried if SOLVERS[name].supports(problem) is None), None)
 
 
 # ---------------------------------------------------------------- messages
@@ -160,13 +165,14 @@ def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
         return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
     limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}
     text = f"raise {limits.get(result.status, '')}{phrases.tol} or {phrases.alpha}"
-    solver = model._hints.solver
-    return text if solver is None else f"{text}, or try {phrases.solver.format(solver)}"
+    solver, regularizer = model._hints.solver, model._hints.regularizer
+    remedies = [f"try {phrases.solver.format(solver)}"] if solver is not None else []
+    return ", or ".join([text, *remedies, *([regularizer] if regularizer else [])])
 
 
 def describe_ill_scaled_columns(model: Any, phrases: ParameterPhrases) -> str:
     """Describe columns that make the problem ill-conditioned; return an empty string if there are none."""
-    off_center, badly_scaled, ratio, _ = model._hints
+    off_center, badly_scaled, ratio = model._hints[:3]
     if badly_scaled and model.can_standardize and not model.standardize:
         text = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
         return f"{text} ({_describe_columns(model, badly_scaled)}): {phrases.standardize}"

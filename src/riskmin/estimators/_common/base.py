@@ -248,7 +248,7 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         check_number(self, "tol", "a number >= 0", lambda v: v >= 0)
         if self.atol is not None:
             check_number(self, "atol", "None or a number >= 0", lambda v: v >= 0)
-        check_number(self, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        check_number(self, "max_iter", "an integer >= 1", lambda v: v >= 1 and v % 1 == 0)
         if self.max_seconds is not None:
             check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
@@ -370,6 +370,11 @@ class LinearEstimator(CertifiedEstimator):
     regularizer: Any = "l2"
     n_jobs: int | None = None
     checkpoint: Any = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.n_jobs is not None:
+            check_number(self, "n_jobs", "None or an integer other than 0", lambda v: v and v % 1 == 0)
 
 
 @estimator

@@ -105,7 +105,7 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
         return Box(reg, 0.0)
     raise ValueError(
         f"positive=True bounds L1, L2 and Elastic, not {reg!r}: set positive=False, and choose a regularizer "
-        "of positive weights such as Entropy()"
+        f"of positive weights such as {reg.positive_alternative}"
     )
 
 
@@ -194,7 +194,7 @@ def resolve_solver(model: Any, objective: Objective) -> Any:
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X; with alpha = 0, the risk alone."""
     if model.alpha == 0:
-        if not math.isfinite(reg.value(np.full(risk.dim - risk.n_intercepts, -1.0))):
+        if not reg.is_finite(risk.dim - risk.n_intercepts):
             raise ValueError(
                 f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
             )

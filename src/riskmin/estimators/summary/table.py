@@ -14,7 +14,7 @@ from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.fit import normalize_weights
+from riskmin.estimators._common.fit import normalize_weights, resolve_regularizer
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
 from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
@@ -331,11 +331,10 @@ def _uses_sandwich(model: Any, loss: Any, covariance: str | None, n_coefficients
             f"{name} is not a smooth sum over rows, so that it has no Hessian; resample rows instead "
             "(the bootstrap), or use a smooth loss such as 'huber' or 'logistic'"
         )
-    penalty = model._penalty().penalized_part
-    if not penalty.smooth:
+    if not model._penalty().penalized_part.smooth:
         raise NoCovariance(
-            f"{penalty!r} is not smooth: weights at zero, or at a bound, have no normal distribution; use "
-            "regularizer='l2', or resample rows (the bootstrap)"
+            f"{resolve_regularizer(model)!r} is not smooth: weights at zero, or at a bound, have no normal "
+            "distribution; use regularizer='l2', or resample rows (the bootstrap)"
         )
     if n_coefficients > MAX_COEFFICIENTS:
         raise NoCovariance(
@@ -365,8 +364,7 @@ def _heading(model: Any, counts: NDArray) -> dict[str, str]:
 
 def _note(model: Any, precision: float) -> str:
     """Return how precise the coefficients are, and what the standard errors leave out."""
-    text = (
-        f"By the proved gap, coefficients are within {precision:.2g} standard errors of the minimum. "
-        f"Intervals do not include the bias of the penalty (alpha={model.alpha:g})."
-    )
+    text = f"By the proved gap, coefficients are within {precision:.2g} standard errors of the minimum."
+    if model.alpha:
+        text += f" Intervals do not include the bias of the penalty (alpha={model.alpha:g})."
     return text if precision <= 0.1 else f"{text} Fit with a smaller tol for more digits."

@@ -104,8 +104,8 @@ class FeatureEncoder:
         """Append the columns and weights of a token, or of a value nested in one."""
         if not isinstance(token, (dict, list, tuple, set, frozenset)):
             raise ValueError(
-                f"sequence {number} has the token {short_repr(token)}: give a dict of features per token, "
-                "or a list of strings"
+                f"sequence {number} has the token {short_repr(token)}: give a dict of features, or a list of "
+                "strings, per token"
             )
         # the order of a set is not reproducible between processes
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token

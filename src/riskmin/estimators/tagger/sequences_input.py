@@ -153,6 +153,16 @@ def warm_start_weights(
     return w if np.isfinite(objective.reg.value(w)) else np.asarray(objective.reg.prox(w, 0.0))
 
 
+def one_sequence(model: Any, x: Any) -> list[Any]:
+    """Return [x]; raise if x is a list of sequences."""
+    first = x[0] if isinstance(x, (list, tuple)) and x else None
+    # tokens of a function as template may be anything
+    items = first if isinstance(first, (list, tuple)) and not callable(model.template) else ()
+    if any(isinstance(item, (dict, list, tuple)) for item in items):
+        raise ValueError("x is a list of sequences, but this method takes one sequence: give x[0]")
+    return [x]
+
+
 def _check_sequences(X: Any) -> list[Any]:
     """Return X as a list of sequences of tokens; raise if it is not one."""
     if not is_collection(X):

@@ -28,6 +28,7 @@ from riskmin.estimators.tagger.sequences_input import (
     encode_labels,
     flatten_labels,
     normalize_sequence_weights,
+    one_sequence,
     read_tokens,
     split_by_length,
     unique_labels,
@@ -206,7 +207,7 @@ class ChainTagger(LinearEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v % 1 == 0)
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
         tokens, _ = read_tokens(self, X, more.get("lengths"), reset=False)
@@ -305,7 +306,7 @@ class ChainTagger(LinearEstimator):
         list
             A label for each token.
         """
-        labels: list[Any] = self.predict([x])[0]
+        labels: list[Any] = self.predict(one_sequence(self, x))[0]
         return labels
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> Any:
@@ -349,7 +350,7 @@ class ChainTagger(LinearEstimator):
         list of dicts
             For each token the probability by label.
         """
-        marginals: list[dict[Any, float]] = self.predict_marginals([x])[0]
+        marginals: list[dict[Any, float]] = self.predict_marginals(one_sequence(self, x))[0]
         return marginals
 
     def decision_function(self, X: Any, lengths: Any = None) -> NDArray:

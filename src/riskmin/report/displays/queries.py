@@ -48,6 +48,8 @@ class NdcgDisplay:
                 f"{len(self.query_ids)} query ids, {len(self.ndcg)} values and {len(self.n_rows)} numbers of "
                 "rows: give one of each per query"
             )
+        if not np.isfinite(self.ndcg).any():
+            raise ValueError("no query has a grade above 0, so that none has an NDCG: give rows with grades")
 
     @classmethod
     def from_estimator(
@@ -130,7 +132,9 @@ class NdcgDisplay:
         (ax,) = new_axes() if ax is None else (ax,)
         values = np.sort(self.ndcg[np.isfinite(self.ndcg)])
         share = np.arange(1, len(values) + 1) / len(values)
-        ax.plot(share, values, drawstyle="steps-pre", label=f"{len(values)} queries")
+        # the step of each query ends at its share; the first begins at 0
+        share, values = np.append(0.0, share), np.append(values[0], values)
+        ax.plot(share, values, drawstyle="steps-pre", label=f"{len(values) - 1} queries")
         ax.axhline(self.mean, linestyle="--", color="0.5", label=f"mean: {self.mean:.3f}")
         ax.set(
             xlabel="share of queries, the worst first", ylabel=self.name, title=f"{self.name} of each query"
