@@ -87,13 +87,8 @@ def _from_pairs(pairs: Iterable[Any], classes: list[Any]) -> NDArray:
                 f"constraints holds {pair!r}: give pairs (label, next label) that are forbidden, "
                 "None for the start and the end"
             )
-        for label in pair:
-            if label not in index:
-                raise ValueError(
-                    f"constraints holds {pair!r}, but {label!r} is none of the labels "
-                    f"({', '.join(map(str, classes))}): correct the pair, or drop it"
-                )
-        forbidden[index[pair[0]], index[pair[1]]] = True
+        if all(label in index for label in pair):  # pairs with unknown labels cannot occur
+            forbidden[index[pair[0]], index[pair[1]]] = True
     return forbidden
 
 
