@@ -15,7 +15,7 @@ import numpy as np
 import riskmin
 from riskmin.core import NDArray
 from riskmin.core.atomic_files import atomic_write
-from riskmin.core.messages import extra_hint
+from riskmin.core.messages import MissingExtra, extra_hint
 from riskmin.data.raw_tables.columns import MISSING
 from riskmin.data.raw_tables.encoders import CategoryEncoder
 from riskmin.data.raw_tables.preparation import TablePreparation
@@ -76,7 +76,7 @@ def _onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError(f"ONNX files need the package onnx ({error}): {extra_hint('onnx')}") from None
+        raise MissingExtra(f"ONNX files need the package onnx ({error}): {extra_hint('onnx')}") from None
     return onnx
 
 
