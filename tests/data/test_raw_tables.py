@@ -10,7 +10,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from riskmin.data import DataError
+from riskmin.data import DataError, load
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import TablePreparation
@@ -127,7 +127,6 @@ def test_several_files_and_files_without_names(tmp_path):
 
 
 def test_the_index_of_pandas_is_no_feature(tmp_path):
-    from riskmin.data import load
 
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0.0, 1.0, 0.0]}, index=[7, 8, 9])
     table.to_parquet(tmp_path / "unnamed.parquet")
@@ -157,6 +156,15 @@ REFUSED = {
     "same names": ("a,a,y\n1,u,0\n2,v,1\n", {}, "several columns are called 'a'; rename"),
     "ragged": ("a,b,y\n1,u,0\n2,1\n", {}, "line 3: 2 cells where 3 are expected"),
 }  # fmt: skip
+
+
+def test_equal_names_of_columns_are_refused_in_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 4, names=["a", "b", "a", "y"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="several columns are called 'a'; rename all but one"):
+        load(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(("text", "options", "message"), REFUSED.values(), ids=REFUSED)

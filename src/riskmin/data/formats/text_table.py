@@ -111,7 +111,17 @@ def assign_roles(
             )
         )
         raise DataError(path, None, problem)
+    check_distinct_names(path, [names[i] for i in features])
     return ColumnRoles(features, label_index, ids)
+
+
+def check_distinct_names(path: PathLike, names: Sequence[str]) -> None:
+    """Raise if two features have the same name: they are found by their names when rows are predicted."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(path, None, f"several columns are called {name!r}; rename all but one")
+        seen.add(name)
 
 
 def as_number(cell: str) -> float | None:
