@@ -127,7 +127,6 @@ def test_several_files_and_files_without_names(tmp_path):
 
 
 def test_the_index_of_pandas_is_no_feature(tmp_path):
-
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0.0, 1.0, 0.0]}, index=[7, 8, 9])
     table.to_parquet(tmp_path / "unnamed.parquet")
     table.rename_axis("key").to_parquet(tmp_path / "named.parquet")
@@ -156,6 +155,47 @@ REFUSED = {
     "same names": ("a,a,y\n1,u,0\n2,v,1\n", {}, "several columns are called 'a'; rename"),
     "ragged": ("a,b,y\n1,u,0\n2,1\n", {}, "line 3: 2 cells where 3 are expected"),
 }  # fmt: skip
+
+
+def test_levels_do_not_depend_on_the_writer_of_a_file(tmp_path):
+    """Whole numbers with and without ".0", booleans of CSV and Parquet; codes with leading zeros stay."""
+    year = [2020, 2021, 2020, 2021]
+    table = pd.DataFrame({"year": year, "code": ["007", "7", "007", "7"], "flag": [True, False, False, True]})
+    table["y"] = [0.0, 1.0, 0.0, 1.0]
+    made = {}
+    for name, dtype in (("int", int), ("float", float)):
+        changed = table.astype({"year": dtype})
+        changed.to_csv(tmp_path / f"{name}.csv", index=False)
+        changed.to_parquet(tmp_path / f"{name}.parquet")
+        for suffix in ("csv", "parquet"):
+            made[name, suffix] = tmp_path / f"{name}.{suffix}"
+    upper = (
+        (tmp_path / "int.csv").read_text(encoding="utf-8").replace("True", "TRUE").replace("False", "false")
+    )
+    made["other", "csv"] = tmp_path / "upper.csv"
+    made["other", "csv"].write_text(upper, encoding="utf-8")
+    for categorical, names in (
+        (["year", "code"], ["year=2020", "year=2021", "code=007", "code=7", "flag"]),
+        (
+            ["year", "flag", "code"],
+            [*("year=2020", "year=2021", "code=007", "code=7"), "flag=False", "flag=True"],
+        ),
+    ):
+        fitted = [prepare([path], TableOptions(categorical=categorical)) for path in made.values()]
+        for one in fitted:
+            assert one.feature_names == names
+            np.testing.assert_array_equal(one.X, fitted[0].X)
+            for path in made.values():
+                new = one.preparation.read([path])
+                assert new.notes == ()
+                np.testing.assert_array_equal(new.X, fitted[0].X)
+    (tmp_path / "new.csv").write_text("year,code,flag\n20,7,True\n21,007,False\n", encoding="utf-8")
+    note = (
+        "warning: column 'year': 2 of 2 rows hold levels unseen in training, such as '20', where training has"
+    )
+    assert [text.startswith(note) for text in fitted[0].preparation.read([tmp_path / "new.csv"]).notes] == [
+        True
+    ]
 
 
 def test_equal_names_of_columns_are_refused_in_parquet(tmp_path):
