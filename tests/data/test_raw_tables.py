@@ -143,6 +143,7 @@ REFUSED = {
     "missing": ("a,b,y\n1,2,0\n3,NA,1\n", {}, r"line 3: column 'b': the cell is empty \(1 of 2 are\)"),
     "dates": ("d,y\n2024-01-31,0\n2024-02-01,1\n", {}, "'d': it holds dates or times, such as '2024-01-31'"),
     "times": ("d,y\n23:59,0\n01:30:10,1\n", {}, "column 'd': it holds dates or times.*--drop d"),
+    "comma": ("a;y\n7;0\n-1,5;1\n", {}, "line 3: column 'a':.* decimal comma, such as '-1,5'; .*--drop a"),
     "mixed": ("a,y\n1,0\n\n3x,1\n", {}, "line 4: column 'a': it holds '3x'.*--categorical a"),
     "infinite": ("a,b,y\n1,u,0\n-inf,v,1\n", {}, "line 3: column 'a': the number is not finite"),
     "label": ("a,b,y\n1,u,0\n2,v,\n", {}, "line 3: column 'y': the cell is empty"),

@@ -25,6 +25,7 @@ _DATE = re.compile(
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"  # 23:59:59
 )
 
+_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _BOOLEANS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 
@@ -173,6 +174,16 @@ class RawColumn:
             return None
         words = [self.words[k] for k in self._present()]
         return words[0] if words and all(_DATE.fullmatch(word) for word in words) else None
+
+    @property
+    def decimal_comma(self) -> str | None:
+        """The first number with a decimal comma, if all texts are such numbers or whole ones."""
+        if self.numbers is not None:
+            return None
+        words = [self.words[k] for k in self._present()]
+        if not all(_COMMA.fullmatch(word) for word in words):
+            return None
+        return next((word for word in words if "," in word), None)
 
     def _present(self) -> list[int]:
         """Codes of the texts that occur and are not missing."""

@@ -178,6 +178,10 @@ def _encoder(column: RawColumn, options: TableOptions, source: RawSource) -> Col
     categorical = name in _names(options.categorical, [c.name for c in source.rows.features])
     if column.type_name or (column.date is not None and not categorical):
         _refuse_type(column, source)
+    if column.decimal_comma is not None and not categorical:
+        remedy = f"write them with a decimal point, or add --categorical {name} or --drop {name}"
+        problem = f"it holds numbers with a decimal comma, such as {quote(column.decimal_comma)}; {remedy}"
+        raise source.error(name, problem, column.row_of(column.decimal_comma))
     if column.missing.any() and options.impute is None:
         _refuse_missing(column, source)
     if column.missing.all():
