@@ -65,6 +65,11 @@ def _query_column(
     return None
 
 
+def default_target(names: Sequence[str]) -> str | None:
+    """Return the target among columns that are no features: by the known names, or if there is only one."""
+    return next((name for name in _TARGET_NAMES if name in names), names[0] if len(names) == 1 else None)
+
+
 def assign_roles(
     path: PathLike,
     names: list[str],

@@ -128,6 +128,15 @@ def find_preparation(
     return FoundPreparation(preparation, source, tuple(notes))
 
 
+def target_name(
+    path: PathLike, target: ColumnRef, qid: ColumnRef, *, require_labels: bool = True
+) -> str | None:
+    """Return the name of the column of labels of a table, by the rules of `load`; None if it has no names."""
+    table = open_raw(path, format_of(path))
+    index = _roles(table, TableOptions(), target, qid, require_labels)[0].target
+    return table.names[index] if table.has_names and index is not None else None
+
+
 def _roles(
     table: RawTable, options: TableOptions, target: ColumnRef, qid: ColumnRef, require_labels: bool
 ) -> tuple[ColumnRoles, int | None]:

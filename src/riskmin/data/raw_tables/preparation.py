@@ -32,6 +32,8 @@ class PreparedRows(NamedTuple):
     weight: NDArray[np.float64] | None = None
     preparation: TablePreparation | None = None
     notes: tuple[str, ...] = ()
+    target_name: str | None = None
+    """The column of the labels, of a table of numbers; otherwise the preparation has it."""
 
 
 @dataclass(frozen=True)
