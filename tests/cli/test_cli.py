@@ -211,7 +211,7 @@ def test_columns_are_matched_by_name(tmp_path, run):
     assert run("certify", tmp_path / "m", shuffled)[0] == 0
     other = tmp_path / "other.csv"
     other.write_text(train.read_text().replace("x1", "age", 1))
-    sentence(*run("predict", tmp_path / "m", other), "'age'", "'x1'")
+    sentence(*run("predict", tmp_path / "m", other), "no column 'x1'", "x0, age, x2")
 
 
 def test_target_of_a_table(tmp_path, run):

@@ -390,6 +390,9 @@ def test_cv_names_the_fold_and_the_metric(two, tmp_path, run):
     data.write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
     args = ["cv", data, "--loss", "ordinal", "--order", "a,b,c,d", "--lams", "1", "-o", tmp_path / "m"]
     sentence(run(*args, "--scoring", "r2"), "--metric r2 takes numbers, but the labels are words")
+    args = ["cv", data, "--loss", "logistic", "--lams", "1", "--folds", "2", "-o", tmp_path / "m"]
+    sentence(run(*args, "--metric", "roc_auc"), "--metric roc_auc is for two classes", "choose roc_auc_ovr")
+    assert run(*args, "--metric", "roc_auc_ovr")[0] == 0
 
 
 def test_fewer_rows_than_k(two, tmp_path, run):

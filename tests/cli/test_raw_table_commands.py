@@ -66,6 +66,39 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     assert run("predict", tmp_path / "best", unlabeled)[0] == 0
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_of_numbers_are_found_by_name(suffix, tmp_path, run):
+    """Files may have more columns, text included, in another order; the target of the fit is known."""
+    rng = np.random.default_rng(0)
+    train = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "price", "b"])
+    train["flag"] = np.arange(40) % 2
+    model, paths = tmp_path / "m", {}
+    shapes = {
+        "train": train,
+        "wide": train.assign(extra="text", more=1.0)[["price", "extra", "b", "more", "flag", "a"]],
+        "unlabeled": train.drop(columns="price").assign(extra=2.0)[["flag", "extra", "b", "a"]],
+        "narrow": train.drop(columns="a"),
+        "boolean": train.assign(flag=train.flag == 1),
+    }
+    for name, frame in shapes.items():
+        paths[name] = tmp_path / f"{name}.{suffix}"
+        frame.to_csv(paths[name], index=False) if suffix == "csv" else frame.to_parquet(paths[name])
+    args = ("--target", "price", "--loss", "squared", "--lam", 0.1, "-o", model, "-q")
+    assert run("fit", paths["train"], *args)[0] == 0
+    expected = run("predict", model, paths["train"])
+    assert expected[0] == 0
+    assert run("predict", model, paths["wide"]) == expected
+    assert run("predict", model, paths["unlabeled"]) == expected
+    assert run("evaluate", model, paths["wide"], "--json") == run("evaluate", model, paths["train"], "--json")
+    assert run("certify", model, paths["wide"], "-q")[0] == 0
+    code, _, err = run("predict", model, paths["narrow"])
+    assert code == 2
+    assert "there is no column 'a', which the model was fitted on; the columns are price, b, flag" in err
+    code, _, err = run("evaluate", model, paths["unlabeled"])
+    assert (code, "there is no column 'price'" in err) == (2, True)
+    assert run("predict", model, paths["boolean"]) == expected
+
+
 def test_weights_are_repetitions(raw, tmp_path, run):
     """The rows of weight k count as k rows, in the objective, the standard deviations and the certificate."""
     options = ["--loss", "logistic", "--columns", "city", "--lam", "1e-2", "--tol", "1e-9", "--standardize"]

@@ -444,6 +444,10 @@ def test_targets_of_tables(table):
         load(wide, target=100)
     with pytest.raises(DataError, match="several columns are called 'a'"):
         load(table("a,a,b\n1,2,3\n"), target="a")
+    assert load(table("a,a,b\n1,2,3\n"), target=0).feature_names == ["a", "b"]
+    for labels in (True, False):
+        with pytest.raises(DataError, match="several columns are called 'a'; rename all but one"):
+            load(table("a,b,a,y\n1,2,3,0\n"), require_labels=labels)
 
 
 def test_string_labels(table):

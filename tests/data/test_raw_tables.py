@@ -10,7 +10,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from riskmin.data import DataError
+from riskmin.data import DataError, load
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import TablePreparation
@@ -127,8 +127,6 @@ def test_several_files_and_files_without_names(tmp_path):
 
 
 def test_the_index_of_pandas_is_no_feature(tmp_path):
-    from riskmin.data import load
-
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0.0, 1.0, 0.0]}, index=[7, 8, 9])
     table.to_parquet(tmp_path / "unnamed.parquet")
     table.rename_axis("key").to_parquet(tmp_path / "named.parquet")
@@ -145,6 +143,7 @@ REFUSED = {
     "missing": ("a,b,y\n1,2,0\n3,NA,1\n", {}, r"line 3: column 'b': the cell is empty \(1 of 2 are\)"),
     "dates": ("d,y\n2024-01-31,0\n2024-02-01,1\n", {}, "'d': it holds dates or times, such as '2024-01-31'"),
     "times": ("d,y\n23:59,0\n01:30:10,1\n", {}, "column 'd': it holds dates or times.*--drop d"),
+    "comma": ("a;y\n7;0\n-1,5;1\n", {}, "line 3: column 'a':.* decimal comma, such as '-1,5'; .*--drop a"),
     "mixed": ("a,y\n1,0\n\n3x,1\n", {}, "line 4: column 'a': it holds '3x'.*--categorical a"),
     "infinite": ("a,b,y\n1,u,0\n-inf,v,1\n", {}, "line 3: column 'a': the number is not finite"),
     "label": ("a,b,y\n1,u,0\n2,v,\n", {}, "line 3: column 'y': the cell is empty"),
@@ -157,6 +156,56 @@ REFUSED = {
     "same names": ("a,a,y\n1,u,0\n2,v,1\n", {}, "several columns are called 'a'; rename"),
     "ragged": ("a,b,y\n1,u,0\n2,1\n", {}, "line 3: 2 cells where 3 are expected"),
 }  # fmt: skip
+
+
+def test_levels_do_not_depend_on_the_writer_of_a_file(tmp_path):
+    """Whole numbers with and without ".0", booleans of CSV and Parquet; codes with leading zeros stay."""
+    year = [2020, 2021, 2020, 2021]
+    table = pd.DataFrame({"year": year, "code": ["007", "7", "007", "7"], "flag": [True, False, False, True]})
+    table["y"] = [0.0, 1.0, 0.0, 1.0]
+    made = {}
+    for name, dtype in (("int", int), ("float", float)):
+        changed = table.astype({"year": dtype})
+        changed.to_csv(tmp_path / f"{name}.csv", index=False)
+        changed.to_parquet(tmp_path / f"{name}.parquet")
+        for suffix in ("csv", "parquet"):
+            made[name, suffix] = tmp_path / f"{name}.{suffix}"
+    upper = (
+        (tmp_path / "int.csv").read_text(encoding="utf-8").replace("True", "TRUE").replace("False", "false")
+    )
+    made["other", "csv"] = tmp_path / "upper.csv"
+    made["other", "csv"].write_text(upper, encoding="utf-8")
+    for categorical, names in (
+        (["year", "code"], ["year=2020", "year=2021", "code=007", "code=7", "flag"]),
+        (
+            ["year", "flag", "code"],
+            [*("year=2020", "year=2021", "code=007", "code=7"), "flag=False", "flag=True"],
+        ),
+    ):
+        fitted = [prepare([path], TableOptions(categorical=categorical)) for path in made.values()]
+        for one in fitted:
+            assert one.feature_names == names
+            np.testing.assert_array_equal(one.X, fitted[0].X)
+            for path in made.values():
+                new = one.preparation.read([path])
+                assert new.notes == ()
+                np.testing.assert_array_equal(new.X, fitted[0].X)
+    (tmp_path / "new.csv").write_text("year,code,flag\n20,7,True\n21,007,False\n", encoding="utf-8")
+    note = (
+        "warning: column 'year': 2 of 2 rows hold levels unseen in training, such as '20', where training has"
+    )
+    assert [text.startswith(note) for text in fitted[0].preparation.read([tmp_path / "new.csv"]).notes] == [
+        True
+    ]
+
+
+def test_equal_names_of_columns_are_refused_in_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 4, names=["a", "b", "a", "y"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="several columns are called 'a'; rename all but one"):
+        load(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(("text", "options", "message"), REFUSED.values(), ids=REFUSED)

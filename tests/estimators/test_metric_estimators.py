@@ -20,6 +20,7 @@ from riskmin import (
     KernelClassifier,
     LinearClassifier,
     LinearClassifierCV,
+    LinearRegressorCV,
     get_scorer,
     load_model,
     save_model,
@@ -282,6 +283,15 @@ def test_errors_name_the_fold(noisy):
     search = LinearClassifierCV(alphas=[1e-1], cv=[(y < 1, y > 0)])
     with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
         search.fit(X, y)
+
+    def refuse(model, X, y):
+        raise ValueError("no score")
+
+    # fewer folds do not help where all classes are in all folds, nor regressions
+    with pytest.raises(ValueError, match=r"^no score \(in fold 1 of 2\)$"):
+        LinearClassifierCV(alphas=[1e-1], cv=2, scoring=refuse).fit(X, y)
+    with pytest.raises(ValueError, match=r"^no score \(in fold 1 of 2\)$"):
+        LinearRegressorCV(alphas=[1e-1], cv=2, scoring=refuse).fit(X, X[:, 0])
     with pytest.raises(ValueError, match=r"class_weight, or use the loss 'roc_area', which takes weights$"):
         LinearClassifierCV("f1", alphas=[1.0], class_weight="balanced").fit(X, y)
     with pytest.raises(ValueError, match="ndcg is no measure for classification: choose roc_area, prbep"):

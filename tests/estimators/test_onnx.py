@@ -19,6 +19,7 @@ from riskmin import (
     to_onnx,
 )
 from riskmin.cli import main
+from riskmin.estimators import save_model
 
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime has no wheel for this Python")
 RNG = np.random.default_rng(0)
@@ -108,7 +109,25 @@ def test_raw_tables_with_unseen_levels_and_missing_cells(tmp_path, n_cities, cap
     assert [one.name for one in session.get_outputs()] == ["label_", "scores", "probabilities"]
 
 
-def test_searches_and_errors(monkeypatch):
+def test_whole_numbers_are_levels_in_both_spellings(tmp_path):
+    year = np.array(["2020", "2021", "2022"])[np.arange(60) % 3]
+    frame = pd.DataFrame(
+        {"year": year, "x": RNG.normal(size=60), "y": np.arange(60) % 3 + RNG.normal(size=60)}
+    )
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    model, out = str(tmp_path / "m.riskmin"), str(tmp_path / "m.onnx")
+    fit = ["fit", str(tmp_path / "a.csv"), "--loss", "squared", "--categorical", "year", "-o", model, "-q"]
+    assert main(fit) == 0
+    assert main(["export", model, out]) == 0
+    session = runtime.InferenceSession(out, providers=["CPUExecutionProvider"])
+    x = frame[["x"]].to_numpy()
+    plain = session.run(None, {"year": year[:, None].astype(object), "x": x})[0]
+    pointed = session.run(None, {"year": np.char.add(year, ".0")[:, None].astype(object), "x": x})[0]
+    assert len(np.unique(plain.round(2))) > 3
+    np.testing.assert_array_equal(plain, pointed)
+
+
+def test_searches_and_errors(monkeypatch, tmp_path, capsys):
     y = (Z[:, 0] > 0).astype(int)
     search = LinearClassifierCV(alphas=[1.0]).fit(Z, y)
     assert run(to_onnx(search), {"X": Z})["label"].tolist() == search.predict(Z).tolist()
@@ -117,6 +136,12 @@ def test_searches_and_errors(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install '.\[onnx\]'"):
         to_onnx(search)
+    model = tmp_path / "m.riskmin"
+    save_model(LinearClassifier().fit(Z, y), model)
+    assert main(["export", str(model), str(tmp_path / "m.onnx")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("riskmin: ONNX files need the package onnx")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -16,8 +16,12 @@ from riskmin.cli.tables import TABLE_FORMATS, load_prepared, load_table, print_n
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import query_kwargs
 from riskmin.data import Dataset, format_of, load
+from riskmin.data.base import UnpreparedColumn
+from riskmin.data.formats.text_table import abbreviated, column_index, default_target
+from riskmin.data.raw_tables.encoders import NumberEncoder
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
-from riskmin.data.raw_tables.preparation import PreparedRows
+from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
+from riskmin.data.raw_tables.reading import RawTable, open_raw
 
 
 def fit_kwargs(model: Any, rows: PreparedRows) -> dict[str, Any]:
@@ -71,10 +75,12 @@ def load_for_model(
         rows = load_prepared(model.preparation_, path, target, qid, labels=labels, weight=weight)
         print_notes(rows, quiet=quiet)
         return rows
+    table = _named_table(model, path)
+    if table is not None:
+        return _load_named(model, table, (target, qid, weight), labels=labels)
     if weight is not None:
         weighted = prepare([path], TableOptions(weight=weight), target=target, qid=qid, require_labels=labels)
-        data = _in_order_of_model(model, Dataset(*weighted[:4]), path)
-        return PreparedRows(*data, weight=weighted.weight)
+        return PreparedRows(*weighted[:3], weight=weighted.weight)
     if format_of(path) == "svmlight" and not certifying:
         rows = _with_known_features(load(path, require_labels=labels), model.n_features_in_, path)
         print_notes(rows, quiet=quiet)
@@ -98,22 +104,64 @@ def _with_known_features(data: Dataset, n_features: int, path: Path) -> Prepared
     return PreparedRows(*data, notes=(note,) if n_unseen else ())
 
 
+def _named_table(model: Any, path: Path) -> RawTable | None:
+    """Return the table if both it and the model name the columns."""
+    if "feature_names_in_" not in vars(model) or format_of(path) not in TABLE_FORMATS:
+        return None
+    table = open_raw(path, format_of(path))
+    return table if table.has_names else None
+
+
+def _load_named(
+    model: Any, table: RawTable, roles: tuple[ColumnRef, ColumnRef, ColumnRef], *, labels: bool
+) -> PreparedRows:
+    """Load the columns of the model by their names; others may be between them."""
+    path, known, (target, qid, weight) = Path(table.path), list(model.feature_names_in_), roles
+    missing = sorted(set(known) - set(table.names), key=known.index)
+    if missing:
+        raise ValueError(
+            f"{path}: there is no column {missing[0]!r}, which the model was fitted on; the columns are "
+            f"{abbreviated(table.names)}"
+        )
+    if qid is None and "qid" in table.names and "qid" not in known:
+        qid = "qid"
+    target = model.target_name_ if target is None else target
+    used = {column_index(path, table.names, column, "role") for column in (qid, weight, target)}
+    features = set(known)
+    others = [
+        name
+        for i, name in enumerate(table.names)
+        if not (name in features or i in used or i in table.index_columns)
+    ]
+    if target is None and others:
+        target = default_target(others)
+        if target is None and labels:
+            raise ValueError(f"{path}: several columns may be the labels; name one by --target")
+    # without columns to leave out, the reader of numbers is faster
+    if weight is None and others in ([], [target]):
+        try:
+            data = load(path, target=target, qid=qid, require_labels=labels, n_features=len(known))
+            return PreparedRows(*_in_order_of_model(model, data, path))
+        except UnpreparedColumn:  # True and False are numbers, too
+            pass
+    by_name = TablePreparation(tuple(NumberEncoder(name) for name in known))
+    rows = by_name.read([path], target=target, qid=qid, labels=labels, weight=weight)
+    return rows._replace(preparation=None)
+
+
 def _in_order_of_model(model: Any, data: Dataset, path: Path) -> Dataset:
     """Return the data with the columns in the order of the model, if both name them."""
     known = vars(model).get("feature_names_in_")
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data
-    # the same columns in another order
-    if sorted(data.feature_names) == sorted(known):
-        # positions in the data, in the order of the model
-        position = {name: i for i, name in enumerate(data.feature_names)}
-        return data._replace(X=data.X[:, [position[name] for name in known]])
-    unknown = [name for name in data.feature_names if name not in set(known)]
-    missing = [name for name in known if name not in set(data.feature_names)]
-    raise ValueError(
-        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
-        "check the file, or name the column of the labels by --target"
-    )
+    position = {name: i for i, name in enumerate(data.feature_names)}
+    missing = [name for name in known if name not in position]
+    if missing:
+        raise ValueError(
+            f"{path}: there is no feature {missing[0]!r}, which the model was fitted on; check the file, or "
+            "name the column of the labels by --target"
+        )
+    return data._replace(X=data.X[:, [position[name] for name in known]])
 
 
 def load_like(
@@ -138,5 +186,6 @@ def set_columns(model: Any, rows: PreparedRows) -> None:
     """Set the names of the columns and the preparation of a table."""
     if rows.feature_names is not None:
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+    model.target_name_ = rows.target_name
     if rows.preparation is not None:
         model.preparation_ = rows.preparation

@@ -17,7 +17,7 @@ import riskmin
 from riskmin import core, estimators
 from riskmin.cli.commands import COMMANDS
 from riskmin.core import signals
-from riskmin.core.messages import one_line
+from riskmin.core.messages import MissingExtra, one_line
 
 _EPILOG = """\b
 Examples:
@@ -125,7 +125,7 @@ def _main(args: Sequence[str] | None) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "riskmin"
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
-    except (ValueError, core.UnsupportedProblem, OSError, click.ClickException) as error:
+    except (ValueError, core.UnsupportedProblem, OSError, MissingExtra, click.ClickException) as error:
         return _fail(str(error))
     # before Exception: a lack of memory is not a bug
     except MemoryError:

@@ -13,7 +13,7 @@ from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
 from riskmin.core.messages import printable
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
-from riskmin.data.raw_tables.fitting import TableOptions, find_preparation, prepare
+from riskmin.data.raw_tables.fitting import TableOptions, find_preparation, prepare, target_name
 from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
 
 weight_option = click.option(
@@ -99,7 +99,11 @@ def load_table(
     is_table = all(format_of(path) in TABLE_FORMATS for path in paths)
     if options == TableOptions():
         try:
-            return PreparedRows(*load_numbers())
+            rows = PreparedRows(*load_numbers())
+            if not (local and is_table):
+                return rows
+            name = target_name(paths[0], given["target"], given["qid"], require_labels=require_labels)
+            return rows._replace(target_name=name)
         except UnpreparedColumn:
             if not is_table:
                 raise

@@ -32,6 +32,10 @@ def one_line(text: object) -> str:
     return printable(" ".join(str(text).split()))
 
 
+class MissingExtra(ImportError):
+    """A package that an extra installs is missing; the message names the extra."""
+
+
 def extra_hint(extra: str, *packages: str) -> str:
     """Return how an extra is installed, from a package index and from a checkout, for messages.
 

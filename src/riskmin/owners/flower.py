@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from riskmin.core.messages import extra_hint
+from riskmin.core.messages import MissingExtra, extra_hint
 from riskmin.owners.client import OwnerConnection, OwnerUnavailable, checked_reply
 from riskmin.owners.executor import OwnersExecutor
 from riskmin.owners.server import TlsFiles
@@ -28,7 +28,7 @@ def import_flower() -> tuple[Any, Any, Any]:
     try:
         from flwr import app, clientapp, serverapp
     except ImportError:
-        raise ImportError(f"Flower is not installed: {extra_hint('federated')}") from None
+        raise MissingExtra(f"Flower is not installed: {extra_hint('federated')}") from None
     return app, clientapp, serverapp
 
 

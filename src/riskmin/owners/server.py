@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from riskmin.core.messages import extra_hint
+from riskmin.core.messages import MissingExtra, extra_hint
 from riskmin.owners.owner import Owner
 from riskmin.owners.wire.codec import OwnerMessage, encode
 
@@ -23,7 +23,7 @@ def import_grpc() -> Any:
     try:
         import grpc
     except ImportError:
-        raise ImportError(f"owners talk by gRPC over TLS: {extra_hint('owners')}") from None
+        raise MissingExtra(f"owners talk by gRPC over TLS: {extra_hint('owners')}") from None
     return grpc
 
 

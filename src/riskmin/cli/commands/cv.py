@@ -165,6 +165,11 @@ def _fit(search: Any, table: PreparedRows, scored: str) -> None:
             "choose another, or --loss logistic"
         ) from None
     except ValueError as error:
+        if "multi_class must be in" in str(error):  # by roc_auc_score
+            raise ValueError(
+                "--metric roc_auc is for two classes, but the labels have more: choose roc_auc_ovr, which "
+                "needs --loss logistic, or another such as accuracy"
+            ) from None
         if "could not convert string to float" not in str(error):
             raise
         raise ValueError(

@@ -65,6 +65,11 @@ def _query_column(
     return None
 
 
+def default_target(names: Sequence[str]) -> str | None:
+    """Return the target among columns that are no features: by the known names, or if there is only one."""
+    return next((name for name in _TARGET_NAMES if name in names), names[0] if len(names) == 1 else None)
+
+
 def assign_roles(
     path: PathLike,
     names: list[str],
@@ -111,7 +116,17 @@ def assign_roles(
             )
         )
         raise DataError(path, None, problem)
+    check_distinct_names(path, [names[i] for i in features])
     return ColumnRoles(features, label_index, ids)
+
+
+def check_distinct_names(path: PathLike, names: Sequence[str]) -> None:
+    """Raise if two features have the same name: they are found by their names when rows are predicted."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(path, None, f"several columns are called {name!r}; rename all but one")
+        seen.add(name)
 
 
 def as_number(cell: str) -> float | None:

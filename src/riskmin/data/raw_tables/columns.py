@@ -25,6 +25,41 @@ _DATE = re.compile(
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"  # 23:59:59
 )
 
+_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")
+_BOOLEANS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+
+
+def level_of(word: str) -> str:
+    """Return the level of a text, which does not depend on the program that wrote it.
+
+    pandas writes 2020 as 2020.0 if a cell of the column is missing, and R writes True as TRUE. Other numbers
+    are levels as they are: 1.10 may be a version, and 007 a code.
+
+    Examples
+    --------
+    >>> [level_of(word) for word in ("2020.0", "007", "1.10", "TRUE", "Rome")]
+    ['2020', '007', '1.10', 'True', 'Rome']
+    """
+    whole = _WHOLE.fullmatch(word)
+    return _BOOLEANS.get(word, word) if whole is None else whole[1]
+
+
+def spellings(level: str) -> list[str]:
+    """Return the texts of a level that programs write, itself included.
+
+    Examples
+    --------
+    >>> spellings("2020"), spellings("True"), spellings("Rome")
+    (['2020', '2020.0'], ['True', 'true', 'TRUE'], ['Rome'])
+    """
+    more = [word for word, other in _BOOLEANS.items() if other == level]
+    return [level, *more, *([f"{level}.0"] if level_of(f"{level}.0") == level else [])]
+
+
+def _of_boolean(word: str) -> float:
+    return float(level_of(word) == "True")
+
 
 @dataclass(frozen=True)
 class RawColumn:
@@ -51,6 +86,8 @@ class RawColumn:
     def of_text(cls, name: str, codes: NDArray[np.intp], words: Sequence[str]) -> RawColumn:
         """Return the column of texts; it has numbers if all of its texts are, except the missing ones.
 
+        A column of True and False has the numbers 1 and 0, as in Parquet.
+
         Examples
         --------
         >>> RawColumn.of_text("age", np.array([0, 1, 0]), ["31", "NA"]).numbers
@@ -58,9 +95,11 @@ class RawColumn:
         """
         is_missing = np.array([word in MISSING for word in words], dtype=bool)
         column = cls(name, (np.where(is_missing[codes], -1, codes), list(words)))
-        pairs = zip(words, is_missing.tolist(), strict=True)
+        pairs = list(zip(words, is_missing.tolist(), strict=True))
+        is_boolean = all(missing or level_of(word) in _BOOLEANS.values() for word, missing in pairs)
+        to_number = _of_boolean if is_boolean else float
         try:
-            values = [np.nan if missing else float(word) for word, missing in pairs]
+            values = [np.nan if missing else to_number(word) for word, missing in pairs]
         except ValueError:
             return column
         if any("_" in word for word in words):  # float accepts 1_000, `as_number` does not
@@ -88,19 +127,24 @@ class RawColumn:
 
     @property
     def words(self) -> list[str]:
-        """The texts of the codes."""
+        """The texts of the codes: levels, each once."""
         return self._coded[1]
 
     @cached_property
     def _coded(self) -> tuple[NDArray[np.intp], list[str]]:
         if self.texts is not None:
-            return self.texts
+            codes, words = self.texts
+            levels: dict[str, int] = {}
+            shared = [levels.setdefault(level_of(word), len(levels)) for word in words]
+            return np.array([*shared, -1], np.intp)[codes], list(levels)  # code -1 is the last entry
         assert self.numbers is not None
         present = ~np.isnan(self.numbers)
         values, inverse = np.unique(self.numbers[present], return_inverse=True)
-        codes: NDArray[np.intp] = np.full(len(present), -1, np.intp)
+        codes = np.full(len(present), -1, np.intp)
         codes[present] = inverse
-        return codes, [f"{value:.17g}" for value in values.tolist()]
+        # whole numbers without exponent, as integers are written; + 0.0 turns -0.0 into 0.0
+        words = [f"{v + 0.0:.0f}" if v.is_integer() else repr(v) for v in values.tolist()]
+        return codes, words
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
@@ -130,6 +174,16 @@ class RawColumn:
             return None
         words = [self.words[k] for k in self._present()]
         return words[0] if words and all(_DATE.fullmatch(word) for word in words) else None
+
+    @property
+    def decimal_comma(self) -> str | None:
+        """The first number with a decimal comma, if all texts are such numbers or whole ones."""
+        if self.numbers is not None:
+            return None
+        words = [self.words[k] for k in self._present()]
+        if not all(_COMMA.fullmatch(word) for word in words):
+            return None
+        return next((word for word in words if "," in word), None)
 
     def _present(self) -> list[int]:
         """Codes of the texts that occur and are not missing."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.raw_tables.columns import RawColumn
+from riskmin.data.raw_tables.columns import RawColumn, level_of
 from riskmin.data.raw_tables.reading import RawSource
 
 RARE, MISSING_LEVEL = "(rare)", "(missing)"
@@ -111,7 +111,8 @@ class CategoryEncoder:
             problem = "the cell is empty, and none was in training; fill it in, or fit with --impute"
             raise source.error(self.name, problem, row)
         n_levels = len(self.levels)
-        known = {level: k for k, level in enumerate(self.levels)} | dict.fromkeys(self.rare, n_levels)
+        known = {level_of(level): k for k, level in enumerate(self.levels)}
+        known |= dict.fromkeys(map(level_of, self.rare), n_levels)
         # -1 for a text that did not occur in training; the last entry is for missing cells, code -1
         of_missing = n_levels + bool(self.rare) if self.missing else -1
         positions = np.array([*(known.get(word, -1) for word in column.words), of_missing], np.intp)

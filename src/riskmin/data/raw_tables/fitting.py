@@ -128,6 +128,15 @@ def find_preparation(
     return FoundPreparation(preparation, source, tuple(notes))
 
 
+def target_name(
+    path: PathLike, target: ColumnRef, qid: ColumnRef, *, require_labels: bool = True
+) -> str | None:
+    """Return the name of the column of labels of a table, by the rules of `load`; None if it has no names."""
+    table = open_raw(path, format_of(path))
+    index = _roles(table, TableOptions(), target, qid, require_labels)[0].target
+    return table.names[index] if table.has_names and index is not None else None
+
+
 def _roles(
     table: RawTable, options: TableOptions, target: ColumnRef, qid: ColumnRef, require_labels: bool
 ) -> tuple[ColumnRoles, int | None]:
@@ -178,6 +187,10 @@ def _encoder(column: RawColumn, options: TableOptions, source: RawSource) -> Col
     categorical = name in _names(options.categorical, [c.name for c in source.rows.features])
     if column.type_name or (column.date is not None and not categorical):
         _refuse_type(column, source)
+    if column.decimal_comma is not None and not categorical:
+        remedy = f"write them with a decimal point, or add --categorical {name} or --drop {name}"
+        problem = f"it holds numbers with a decimal comma, such as {quote(column.decimal_comma)}; {remedy}"
+        raise source.error(name, problem, column.row_of(column.decimal_comma))
     if column.missing.any() and options.impute is None:
         _refuse_missing(column, source)
     if column.missing.all():

@@ -32,6 +32,8 @@ class PreparedRows(NamedTuple):
     weight: NDArray[np.float64] | None = None
     preparation: TablePreparation | None = None
     notes: tuple[str, ...] = ()
+    target_name: str | None = None
+    """The column of the labels, of a table of numbers; otherwise the preparation has it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TablePreparation:
     >>> _ = path.write_text("size,city\\n40,Bonn\\n")
     >>> new = rows.preparation.read([path])
     >>> new.X, new.notes
-    (array([[ 0.,  0., 40.]]), ("column 'city': 1 of 1 rows holds a level unseen in training, ...",))
+    (array([[ 0.,  0., 40.]]), ("warning: column 'city': 1 of 1 rows holds a level unseen in training, ...",))
     >>> folder.cleanup()
     """
 
@@ -147,7 +149,7 @@ class TablePreparation:
         ]
         X = self._assembled([part.values for part in encoded], indices, (n, p))
         notes = [
-            _unseen_note(encoder.name, *part.unseen, n)
+            _unseen_note(encoder, *part.unseen, n)
             for encoder, part in zip(self.encoders, encoded, strict=True)
             if part.unseen is not None
         ]
@@ -188,9 +190,13 @@ class TablePreparation:
         return made
 
 
-def _unseen_note(name: str, count: int, level: str, n: int) -> str:
+def _unseen_note(encoder: Any, count: int, level: str, n: int) -> str:
     verb = "holds a level" if count == 1 else "hold levels"
-    return f"column {quote(name)}: {count:,} of {n:,} rows {verb} unseen in training, such as {quote(level)}"
+    note = f"column {quote(encoder.name)}: {count:,} of {n:,} rows {verb} unseen in training, such as "
+    if count < n:
+        return note + quote(level)
+    known = f"{quote(level)}, where training has {quote(encoder.levels[0])}"
+    return f"warning: {note}{known}; check how its cells are written"
 
 
 def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:

@@ -236,6 +236,9 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     command_ = None
     """The command line that fitted the model; None for one that was fitted in Python."""
 
+    target_name_ = None
+    """The column of the labels in the table of numbers to which the command fitted the model, if known."""
+
     _hints = ConvergenceHints()
     _fit_tasks = FitTasks()
 

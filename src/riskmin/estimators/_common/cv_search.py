@@ -185,8 +185,11 @@ def _score_fold(
     callback = None if fold_callback is None else fold_callback(name)
     try:
         return _score_alphas(template, train, test, alphas, scorer, callback)
-    except ValueError as error:  # such as a missing class
-        raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
+    except ValueError as error:
+        labels = [set(np.ravel(rows.y).tolist()) for rows in (data, train, test)]
+        lacks_class = template.task != "regression" and not labels[0] == labels[1] == labels[2]
+        remedy = "; fewer folds may do" if lacks_class else ""
+        raise ValueError(f"{error} (in {name}{remedy})") from error
 
 
 def _score_alphas(

@@ -127,8 +127,9 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         fitted["feature_names"] = list(model.feature_names_in_)
     if model.preparation_ is not None:
         fitted["preparation"] = model.preparation_.to_dict()
-    if model.command_ is not None:
-        fitted["command"] = model.command_
+    for key, value in (("command", model.command_), ("target", model.target_name_)):
+        if value is not None:
+            fitted[key] = value
     meta = {
         "kind": "model",
         "format": MODEL_FORMAT,
@@ -253,6 +254,8 @@ def _read_model(
         from riskmin.data.raw_tables.preparation import TablePreparation
 
         model.preparation_ = TablePreparation.from_dict(fitted["preparation"], p)
+    if "target" in fitted:
+        model.target_name_ = read_text(fitted, "target")
     if "command" in fitted:
         model.command_ = printable(read_text(fitted, "command"))
     return model

@@ -15,8 +15,8 @@ import numpy as np
 import riskmin
 from riskmin.core import NDArray
 from riskmin.core.atomic_files import atomic_write
-from riskmin.core.messages import extra_hint
-from riskmin.data.raw_tables.columns import MISSING
+from riskmin.core.messages import MissingExtra, extra_hint
+from riskmin.data.raw_tables.columns import MISSING, level_of, spellings
 from riskmin.data.raw_tables.encoders import CategoryEncoder
 from riskmin.data.raw_tables.preparation import TablePreparation
 from riskmin.estimators.classifier import LinearClassifier
@@ -36,10 +36,11 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
 
     The inputs are ``X``, of shape (n, p) in double precision; or, of a model that the command fitted to a raw
     table, one input of shape (n, 1) per column, with its name: double precision, NaN for missing cells, or
-    text. The outputs are ``label``, ``scores`` and, for logistic losses, ``probabilities`` of classifiers;
-    ``prediction`` of regressions; ``scores`` of rankings. Nothing is refused there: a level unseen in
-    training counts as in `predict`, and so does a missing level that training did not have; a missing number
-    without ``--impute`` gives NaN. The metadata holds the loss and the certificate.
+    text, in which a whole number is written as 2020 or 2020.0. The outputs are ``label``, ``scores`` and, for
+    logistic losses, ``probabilities`` of classifiers; ``prediction`` of regressions; ``scores`` of rankings.
+    Nothing is refused there: a level unseen in training counts as in `predict`, and so does a missing level
+    that training did not have; a missing number without ``--impute`` gives NaN. The metadata holds the loss
+    and the certificate.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def _onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError(f"ONNX files need the package onnx ({error}): {extra_hint('onnx')}") from None
+        raise MissingExtra(f"ONNX files need the package onnx ({error}): {extra_hint('onnx')}") from None
     return onnx
 
 
@@ -165,7 +166,9 @@ class _Graph:
     def _of_category(self, encoder: CategoryEncoder, block: NDArray) -> str:
         """Return the weights of the levels of a column, one row of `block` per indicator."""
         n = len(encoder.levels)
-        levels = {level: k for k, level in enumerate(encoder.levels)} | dict.fromkeys(encoder.rare, n)
+        # LabelEncoder compares texts, so each spelling is a key
+        levels = {word: k for k, level in enumerate(encoder.levels) for word in spellings(level_of(level))}
+        levels |= {word: n for level in encoder.rare for word in spellings(level_of(level))}
         if encoder.missing:
             levels |= dict.fromkeys(sorted(MISSING), n + bool(encoder.rare))
         # levels unseen in training are rare ones; without such, all of their indicators are zero
