@@ -269,13 +269,13 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
         return RawColumn.of_text(name, codes.astype(np.intp), [word.strip() for word in words])
     if pa.types.is_null(kind):  # no cell has a value
         return RawColumn.of_numbers(name, np.full(len(column), np.nan))
-    if pa.types.is_boolean(column.type):
-        codes = column.cast(pa.int8()).fill_null(2).to_numpy(zero_copy_only=False)
+    dense = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_boolean(kind):
+        codes = dense.cast(pa.int8()).fill_null(2).to_numpy(zero_copy_only=False)
         return RawColumn.of_text(name, codes.astype(np.intp), ["False", "True", ""])
     number_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     if not any(test(kind) for test in number_types):
         return RawColumn(name, (np.zeros(len(column), np.intp), [""]), None, str(column.type))
-    dense = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     cells = dense.to_numpy(zero_copy_only=False)  # null cells are NaN, or None among objects
     return RawColumn.of_numbers(
         name,
