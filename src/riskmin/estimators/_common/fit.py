@@ -286,7 +286,7 @@ def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, 
     model.gap_ = value - result.lower
     model.n_samples_fit_ = n_rows
     model.weighted_ = weighted
-    for name in ("preparation_", "command_"):  # of a previous fit
+    for name in ("preparation_", "command_", "target_name_"):  # of a previous fit
         vars(model).pop(name, None)
 
 
