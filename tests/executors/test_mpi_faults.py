@@ -20,7 +20,7 @@ from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.slow
 
-KILLS = 4
+KILLS = 6
 SHARED = Path("/dev/shm")
 
 
@@ -58,7 +58,7 @@ def check_end(result, undisturbed, progress):
     assert best <= worst * (1 + 1e-12)
     for value in (result["value"], undisturbed.value):
         assert value - best <= mpi_fit.TOL * value
-    assert progress.grew > KILLS // 2
+    assert progress.grew >= KILLS // 2
 
 
 def alive(pid):

@@ -85,6 +85,7 @@ class RunState:
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
     stalled_iterations: int = 0  # consecutive iterations without progress
+    ending: bool = False  # the run may end here, so that the absolute tolerance is computed
     seconds_before_resume: float = 0.0
     started_at: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
@@ -139,6 +140,7 @@ class RunState:
         relative = self.limits.tol * Limits.DEFAULT_ATOL_RATIO
         if (
             len(self.trace) < self.ATOL_AFTER_ITERATIONS
+            and not self.ending
             and self.value - self.lower > self.RISK_AT_ZERO_MAX_RATIO * relative * first
         ):
             return 0.0
@@ -347,7 +349,7 @@ class RunState:
 
     def finalize(self, seconds: float = math.inf) -> Status:
         """Reevaluate the best point, probe a user-defined risk, and return "converged" or "stalled"."""
-        limit = TimeLimit(time.perf_counter() + seconds)
+        limit, self.ending = TimeLimit(time.perf_counter() + seconds), True
         self.reevaluate(seconds)
         if self.watch is not None and self.cut is not None and self.lower > 0:
             self.w, self.value = limit.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
