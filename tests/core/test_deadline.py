@@ -71,7 +71,7 @@ from riskmin.executors.coordination import Coordination
 from riskmin.problem.risk import Risk
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
-SLACK_SECONDS = 0.6
+SLACK_SECONDS = 1.0
 """Processor seconds that a run may take past its limit: the last chunk, and an interrupted call of the risk.
 
 Processor time is used since other processes may run on this machine."""
