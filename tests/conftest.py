@@ -20,7 +20,7 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SAMPLE_FROM, SAMPLE_SHARE = 30, 0.4
+SAMPLE_FROM, SAMPLE_SHARE = 12, 0.2
 """Exhaustive tests of more cases than this are a sample of them, of this share."""
 
 

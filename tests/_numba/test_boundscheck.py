@@ -43,6 +43,8 @@ WITHOUT_KERNELS = {
     "active_sequences",
     "conjugate_loops",
     "svmlight_codes",
+    "slots",
+    "items",
 }
 """Modules without kernels, or whose kernels are inlined into those of other modules."""
 
