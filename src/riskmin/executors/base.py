@@ -178,7 +178,7 @@ class Executor(ABC):
         return 1
 
     def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
-        """Call loop(progress, memory, *args), a compiled loop over items, which threads share.
+        """Call ``loop(progress, memory, *args)``, a compiled loop over items, which threads share.
 
         `work` is the number of elementary operations of all items, and `memory` the numbers for each thread.
         """
