@@ -45,8 +45,11 @@ WITHOUT_KERNELS = {
     "svmlight_codes",
     "slots",
     "items",
+    "row_vectors",
+    "tables",
 }
-"""Modules without kernels, or whose kernels are inlined into those of other modules."""
+"""Modules without kernels, or whose kernels are part of others: inlined, or in loops that threads share, which
+another process may have compiled and stored."""
 
 
 def solve(risk, reg=None, solver=None, lam=0.01):
