@@ -48,8 +48,8 @@ WITHOUT_KERNELS = {
     "row_vectors",
     "tables",
 }
-"""Modules without kernels, or whose kernels are part of others: inlined, or in loops that threads share, which
-another process may have compiled and stored."""
+"""Modules without kernels, or whose kernels are part of others: inlined, or in loops that threads share, and
+that another process may have compiled and stored."""
 
 
 def solve(risk, reg=None, solver=None, lam=0.01):
