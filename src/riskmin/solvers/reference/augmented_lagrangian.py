@@ -21,6 +21,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.deadline import check_each
+from riskmin.problem.scored_point import balanced
 from riskmin.solvers.base import BestOnSegments
 from riskmin.solvers.reference.dual_gradient import GradientAscent, GradientSteps
 from riskmin.solvers.reference.transfer import RowConjugate
@@ -229,7 +230,5 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDA
         u = u - slack * np.clip(P @ t, -0.9, 0.9)
     if P.shape[1] > 1 or np.ptp(P) > 0:
         return None
-    # One constraint, sum_i c_i u_i = 0 up to a factor: make the positive and negative parts equal.
-    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
-    larger_side = u > 0 if up > down else u < 0
-    return np.where(larger_side, min(up, down) / max(up, down, 1e-300) * u, u)
+    # one constraint, sum_i c_i u_i = 0 up to a factor
+    return balanced(u, c)
