@@ -36,6 +36,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.driver import run
 from riskmin.problem.convexity import check
 from riskmin.solvers.base import loss_of
 from riskmin.testing import check_solver
@@ -571,3 +572,20 @@ def test_difficult_problems_have_valid_certificates(problem):
 @given(difficult_problems())
 def test_difficult_problems_with_every_solver(problem):
     certify(*problem, [Bundle(), Lbfgs(), Bmrm(), LineSearchBmrm()], max_iter=60)
+
+
+def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
+    """A cut that rounding makes worthless takes nothing off the bound of another."""
+    poor = Cut(np.array([-0.5]), 0.374)
+    monkeypatch.setattr(run, "rounding_allowance", lambda obj, w, cut: 0.1 if cut.b == poor.b else 1e-12)
+
+    class PoorCut:
+        def iterates(self, obj, w0):
+            # J = w^2 / 2 + (w - 1)^2 / 2, with the minimum 1/4 at 1/2; the cut there has the offset 0.375
+            for _ in range(5):
+                yield Iterate(np.array([0.5]), 0.25, poor)
+
+    risk = linear_risk(np.ones((2, 1)), np.ones(2), Squared())
+    result = minimize(Objective(risk, L2(), lam=1.0), PoorCut(), tol=1e-2)
+    assert result.status == "converged"
+    assert 0.25 - 1e-9 <= result.lower <= 0.25
