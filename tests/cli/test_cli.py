@@ -744,8 +744,10 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "interrupted" in out
-    assert err.startswith("riskmin: not converged (interrupted)")
-    assert err.count("\n") == 1
+    # a slow machine prints a line of progress first
+    *progress, message = err.splitlines()
+    assert all(line.startswith("riskmin: iteration") for line in progress)
+    assert message.startswith("riskmin: not converged (interrupted)")
     model = load_model(tmp_path / "m")
     assert model.result_.status == "interrupted"
     assert 0 <= model.lower_bound_ < model.objective_

@@ -129,7 +129,7 @@ def test_an_interrupted_fit_is_saved(number, tmp_path, run, monkeypatch):
     code, out, err = run("fit", tmp_path / "d.npz", "-o", tmp_path / "m", *options)
     assert code == 3
     assert "interrupted" in out
-    assert err.startswith("riskmin: not converged (interrupted)")
+    assert err.splitlines()[-1].startswith("riskmin: not converged (interrupted)")
     assert load_model(tmp_path / "m").result_.status == "interrupted"
     assert len(load_arrays(tmp_path / "c", "checkpoint")[0]["trace"]) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "d.npz", "m"]
@@ -167,8 +167,10 @@ def test_sigterm_to_the_group_saves_the_best_iterate(where, tmp_path, run):
         capture_output=True, text=True, check=False, start_new_session=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith("riskmin: not converged (interrupted)")
-    assert done.stderr.count("\n") == 1
+    # a slow machine prints a line of progress first
+    *progress, message = done.stderr.splitlines()
+    assert all(line.startswith("riskmin: iteration") for line in progress)
+    assert message.startswith("riskmin: not converged (interrupted)")
     assert len(load_arrays(tmp_path / "c", "checkpoint")[0]["trace"]) == 5
     assert run("predict", tmp_path / "m", tmp_path / "d.npz")[0] == 0
     assert {path.name for path in tmp_path.iterdir()} == {"d.npz", "d.rsk", "command.py", "c", "m"}
