@@ -1,5 +1,6 @@
 """Put the tests' modules on the path, restore SIGINT, sample the sweeps, and define the `run` fixture."""
 
+import math
 import os
 import random
 import signal
@@ -20,12 +21,8 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SAMPLE_FROM, SAMPLE_SHARE = 12, 0.2
-"""Exhaustive tests of more cases than this are a sample of them, of this share."""
-
-
 def pytest_collection_modifyitems(config, items):
-    """Keep a seeded sample of each exhaustive sweep; ``RISKMIN_SWEEPS=all`` runs every case."""
+    """Keep sqrt(n) of the n cases of an exhaustive test, by a seed; ``RISKMIN_SWEEPS=all`` runs all."""
     if os.environ.get("RISKMIN_SWEEPS") == "all":
         return
     sweeps = defaultdict(list)
@@ -36,8 +33,7 @@ def pytest_collection_modifyitems(config, items):
     dropped = {
         case
         for name, cases in sweeps.items()
-        if len(cases) > SAMPLE_FROM
-        for case in random.Random(name).sample(sorted(cases), round((1 - SAMPLE_SHARE) * len(cases)))
+        for case in random.Random(name).sample(sorted(cases), len(cases) - round(math.sqrt(len(cases))))
     }
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
     items[:] = [item for item in items if item.nodeid not in dropped]

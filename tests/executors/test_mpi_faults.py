@@ -20,7 +20,7 @@ from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
+KILLS = 4
 SHARED = Path("/dev/shm")
 
 

@@ -12,7 +12,7 @@ from benchmarks.tables import __main__ as command  # noqa: E402
 from benchmarks.tables import compare, fits, report, sources  # noqa: E402
 from benchmarks.tables.table import Table, all_of, cleaned, table  # noqa: E402
 
-SAMPLE = 30
+SAMPLE = 15
 
 
 def synthetic(task="classes", k=2, n=80, name="made"):
