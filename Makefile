@@ -74,6 +74,7 @@ docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examp
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.support
 	MPLBACKEND=Agg $(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
+	RISKMIN_SWEEPS=all $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_docs.py -k test_examples_run
 
 $(VENV)/.site: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'

@@ -95,7 +95,7 @@ def test_contract(reg):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("dim", [1, 100])
+@pytest.mark.parametrize("dim", [1, 40])
 def test_contract_in_other_dimensions(dim):
     for reg in [*any_dimension()[1::4], *by_feature(dim)[1::4]]:
         check_regularizer(reg, dim, seed=1)
