@@ -11,7 +11,6 @@ is that of the factor alone.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from riskmin.data import load
 
 CACHE = 200
@@ -104,9 +104,7 @@ def factor(rows, rank, columns, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--rows", type=int, default=10_000)

@@ -19,7 +19,6 @@ whether objective and weights are bitwise equal to those of the fit in memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -33,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from benchmarks.kernels import sparse
 from riskmin.data import load, save
 
@@ -194,9 +194,7 @@ def line(name, mode, fit, base):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--limit", type=float, default=512, help="of memory, in MiB")
     parser.add_argument("--times", type=float, default=3, help="size of the data relative to the limit")
     parser.add_argument("--tol", type=float, default=1e-3)
@@ -209,8 +207,9 @@ def main():
     args = parser.parse_args()
     size = int(args.limit * args.times * 2**20)
     print(f"limit {args.limit:g} MiB, X {args.times:g} times that, tol {args.tol:g}, lam 1e-4\n")
-    print("| fit | how | wall | CPU | speed by wall | by CPU | peak RSS, MiB | not of files | same bits |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| fit | how | wall | CPU | speed by wall | by CPU | peak RSS, MiB | not of files | same bits |"
+    )
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for kind, parts in (("dense", dense_parts), ("sparse", sparse_parts)):
             names = [name for name in args.only if FITS[name][0] == kind]

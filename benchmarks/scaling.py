@@ -14,7 +14,6 @@ Linux only.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from benchmarks.kernels import size, sparse
 
 LOSSES = ("hinge", "squared_hinge", "logistic", "roc_area", "quantile", "huber")
@@ -200,9 +200,7 @@ def memory_table(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--table", nargs="+", choices=("time", "memory"), default=["time", "memory"])
     parser.add_argument("--data", type=Path, help="folder with covtype.svm.xz")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
