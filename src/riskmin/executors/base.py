@@ -258,6 +258,8 @@ class Backend(ABC):
     """Where the processes that hold the shards put them, as in `DaskExecutor`; None if not on a device."""
     coordination: Coordination = Coordination()
     """How the processes that run this program agree on decisions; a single process decides by itself."""
+    partition_class: type[Any] = RereadPartition
+    """The class of partitions that are not in this process."""
 
     @abstractmethod
     def place(self, shards: Sequence[Shard | LazyShard]) -> Executor:
@@ -282,7 +284,8 @@ class Backend(ABC):
     ) -> Partition:
         """Return a partition of X whose rows are ``pick(result)``, or the result itself."""
         if not self.is_local:
-            return RereadPartition(name, shape, nnz, sparse, handle, pick)
+            partition: Partition = self.partition_class(name, shape, nnz, sparse, handle, pick)
+            return partition
         return InMemoryPartition(handle if pick is None else pick(handle), name)
 
 
