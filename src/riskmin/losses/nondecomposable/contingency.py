@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
-from riskmin.core.messages import is_whole
+from riskmin.core.messages import check_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
 from riskmin.losses.nondecomposable.entropy_smoothing import smoothed_by_entropy
@@ -212,10 +212,7 @@ class PrecisionAtK(Loss):
     check_labels = check_signs
 
     def __post_init__(self) -> None:
-        if not is_whole(self.k, at_least=1):
-            raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
-        # settings parsed from a name are floats
-        object.__setattr__(self, "k", int(self.k))
+        check_whole(self, "k")
         object.__setattr__(self, "min_rows", self.k)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
