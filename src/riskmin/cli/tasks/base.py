@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.tasks import classification, ordinal_ranking, tagging
-from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores, score
+from riskmin.cli.tasks.measures import mean_loss, raw_scores, score
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 from riskmin.data.raw_tables.preparation import PreparedRows
@@ -101,7 +101,7 @@ def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
         result[measure.name if measure.name in result else full_name] = score(measure, model, X, y, c)
     if loss.separable or defined:
-        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes, weight=c)
+        result["mean loss"] = mean_loss(model, model._loss_scores(X), codes, weight=c)
     return {name: float(value) for name, value in result.items()}
 
 
@@ -154,7 +154,7 @@ def _regression_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     loss, X, y, c = resolve_loss(model), rows.X, _check_numeric_labels(model, rows.y), rows.weight
     y_pred = model.predict(X)
     result = {
-        "mean loss": mean_loss(model, loss_scores(model, X), _risk_labels(model, y), weight=c),
+        "mean loss": mean_loss(model, model._loss_scores(X), _risk_labels(model, y), weight=c),
         "MAE": metrics.mean_absolute_error(y, y_pred, sample_weight=c),
         "RMSE": metrics.root_mean_squared_error(y, y_pred, sample_weight=c),
     }

@@ -33,9 +33,3 @@ def raw_scores(model: Any, X: Any) -> NDArray:
     """The decision scores of a linear model or a kernel machine."""
     z: NDArray = model._scores(X)
     return z
-
-
-def loss_scores(model: Any, X: Any) -> NDArray:
-    """The scores that the loss takes: all outputs, without the decision threshold."""
-    z: NDArray = model._loss_scores(X)
-    return z
