@@ -27,8 +27,7 @@ from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.driver.loop import minimize
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
-from riskmin.regularizers.adapt import as_regularizer
-from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.base import Regularizer, as_regularizer
 
 Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "stalled"]
 """Why a run ended; see `ConstrainedResult`."""
