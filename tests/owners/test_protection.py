@@ -9,7 +9,7 @@ from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.owners.owner import Owner
 from riskmin.owners.protection.audit import AuditError, AuditLog, read_log
-from riskmin.owners.protection.guard import References, ReferenceTangent, Rounding, effective_rows
+from riskmin.owners.protection.guard import References, ReferenceTangent, Rounding
 from riskmin.owners.protection.policy import OPEN, Policy
 from riskmin.owners.wire.answers import answer_result
 from riskmin.owners.wire.codec import OwnerMessage, decode, encode
@@ -323,7 +323,6 @@ def test_hessian_products():
 
 
 def test_references_and_rounding():
-    assert effective_rows(np.ones((7, 2))) == pytest.approx(7)
     references, z = References(3, (10,)), np.ones(10)
     u = np.ones(10)
     first = ReferenceTangent(u, 0.0)

@@ -147,18 +147,3 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: Array, b: float) -> tuple[flo
             return float(host[p]), host[:p], float(host[p + 1])
         sums = out[p:].get()
         return float(sums[0]), to_library_of(out[:p], w), float(sums[1])
-
-
-def value_grads(shard: Shard, traced: TracedLoss, W: Array) -> tuple[NDArray, NDArray]:
-    """The losses and gradients at the rows of W (k, p), in one read of X per eight or four of them."""
-    X: Any = shard.X
-    step = _kernels().points_at_a_time(X.shape[1])
-    with on_stream_of(X.X):
-        # the last launch repeats points: kernels take one, four or eight
-        points = as_cupy(np.resize(to_numpy(W), (-(-len(W) // step) * step, X.shape[1])))
-        parts = [
-            X.kernels.value_grad(points[i : i + step], 0.0, labels(shard), _code(traced.first)).get()
-            for i in range(0, len(points), step)
-        ]
-    out, p = np.concatenate(parts), X.shape[1]
-    return out[: len(W), p], out[: len(W), :p]
