@@ -406,12 +406,12 @@ def describe_data_size(model: Any, data: PreparedRows) -> str:
 
 def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The problem as it is described on an HTML page: loss, regularizer, size, tolerance."""
-    from riskmin.estimators._common.fit import fitted_loss, resolve_regularizer
+    from riskmin.estimators._common.fit import resolve_regularizer
     from riskmin.losses import formula
 
     reg = resolve_regularizer(model).formula
     return {
-        "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
+        "loss": f"{loss_name(model)}: {formula(model._fitted_loss())}",
         "rows": dimensions[0],
         "columns": dimensions[1],
         "tol": float(model.tol),

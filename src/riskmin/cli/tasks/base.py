@@ -75,7 +75,6 @@ def _predicted_classes(model: Any, X: Any) -> list[str]:
 def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
-    from riskmin.estimators._common.fit import fitted_loss
     from riskmin.estimators._common.scoring import measure_for_loss
 
     X, y, c = rows.X, rows.y, rows.weight
@@ -92,7 +91,7 @@ def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         ),
     }
     # ROC area and the metric of the loss need rows of both classes
-    both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
+    both_classes, loss = len(np.unique(y_true)) == 2, model._fitted_loss()
     defined = both_classes and loss.min_rows <= len(z)  # a loss at k needs k rows
     if both_classes:
         result["ROC area"] = metrics.roc_auc_score(y_true, z, sample_weight=c)
