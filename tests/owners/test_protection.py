@@ -278,10 +278,8 @@ def test_answers_by_references_are_cuts():
     """The certificate of coarse answers: value above, and cut below, the exact risk at random points."""
     X, y, _ = table(200)
     risk = linear_risk(X, 2 * y - 1, Hinge())
-    attacker, rng = (
-        Attacker(Owner(X, y, policy=Policy(**(OPEN | {"min_rows": 20})))),
-        np.random.default_rng(0),
-    )
+    attacker = Attacker(Owner(X, y, policy=Policy(**(OPEN | {"min_rows": 20}))))
+    rng = np.random.default_rng(0)
     center = rng.standard_normal(8)
     coarse = 0
     for _ in range(30):

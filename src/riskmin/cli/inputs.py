@@ -110,11 +110,9 @@ def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], 
 
 PATH_TYPE = click.Path(path_type=Path)
 DATA_TYPE, MODEL_TYPE = StandardInput("data"), StandardInput("model")
-NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
-    click.FloatRange(0),
-    click.FloatRange(0, min_open=True),
-    click.IntRange(1),
-)
+NONNEGATIVE_FLOAT = click.FloatRange(0)
+POSITIVE_FLOAT = click.FloatRange(0, min_open=True)
+POSITIVE_INT = click.IntRange(1)
 target_option = click.option(
     "--target",
     metavar="COLUMN",
@@ -422,10 +420,8 @@ def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
 
 def report_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The facts about a fit that a report shows in addition to its `Result`."""
-    facts, n_nonzero = (
-        problem_facts(model, dimensions) | {"lam": float(model.alpha)},
-        n_nonzero_weights(model),
-    )
+    facts = problem_facts(model, dimensions) | {"lam": float(model.alpha)}
+    n_nonzero = n_nonzero_weights(model)
     if vars(model).get("n_queries_"):
         facts["queries"] = f"{model.n_queries_:,}"
     if n_nonzero is None:

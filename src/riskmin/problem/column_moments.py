@@ -170,10 +170,8 @@ def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
     # columns with fewer stored entries than rows also contain zeros, each with the squared deviation mean^2
     has_zeros = count < np.count_nonzero(c)
     squares += np.where(has_zeros, np.maximum(weight - stored_weight, 0.0), 0.0) * mean * mean
-    least[has_zeros], largest[has_zeros] = (
-        np.minimum(least[has_zeros], 0.0),
-        np.maximum(largest[has_zeros], 0.0),
-    )
+    least[has_zeros] = np.minimum(least[has_zeros], 0.0)
+    largest[has_zeros] = np.maximum(largest[has_zeros], 0.0)
     return ColumnMoments(weight, mean, squares / weight, least, largest)
 
 

@@ -244,10 +244,8 @@ def test_a_run_is_resumed(loss):
 def test_a_run_is_resumed_with_rows_moved():
     remote = remote_objective(Hinge(), lam=0.01)
     X, y, weights = problem(Hinge())
-    local, solver = (
-        Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01),
-        DualCoordinateAscent(),
-    )
+    local = Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01)
+    solver = DualCoordinateAscent()
     for source, target in ((remote, local), (local, remote)):
         last = list(islice(solver.iterates(source, np.zeros(4)), 8))[-1]
         first = next(solver.resume(target, last.state()))

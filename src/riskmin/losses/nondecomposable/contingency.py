@@ -58,10 +58,8 @@ class SortedScores:
         # float64: prefix sums of float32 scores would lose digits
         wide = as_float64(z)
         positives, negatives = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        positives, negatives = (
-            positives[stable_argsort(wide[positives])],
-            negatives[stable_argsort(-wide[negatives])],
-        )
+        positives = positives[stable_argsort(wide[positives])]
+        negatives = negatives[stable_argsort(-wide[negatives])]
         negative_scores = wide[negatives]
         return cls(
             z,
@@ -237,11 +235,9 @@ class PrecisionAtK(Loss):
         """Return misses, alarms and Delta of the tables with k predicted positives and of the true labels."""
         first, last = self._hits(n_positive, n_negative)
         hits = np.arange(first, last + 1)
-        misses, alarms, delta = (
-            n_positive - hits,
-            self.k - hits,
-            1 - hits / self._delta_denominator(n_positive),
-        )
+        misses = n_positive - hits
+        alarms = self.k - hits
+        delta = 1 - hits / self._delta_denominator(n_positive)
         # if k = n+, the true labels are among the tables already
         if self.k == n_positive:
             return misses, alarms, delta
