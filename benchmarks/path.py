@@ -22,10 +22,7 @@ from benchmarks.harness.script import print_head, script_parser
 
 TOL = 1e-3
 LAMS = np.geomspace(1.0, 1e-6, 13)
-SOLVERS = {
-    "hinge": ("bundle", "dual"),
-    "logistic": ("lbfgs", "dual"),
-}
+SOLVERS = {"hinge": ("bundle", "dual"), "logistic": ("lbfgs", "dual")}
 
 
 # ---------------------------------------------------------------- one thing changed

@@ -79,9 +79,7 @@ def altered(path, **changes):
 def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
     X, y, _, _ = rows()
     for loss, name in zip(
-        TABLES,
-        ["ROC area", "break-even point", "F1", "F2", "precision at 15", "recall at 15"],
-        strict=True,
+        TABLES, ["ROC area", "break-even point", "F1", "F2", "precision at 15", "recall at 15"], strict=True
     ):
         model = fitted(run, two, loss, tmp_path / "m")
         code, metrics = run_json(run, "evaluate", tmp_path / "m", two)

@@ -55,12 +55,7 @@ class Attacker:
         """The value and the gradient at w; None if they are refused."""
         self.place(w)
         reply = self.ask(
-            "pull_back",
-            key=self.key,
-            loss=loss_to_json(self.loss),
-            map=self.map,
-            t=0.0,
-            mix=[[0.0, 1.0]],
+            "pull_back", key=self.key, loss=loss_to_json(self.loss), map=self.map, t=0.0, mix=[[0.0, 1.0]]
         )
         self.last = reply
         if reply.kind != "answer":

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace, to_numpy
-from riskmin.core import (
-    Array,
-    Iterate,
-    NDArray,
-    Result,
-    Solver,
-)
+from riskmin.core import Array, Iterate, NDArray, Result, Solver
 from riskmin.core.records import bounds_row
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback

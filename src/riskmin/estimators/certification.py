@@ -416,8 +416,5 @@ def conclude(
         return "certified", f"{statement}, as proved anew"
     # claims below OBJECTIVE_RTOL are not resolved
     if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
-        return (
-            "certified",
-            f"{statement}, as proved anew; it claims {claimed_gap:.2e}, too close to check",
-        )
+        return ("certified", f"{statement}, as proved anew; it claims {claimed_gap:.2e}, too close to check")
     return "bounded", f"{statement}; the model's own claim of {claimed_gap:.2e} was not checked"

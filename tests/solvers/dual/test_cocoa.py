@@ -312,11 +312,7 @@ def test_paths_and_switching():
 
 @pytest.mark.parametrize(
     ("loss", "reg", "settings"),
-    [
-        (Hinge(), L1(), {}),
-        (Poisson(), L2(), {}),
-        (Hinge(), L2(), {"fit_intercept": True}),
-    ],
+    [(Hinge(), L1(), {}), (Poisson(), L2(), {}), (Hinge(), L2(), {"fit_intercept": True})],
     ids=["L1", "Poisson", "intercept"],
 )
 def test_unsupported_problems_are_refused(loss, reg, settings):

@@ -198,36 +198,16 @@ def _novelty_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
 
 TASK_BEHAVIORS: dict[str, TaskBehavior] = {
     "classification": TaskBehavior(
-        True,
-        _check_classes,
-        _distinct_labels,
-        _predicted_classes,
-        raw_scores,
-        _classification_metrics,
+        True, _check_classes, _distinct_labels, _predicted_classes, raw_scores, _classification_metrics
     ),
     "regression": TaskBehavior(
-        True,
-        _reject_text_labels,
-        _no_classes,
-        _formatted_numbers,
-        raw_scores,
-        _regression_metrics,
+        True, _reject_text_labels, _no_classes, _formatted_numbers, raw_scores, _regression_metrics
     ),
     "novelty": TaskBehavior(
-        False,
-        _accept_any_labels,
-        _no_classes,
-        _formatted_numbers,
-        _decision_function,
-        _novelty_metrics,
+        False, _accept_any_labels, _no_classes, _formatted_numbers, _decision_function, _novelty_metrics
     ),
     "hierarchy": TaskBehavior(
-        True,
-        _accept_any_labels,
-        _distinct_labels,
-        _predicted_classes,
-        _decision_function,
-        _hierarchy_metrics,
+        True, _accept_any_labels, _distinct_labels, _predicted_classes, _decision_function, _hierarchy_metrics
     ),
     "ordinal": TaskBehavior(
         True,

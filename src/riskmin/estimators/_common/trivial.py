@@ -188,10 +188,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
             f"this bound of the metric is loose here, or {too_large}; use a smaller alpha, "
             "loss='pairwise_hinge', or other weights of positions: Ndcg(weights='discount') or None"
         )
-    is_classification = loss.separable and (loss.task or model.task) in (
-        "classification",
-        "multiclass",
-    )
+    is_classification = loss.separable and (loss.task or model.task) in ("classification", "multiclass")
     rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
     # a class with a smaller share of the weight is rare
     if rarest >= 0.1:

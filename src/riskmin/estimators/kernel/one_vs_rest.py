@@ -17,11 +17,7 @@ import numpy as np
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.classes import (
-    BinaryMixin,
-    apply_class_weight,
-    unique_classes,
-)
+from riskmin.estimators._common.classes import BinaryMixin, apply_class_weight, unique_classes
 from riskmin.estimators._common.fit import resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import in_turn, store_combined

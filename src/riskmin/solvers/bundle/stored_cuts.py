@@ -24,11 +24,7 @@ from riskmin.core import Array, Cut, LinearMap, NDArray, Shard
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
-from riskmin.solvers.bundle.cutting_planes import (
-    CuttingPlaneModel,
-    NewtonProgram,
-    QuadraticProgram,
-)
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, NewtonProgram, QuadraticProgram
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
