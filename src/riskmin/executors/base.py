@@ -121,6 +121,20 @@ QUICK_FUNCTIONS: set[Callable[..., Any]] = set()
 """Functions that compute little per shard: threads would mostly wait for the interpreter's lock."""
 
 
+def shard_length(shard: Shard) -> int:
+    """Return the number of rows of a shard."""
+    return len(shard.c)
+
+
+QUICK_FUNCTIONS.add(shard_length)
+
+
+def row_ends(executor: Executor) -> list[int]:
+    """Return the row numbers at which the shards begin, and the number of rows."""
+    ends: list[int] = np.cumsum([0, *executor.map(shard_length)]).tolist()
+    return ends
+
+
 # ---------------------------------------------------------------- executors
 class Executor(ABC):
     """Holds the shards, local or remote, and runs top-level functions on them.

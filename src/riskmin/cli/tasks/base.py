@@ -213,7 +213,7 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
         True,
         ordinal_ranking.check_ordinal_labels,
         ordinal_ranking.ordered_grades,
-        ordinal_ranking.predicted_grades,
+        _predicted_classes,
         raw_scores,
         ordinal_ranking.ordinal_metrics,
     ),

@@ -190,9 +190,8 @@ def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | No
         return Objective(risk, NoPenalty(), 1.0)
     # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - risk.n_intercepts
-    return Objective(
-        risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
-    )
+    reg = reg if scaling is None else rescale_to_standardized(reg, scaling.scale, dim)
+    return Objective(risk, reg, float(model.alpha))
 
 
 def fit_objective(
