@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
-from benchmarks.harness.script import print_head, script_parser
+from benchmarks.harness.script import memory_bytes, print_head, script_parser
 from benchmarks.kernels import sparse
 from riskmin.data import load, save
 
@@ -72,12 +72,6 @@ def drop_cache(folder):
 
 
 # ---------------------------------------------------------------- one fit
-def status(field):
-    """A memory field of this process, in bytes: VmHWM, RssAnon, VmData."""
-    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
-    return 1024 * int(line.split()[1])
-
-
 class Sampled:
     """Samples the peak of anonymous memory in a thread."""
 
@@ -88,7 +82,7 @@ class Sampled:
 
     def _run(self):
         while not self.stop.wait(0.01):
-            self.peak = max(self.peak, status("RssAnon"))
+            self.peak = max(self.peak, memory_bytes("RssAnon"))
 
 
 def objective(X, y, loss, intercept):
@@ -115,8 +109,8 @@ def worker(name, path, mode, limit, tol):
     return {
         "seconds": seconds,
         "cpu": cpu,
-        "peak": status("VmHWM"),
-        "anon": max(sampled.peak, status("RssAnon")),
+        "peak": memory_bytes("VmHWM"),
+        "anon": max(sampled.peak, memory_bytes("RssAnon")),
         "value": result.value.hex(),
         "w": float(np.sum(result.w * np.arange(1, len(result.w) + 1))).hex(),
         "status": result.status,

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.harness.data import rcv1_ccat
+from benchmarks.harness.data import dense, rcv1_ccat
 from benchmarks.harness.script import print_head, script_parser
 from benchmarks.watch import Sms, Watch, paper_mu, run
 
@@ -39,15 +39,7 @@ BATCHES = (8, 64)
 
 
 # ---------------------------------------------------------------- data
-def dense20k(folder):
-    """Synthetic, standardized, with noisy labels."""
-    rng = np.random.default_rng(0)
-    X, w = rng.standard_normal((20_000, 100)), rng.standard_normal(100)
-    y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(20_000) > 0, 1.0, -1.0)
-    return (X - X.mean(0)) / X.std(0), y
-
-
-SETS = {"rcv1 CCAT": rcv1_ccat, "dense20k": dense20k}
+SETS = {"rcv1 CCAT": rcv1_ccat, "dense20k": lambda folder: dense(n=20_000)}
 
 
 class Times(NamedTuple):

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.harness.script import script_parser
+from benchmarks.harness.script import memory_bytes, script_parser
 from benchmarks.kernels import size, sparse
 
 LOSSES = ("hinge", "squared_hinge", "logistic", "roc_area", "quantile", "huber")
@@ -149,12 +149,6 @@ def long_indices(X):
     return X
 
 
-def resident(field):
-    """Bytes of resident memory: VmRSS (present) or VmHWM (peak)."""
-    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
-    return 1024 * int(line.split()[1])
-
-
 def fit(X, y, name, limit):
     loss, reg = SOLVERS[name]
     if name == "LinearClassifier":
@@ -177,10 +171,10 @@ def memory_case(form, name, limit):
     fit(tiny, labels(tiny), name, limit)
     X = FORMATS[form](50_000)
     y = labels(X)
-    before = resident("VmRSS")
+    before = memory_bytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     fit(X, y, name, limit)
-    return size(X) + (X.indptr.nbytes if sp.issparse(X) else 0), resident("VmHWM") - before, X.shape
+    return size(X) + (X.indptr.nbytes if sp.issparse(X) else 0), memory_bytes("VmHWM") - before, X.shape
 
 
 def memory_table(args):
