@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -101,6 +101,13 @@ def format_suffix(head: bytes) -> str:
     words = line.split(b"#")[0].split()
     is_svmlight = all(re.fullmatch(rb"(qid|\d+):\S+", word) for word in words[1:]) and b"," not in line
     return ".svm" if is_svmlight and (len(words) > 1 or b"\t" not in line) else ".csv"
+
+
+def add_options(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a command with more options, which --help lists in this order."""
+    for option in reversed(options):  # decorators apply from the last to the first
+        command = option(command)
+    return command
 
 
 def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
@@ -147,8 +148,7 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     """The gradient X' dz at the scores X w + b, and sums over rows in the slots of `line_sums`."""
     X: Any = shard.X
     n, p = X.shape
-    if len(w) != p:
-        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
+    check_weight_count(w, p)
     parameters, address = program(traced.first)
     kernel, parts = _format(X)
     grad, out, (y, c) = np.zeros(p), np.zeros(8), labels(shard)
