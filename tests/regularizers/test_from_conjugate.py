@@ -20,7 +20,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers.base import Regularizer, as_regularizer
+from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((50, 4))

@@ -23,7 +23,8 @@ from riskmin.problem.objective import CallCounter, Objective
 from riskmin.problem.oracle import Oracle, as_oracle
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.regularizers import L2
-from riskmin.regularizers.base import Regularizer, as_regularizer
+from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
-from riskmin.core import Array, Cut, NDArray, UnsupportedProblem, has_method
+from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
-from riskmin.core.registry import adapted
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
 
@@ -221,25 +220,6 @@ class Regularizer(ABC):
     def penalized_part(self) -> Regularizer:
         """The regularizer of the penalized entries of w: all but the last `n_unpenalized`."""
         return self
-
-
-def as_regularizer(reg: Any) -> Regularizer:
-    """Return an object with the four required methods as a `Regularizer`, with the defaults of the others.
-
-    Of an object that has `conjugate` and `conjugate_grad` only, value and prox are found numerically.
-    """
-    if isinstance(reg, Regularizer):
-        return reg
-    by_conjugate = has_method(reg, "conjugate") and has_method(reg, "conjugate_grad")
-    if by_conjugate and not (has_method(reg, "value") or has_method(reg, "prox")):
-        from riskmin.regularizers.from_conjugate import FromConjugate
-
-        return FromConjugate(reg)
-    missing = [m for m in ("value", "prox", "conjugate", "conjugate_grad") if not has_method(reg, m)]
-    if missing:
-        raise TypeError(f"{reg!r} is not a regularizer: it has no method {', '.join(missing)}")
-    result: Regularizer = adapted(reg, Regularizer, as_regularizer)
-    return result
 
 
 def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> float:

@@ -12,7 +12,8 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
-from riskmin.regularizers.base import ArrayDataclass, Regularizer, as_regularizer, quadratic_line
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, quadratic_line
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2, SeparableTerms
 

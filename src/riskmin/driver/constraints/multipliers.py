@@ -28,7 +28,8 @@ from riskmin.driver.loop import minimize
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.scored_point import balanced
-from riskmin.regularizers.base import Regularizer, as_regularizer
+from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "stalled"]
 """Why a run ended; see `ConstrainedResult`."""
