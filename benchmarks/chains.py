@@ -23,7 +23,6 @@ The folder holds conll2000.zip and ocr_letters.txt.xz (see benchmarks/RESULTS.md
 
 from __future__ import annotations
 
-import argparse
 import lzma
 import os
 import re
@@ -38,6 +37,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from riskmin.data import load_conll, window_features
 from riskmin.estimators.tagger.features import FeatureEncoder
 from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
@@ -209,7 +209,7 @@ def run_letters(folder, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=["conll", "letters"], choices=["conll", "letters"])
     parser.add_argument("--pairs", nargs="*", default=["all", "seen"], choices=["all", "seen"])

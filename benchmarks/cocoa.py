@@ -12,7 +12,6 @@ are skipped.
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import replace
 from itertools import islice
@@ -22,6 +21,7 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks import sets
+from benchmarks.harness.script import script_parser
 from riskmin.executors.base import SerialExecutor
 
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -62,7 +62,7 @@ def cell(X, y, loss, lam, solver, n_shards, max_rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=["a9a", "rcv1 CCAT", "covtype"], help="some of the sets")
     parser.add_argument("--losses", nargs="*", default=["hinge", "logistic"])

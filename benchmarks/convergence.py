@@ -10,13 +10,13 @@ and calls to 1 % and 0.1 %.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 from docs.pictures import IMG, card, light_style
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from benchmarks.sets import read
 from benchmarks.watch import run, short
 from riskmin.report import chart
@@ -64,16 +64,13 @@ def picture(name, loss, lam, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--seconds", type=float, default=10.0, help="CPU time limit per run")
     parser.add_argument("--out", type=Path, default=IMG, help="folder for the images")
     args = parser.parse_args()
-    print("| data | loss | lam | solver | to 1 % | to 0.1 % | proved 1 % | proved 0.1 % |")
-    print("|---|---|---|---|---|---|---|---|")
+    print_head("data | loss | lam | solver | to 1 % | to 0.1 % | proved 1 % | proved 0.1 %")
     for file in args.only:
         name, loss, lam = CASES[file]
         data = read(name, args.data)

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from riskmin.arrays.matrix import as_matrix
 
 WORKERS = 2
@@ -126,9 +127,7 @@ def rows(only, floats, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--floats", type=int, default=50_000, help="the length of w")
     parser.add_argument("--rounds", type=int, default=300, help="number of rounds timed")
     parser.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
@@ -137,8 +136,7 @@ def main():
     if args.rank:
         rank(args.rank == "ordered", args.floats, args.rounds)
         return
-    print(f"| executor | 1 float, minimum | median | {args.floats} floats, minimum | median |")
-    print("| --- | --- | --- | --- | --- |")
+    print_head(f"executor | 1 float, minimum | median | {args.floats} floats, minimum | median")
     for name, times in rows(args.only, args.floats, args.rounds):
         print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in times) + " |", flush=True)
 

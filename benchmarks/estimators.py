@@ -9,13 +9,13 @@ ours at a proved relative gap of 1e-3.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
+from benchmarks.harness.script import print_head, script_parser
 from riskmin import LinearClassifier, LinearClassifierCV
 
 ALPHAS = np.geomspace(1e-6, 1e-1, 10)
@@ -45,11 +45,11 @@ def seconds(model, X, y) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     warnings.simplefilter("ignore")
-    print("| fit | ours, s | scikit-learn, s | scikit-learn / ours |\n| --- | --- | --- | --- |")
+    print_head("fit | ours, s | scikit-learn, s | scikit-learn / ours")
     for name, X, y, ours, theirs in cases():
         seconds(ours, X[:500], y[:500])  # load the kernels
         times = [[seconds(model, X, y) for model in (ours, theirs)] for _ in range(rounds)]

@@ -19,7 +19,6 @@ seeds for which F1 is above that of the hinge at the same threshold.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -27,6 +26,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from benchmarks.sets import Split, hold_out, rcv1, signs
 from riskmin.data import load
 
@@ -120,9 +120,7 @@ def line(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--seeds", type=int, default=3)

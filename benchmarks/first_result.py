@@ -8,7 +8,6 @@ installation, then with a warm one. An example that fails ends the run: what a n
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import os
 import re
@@ -18,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from benchmarks.harness.script import print_head, script_parser
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,12 +62,10 @@ def cpu_seconds(command: list[str], folder: Path, cache: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     to_run = examples(parser.parse_args().readme.read_text(encoding="utf-8"))
-    print("| example | after an installation | again |\n|---|---|---|")
+    print_head("example | after an installation | again")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         write_data(Path(folder))
         cold = {name: cpu_seconds(command, Path(folder), cache) for name, command in to_run.items()}

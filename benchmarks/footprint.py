@@ -10,7 +10,6 @@ proportion to the times of their modules (`python -X importtime`).
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -24,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import riskmin
+from benchmarks.harness.script import script_parser
 
 STEPS = {
     "import riskmin": "import riskmin",
@@ -148,9 +148,7 @@ def extras() -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument(
         "--repeats", type=int, default=3, help="processes per import, of which the fastest counts"
     )

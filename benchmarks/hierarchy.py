@@ -17,13 +17,13 @@ same for a lam chosen by the error. "gap" is the largest certified relative gap 
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
 from riskmin.losses import MulticlassHinge, Softmax
@@ -143,9 +143,7 @@ def line(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))

@@ -9,7 +9,6 @@ and columns nearly centered, so that the best intercept is small: both problems 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 import warnings
@@ -21,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.risk import ScoreCursor
 
@@ -138,7 +138,7 @@ def summary(name: str, ratios: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--sets", nargs="+", default=["small", "tall", "sparse", "text"], choices=list(SETS))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--lam", nargs="+", type=float, default=[1e-2, 1e-4, 1e-6])

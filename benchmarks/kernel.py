@@ -11,7 +11,6 @@ is that of the factor alone.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import memory_bytes, script_parser
 from riskmin.data import load
 
 CACHE = 200
@@ -79,23 +79,17 @@ def cell(name, X, y, C, tol):
     )
 
 
-def memory(name):
-    """A memory field of /proc/self/status, in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
-
-
 def factor(rows, rank, columns, dtype):
     """Time and memory of one factor, of normally distributed rows."""
     X = np.random.default_rng(0).standard_normal((rows, columns))
     warm = rm.IncompleteCholesky(gamma=1 / columns, rank=64).fit(X[:500])
     warm.transform(X[:10])
-    before = memory("VmRSS")
+    before = memory_bytes("VmRSS") / 2**20
     start = time.perf_counter()
     chol = rm.IncompleteCholesky(gamma=1 / columns, rank=rank, tol=0.0, dtype=dtype)
     L = chol.fit_transform(X)
     took = time.perf_counter() - start
-    peak = memory("VmHWM") - before
+    peak = memory_bytes("VmHWM") / 2**20 - before
     print(
         f"| {rows} x {rank}, {dtype} | {took:.1f} s | {L.nbytes / 2**20:.0f} MiB | {peak:.0f} MiB "
         f"| {chol.residual_:.2f} |",
@@ -104,9 +98,7 @@ def factor(rows, rank, columns, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--rows", type=int, default=10_000)

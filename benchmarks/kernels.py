@@ -12,7 +12,6 @@ then from a cache.
 
 from __future__ import annotations
 
-import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from riskmin.arrays.matrix import as_matrix
 from riskmin.problem import linear_risk
 from riskmin.problem.shard_ops import scatter, scores
@@ -105,7 +105,7 @@ def passes(name, X, threads, rounds):
 
 
 def transpose(rounds):
-    print("| sparse data | nnz per column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
+    print_head("sparse data | nnz per column | scatter, ms | stored transpose, ms")
     for n, p, row in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
         X, original, risks = sparse(n, p, row), linear_risk.TRANSPOSE_FROM_COLUMNS, []
         y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
@@ -119,7 +119,7 @@ def transpose(rounds):
 def gram(rounds):
     from riskmin._numba.gram import csr_gram
 
-    print("| X'HX | products | ms | products per ns |\n|---|---|---|---|")
+    print_head("X'HX | products | ms | products per ns")
     for name, X in (
         ("sparse, 100 columns, 12 per row", sparse(400_000, 100, 12)),
         ("sparse, 2000 columns, 60 per row", sparse(40_000, 2000, 60)),
@@ -136,9 +136,7 @@ def gram(rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="+", choices=DATA, default=list(DATA))
@@ -147,8 +145,9 @@ def main():
     )
     args = parser.parse_args()
     if "passes" in args.table:
-        print("| X | MB | threads | copy, GB/s | hinge, one pass | logistic, one pass | scores | pullback |")
-        print("|---|---|---|---|---|---|---|---|")
+        print_head(
+            "| X | MB | threads | copy, GB/s | hinge, one pass | logistic, one pass | scores | pullback |"
+        )
         for name in args.only:
             X = DATA[name]()
             for threads in args.threads:

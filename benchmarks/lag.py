@@ -12,11 +12,12 @@ folder, and warm, in the next process. With --task, only these are run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
+
+from benchmarks.harness.script import print_head, script_parser
 
 DATA = """
 import numpy as np
@@ -134,7 +135,7 @@ def first(task: str, sparse: bool) -> tuple[float, float]:
 
 
 def first_fits(tasks: list[str], rounds: int) -> None:
-    print("| first fit | dense, cold | warm | sparse, cold | warm |\n|---|---|---|---|---|")
+    print_head("first fit | dense, cold | warm | sparse, cold | warm")
     for task in tasks:
         cells = []
         for sparse in (True,) if task.startswith("chain") else (False, True):
@@ -155,9 +156,7 @@ def seconds(code: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--task", action="append", choices=list(TASKS), help="run only the first fits of this kind"
@@ -168,7 +167,7 @@ def main() -> None:
         first_fits(args.task, rounds)
         return
     seconds(CASES["import and first fit, LinearClassifier"])  # fill the caches
-    print("| what | seconds |\n|---|---|")
+    print_head("what | seconds")
     for name, code in CASES.items():
         print(f"| {name} | {min(seconds(code) for _ in range(rounds)):.2f} |", flush=True)
     run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)

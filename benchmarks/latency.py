@@ -9,7 +9,6 @@ it exists there. `LinearSVC` penalizes its intercept; `QuantileRegressor` has an
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 import warnings
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn import linear_model, svm
 
+from benchmarks.harness.script import print_head, script_parser
 from riskmin import LinearClassifier, LinearRegressor
 
 SHAPES = (100, 20), (150, 4), (1000, 20)
@@ -67,17 +67,14 @@ def in_turn(models: list[Any], X: np.ndarray, y: np.ndarray, rounds: int) -> lis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     losses = list(cases(1e-3, 100))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--loss", action="append", choices=losses)
     parser.add_argument("--alpha", type=float, default=1e-3)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| loss | rows x columns | ours, ms | scikit-learn, ms | ours / theirs | iterations |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print_head("loss | rows x columns | ours, ms | scikit-learn, ms | ours / theirs | iterations")
     for loss in args.loss or losses:
         for n, p in SHAPES:
             X, y = labels(n, p)

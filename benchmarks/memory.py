@@ -19,7 +19,6 @@ whether objective and weights are bitwise equal to those of the fit in memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -33,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import memory_bytes, print_head, script_parser
 from benchmarks.kernels import sparse
 from riskmin.data import load, save
 
@@ -72,12 +72,6 @@ def drop_cache(folder):
 
 
 # ---------------------------------------------------------------- one fit
-def status(field):
-    """A memory field of this process, in bytes: VmHWM, RssAnon, VmData."""
-    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
-    return 1024 * int(line.split()[1])
-
-
 class Sampled:
     """Samples the peak of anonymous memory in a thread."""
 
@@ -88,7 +82,7 @@ class Sampled:
 
     def _run(self):
         while not self.stop.wait(0.01):
-            self.peak = max(self.peak, status("RssAnon"))
+            self.peak = max(self.peak, memory_bytes("RssAnon"))
 
 
 def objective(X, y, loss, intercept):
@@ -115,8 +109,8 @@ def worker(name, path, mode, limit, tol):
     return {
         "seconds": seconds,
         "cpu": cpu,
-        "peak": status("VmHWM"),
-        "anon": max(sampled.peak, status("RssAnon")),
+        "peak": memory_bytes("VmHWM"),
+        "anon": max(sampled.peak, memory_bytes("RssAnon")),
         "value": result.value.hex(),
         "w": float(np.sum(result.w * np.arange(1, len(result.w) + 1))).hex(),
         "status": result.status,
@@ -194,9 +188,7 @@ def line(name, mode, fit, base):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--limit", type=float, default=512, help="of memory, in MiB")
     parser.add_argument("--times", type=float, default=3, help="size of the data relative to the limit")
     parser.add_argument("--tol", type=float, default=1e-3)
@@ -209,8 +201,9 @@ def main():
     args = parser.parse_args()
     size = int(args.limit * args.times * 2**20)
     print(f"limit {args.limit:g} MiB, X {args.times:g} times that, tol {args.tol:g}, lam 1e-4\n")
-    print("| fit | how | wall | CPU | speed by wall | by CPU | peak RSS, MiB | not of files | same bits |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| fit | how | wall | CPU | speed by wall | by CPU | peak RSS, MiB | not of files | same bits |"
+    )
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for kind, parts in (("dense", dense_parts), ("sparse", sparse_parts)):
             names = [name for name in args.only if FITS[name][0] == kind]

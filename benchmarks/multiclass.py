@@ -16,7 +16,6 @@ divided by its maximum, 15, the columns of satimage are standardized, and the ro
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 import warnings
@@ -28,6 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from riskmin.data import load
 
 CHOLESKY_MAX_WEIGHTS = 5000
@@ -200,9 +200,7 @@ def line(name, kind, lam, who, times_by_goal):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=["usps", "letter", "satimage", "news20mc"])
     parser.add_argument("--losses", nargs="*", default=list(LOSSES), choices=list(LOSSES))
@@ -211,7 +209,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=20.0, help="time limit per solver and cell")
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
-    print("| data | loss | lam | solver | CPU s to 1e-3 | to 1e-4 | to 1e-6 |\n|---|---|---|---|---|---|---|")
+    print_head("data | loss | lam | solver | CPU s to 1e-3 | to 1e-4 | to 1e-6")
     for name in args.only:
         X, y = read(name, args.folder)
         for kind in args.losses:

@@ -10,7 +10,6 @@ largest cosine of an answer and a row, without and with protection (`min_rows`).
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.script import script_parser
 from riskmin import L2, Objective, OwnersExecutor, minimize
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard, ShardCache
@@ -175,7 +175,7 @@ def attack() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--floats", type=int, default=50_000)
     parser.add_argument("--owners", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=200)

@@ -9,7 +9,6 @@ cuts, or the smallest lam comes first.
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,11 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks.harness.data import SETS
+from benchmarks.harness.script import print_head, script_parser
 
 TOL = 1e-3
 LAMS = np.geomspace(1.0, 1e-6, 13)
-SOLVERS = {
-    "hinge": ("bundle", "dual"),
-    "logistic": ("lbfgs", "dual"),
-}
+SOLVERS = {"hinge": ("bundle", "dual"), "logistic": ("lbfgs", "dual")}
 
 
 # ---------------------------------------------------------------- one thing changed
@@ -104,9 +101,7 @@ def line(data, loss, solver, what, results, seconds, cold):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=["dense", "a9a", "rcv1 CCAT"])
     parser.add_argument("--loss", nargs="*", default=list(SOLVERS))
@@ -116,8 +111,7 @@ def main():
     args = parser.parse_args()
     lams = LAMS[0.999 * args.least <= LAMS]
     limits = {"tol": TOL, "max_seconds": args.seconds}
-    print("| data | loss | solver | what | calls | time | share of cold: calls / time | calls of each |")
-    print("|---|---|---|---|---|---|---|---|")
+    print_head("data | loss | solver | what | calls | time | share of cold: calls / time | calls of each")
     for data in args.only:
         try:
             X, y = SETS[data].read(args.data)

@@ -13,7 +13,6 @@ and test.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import numpy as np
 from sklearn.metrics import ndcg_score
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from riskmin.data import load
 
 LAMS = 10.0 ** -np.arange(0, 6.5, 0.5)
@@ -75,9 +75,7 @@ def row(name, loss, parts, tol, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the files")
     parser.add_argument("--tol", type=float, default=1e-3, help="relative gap to prove")
     parser.add_argument("--seconds", type=float, default=30.0, help="time limit per fit")

@@ -9,7 +9,6 @@ reader whose matrix differs from pandas' is reported as wrong.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from benchmarks.harness.script import script_parser
 from riskmin.data import load
 
 N_COLUMNS = 20
@@ -69,7 +69,7 @@ def write(folder: Path, megabytes: float) -> tuple[Path, Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--megabytes", type=float, default=50.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

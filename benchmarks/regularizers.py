@@ -11,7 +11,6 @@ in benchmarks/RESULTS.md; missing files are skipped.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks.harness.data import binary, rcv1_ccat
+from benchmarks.harness.script import print_head, script_parser
 from riskmin.problem.objective import ObjectiveCursor
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 
@@ -99,15 +99,14 @@ def line(name, X, y, loss, reg, lam, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--seconds", type=float, default=60.0, help="wall time limit per line")
     args = parser.parse_args()
-    print("| data | loss | regularizer | lam | CPU time | gap | steps | cuts | program | passes | weights |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| data | loss | regularizer | lam | CPU time | gap | steps | cuts | program | passes | weights |"
+    )
     for name in args.only:
         read, loss, regs, lams = SETS[name]
         try:

@@ -19,7 +19,6 @@ within 1e-2 and 1e-3 of the best known value; for riskmin also until that is *pr
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -30,7 +29,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.harness.data import rcv1_ccat
+from benchmarks.harness.data import dense, rcv1_ccat
+from benchmarks.harness.script import print_head, script_parser
 from benchmarks.watch import Sms, Watch, paper_mu, run
 
 GOALS = (1e-2, 1e-3)
@@ -39,15 +39,7 @@ BATCHES = (8, 64)
 
 
 # ---------------------------------------------------------------- data
-def dense20k(folder):
-    """Synthetic, standardized, with noisy labels."""
-    rng = np.random.default_rng(0)
-    X, w = rng.standard_normal((20_000, 100)), rng.standard_normal(100)
-    y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(20_000) > 0, 1.0, -1.0)
-    return (X - X.mean(0)) / X.std(0), y
-
-
-SETS = {"rcv1 CCAT": rcv1_ccat, "dense20k": dense20k}
+SETS = {"rcv1 CCAT": rcv1_ccat, "dense20k": lambda folder: dense(n=20_000)}
 
 
 class Times(NamedTuple):
@@ -249,9 +241,7 @@ def calls(n):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of the svmlight files; not needed for calls")
     parser.add_argument("--only", nargs="*", default=[*SETS, "calls"], choices=[*SETS, "calls"])
     parser.add_argument("--lams", nargs="*", type=float, default=[1e-4, 1e-6])
@@ -274,8 +264,7 @@ def main():
             new = cell(name, X, y, lam, args.seconds)
             rows += new
             print(f"\n{name}, lam {lam:.0e}: min J {new[0]['best']:.6g}, known to {new[0]['known']:.0e}\n")
-            print("| data | lam | solver | to 1e-2 | to 1e-3 | above min J at its end | |")
-            print("|---|---|---|---|---|---|---|")
+            print_head("data | lam | solver | to 1e-2 | to 1e-3 | above min J at its end |")
             print("\n".join(line(row) for row in new), flush=True)
     if "calls" in args.only:
         rows += calls(args.scores)

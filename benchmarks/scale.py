@@ -28,6 +28,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from benchmarks import engines, scale_model
+from benchmarks.harness.script import script_parser
 from benchmarks.sets import column_max_scale, signs
 from riskmin.data import load
 from riskmin.executors import as_backend
@@ -250,9 +251,7 @@ def plot(ranks, results, file):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of real data sets  [default: synthetic data]")
     parser.add_argument("--sets", nargs="+", help="names, as in the table  [default: all]")
     parser.add_argument("--lams", nargs="+", type=float, default=[1e-3, 1e-5])

@@ -14,7 +14,6 @@ Linux only.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
+from benchmarks.harness.script import memory_bytes, script_parser
 from benchmarks.kernels import size, sparse
 
 LOSSES = ("hinge", "squared_hinge", "logistic", "roc_area", "quantile", "huber")
@@ -149,12 +149,6 @@ def long_indices(X):
     return X
 
 
-def resident(field):
-    """Bytes of resident memory: VmRSS (present) or VmHWM (peak)."""
-    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(field))
-    return 1024 * int(line.split()[1])
-
-
 def fit(X, y, name, limit):
     loss, reg = SOLVERS[name]
     if name == "LinearClassifier":
@@ -177,10 +171,10 @@ def memory_case(form, name, limit):
     fit(tiny, labels(tiny), name, limit)
     X = FORMATS[form](50_000)
     y = labels(X)
-    before = resident("VmRSS")
+    before = memory_bytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     fit(X, y, name, limit)
-    return size(X) + (X.indptr.nbytes if sp.issparse(X) else 0), resident("VmHWM") - before, X.shape
+    return size(X) + (X.indptr.nbytes if sp.issparse(X) else 0), memory_bytes("VmHWM") - before, X.shape
 
 
 def memory_table(args):
@@ -200,9 +194,7 @@ def memory_table(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--table", nargs="+", choices=("time", "memory"), default=["time", "memory"])
     parser.add_argument("--data", type=Path, help="folder with covtype.svm.xz")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)

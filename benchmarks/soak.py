@@ -117,8 +117,7 @@ def _summary(what: str, count: int, steps: list[int], memory: list[float], began
     seconds = time.perf_counter() - began
     results = {"slope_mb_per_1000": slope(steps, memory), "first_mb": memory[0], "most_mb": max(memory)}
     print(
-        f"{what}: {count} in {seconds:.0f} s; {results['slope_mb_per_1000']:+.3f} MB per thousand, ",
-        end="",
+        f"{what}: {count} in {seconds:.0f} s; {results['slope_mb_per_1000']:+.3f} MB per thousand, ", end=""
     )
     print(f"RSS {memory[0]:.0f} MB at first, {max(memory):.0f} MB at most", flush=True)
     return results | {"count": count, "seconds": seconds}

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_digits
 
+from benchmarks.harness.script import print_head
 from riskmin import L2, Bmrm, Bundle, Objective, Structured, WorkingSet, minimize
 
 
@@ -68,7 +69,7 @@ def main() -> None:
             digits[:600].tolist(),
         ),
     }
-    print("| problem | lam | `WorkingSet` | `Bundle` | `Bmrm` |\n| --- | --- | --- | --- | --- |")
+    print_head("problem | lam | `WorkingSet` | `Bundle` | `Bmrm`")
     for name, (model, xs, ys) in problems.items():
         for lam in (1e-2, 1e-3):
             calls = []

@@ -6,7 +6,6 @@ python benchmarks/svmlight.py --file a9a.svm  # or takes yours (plain text)
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.script import script_parser
 from riskmin.data import load_svmlight
 
 PATTERNS = {"short": "%.5g", "long": "%r"}
@@ -67,9 +67,7 @@ def report(path: Path, title: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--file", type=Path, help="plain svmlight text to read instead")
     parser.add_argument("--megabytes", type=float, default=100.0)
     args = parser.parse_args()

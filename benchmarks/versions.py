@@ -9,13 +9,14 @@ columns and sparse with 5000, and 150 of the dense ones.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks.harness.script import print_head, script_parser
 
 PROBLEMS = """
 import json, time, warnings
@@ -66,14 +67,14 @@ def run(checkout: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     rounds = [[run(checkout) for checkout in (args.before, args.after)] for _ in range(args.rounds)]
     ratios = []
-    print("| problem | before, s | after, s | after / before |\n| --- | --- | --- | --- |")
+    print_head("problem | before, s | after, s | after / before")
     for problem in rounds[0][0]:
         before, after = (min(each[k][problem] for each in rounds) for k in (0, 1))
         ratios.append(after / before)

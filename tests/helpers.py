@@ -2,18 +2,23 @@
 
 import os
 import time
+from html.parser import HTMLParser
 
 import numpy as np
 
 from riskmin import (
     LOSSES,
+    Absolute,
     ChainMaxMargin,
     EpsilonInsensitive,
+    Exponential,
     FBeta,
     Hinge,
     Huber,
+    Logistic,
     MulticlassHinge,
     MultivariateSquared,
+    Novelty,
     Ordinal,
     Poisson,
     PowerHinge,
@@ -21,6 +26,7 @@ from riskmin import (
     Quantile,
     RecallAtK,
     SmoothedHinge,
+    Squared,
     SquaredHinge,
     linear_risk,
 )
@@ -66,6 +72,75 @@ LIST_LOSSES = [
 ]
 LIST_LOSSES.sort(key=repr)
 """Every non-decomposable loss, set up for the eight rows whose labellings and rankings are enumerated."""
+
+TRACED_LOSSES = [
+    Hinge(),
+    Hinge(margin=0.3),
+    SquaredHinge(),
+    PowerHinge(1.5),
+    PowerHinge(3),
+    SmoothedHinge(0.3),
+    Exponential(),
+    Logistic(),
+    Novelty(),
+    Squared(),
+    Absolute(),
+    Quantile(0.9),
+    EpsilonInsensitive(),
+    EpsilonInsensitive(power=2),
+    EpsilonInsensitive(0.2, power=2.5),
+    Huber(0.7),
+    Poisson(),
+    Hinge().smoothed(0.3),
+    EpsilonInsensitive().smoothed(0.2),
+]
+"""Losses whose array code is traced and compiled."""
+
+
+class Ridge:
+    """|w|^2 / 2 with the four required methods only."""
+
+    def value(self, w):
+        return 0.5 * float(w @ w)
+
+    def prox(self, v, step):
+        return v / (1 + step)
+
+    def conjugate(self, u):
+        return 0.5 * float(u @ u)
+
+    def conjugate_grad(self, u):
+        return u
+
+
+class ClosedElements(HTMLParser):
+    """Checks of an HTML page."""
+
+    def check(self, page):
+        """Check that every opened element is closed, in order."""
+        self.open = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+
+def check_sentence(completed, *words):
+    """Check that a command failed with one sentence on stderr, which holds the words, and nothing else."""
+    code, out, err = completed
+    assert (code, out) == (2, "")
+    assert err.startswith("riskmin: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
 
 
 def labels(loss, z, rng):

@@ -13,6 +13,7 @@ import argparse
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import print_head
 from riskmin.arrays.matrix import as_matrix
 from riskmin.problem.compiled import device_loops
 from riskmin.problem.compiled.tracing import trace_loss
@@ -154,6 +155,6 @@ def main(arguments):
     parser.add_argument("--sparse-rows", type=int, default=20_000_000)
     options = parser.parse_args(arguments)
     bandwidth = copy_bandwidth(2**31)
-    print(f"| copy {bandwidth:.0f} GB/s | ms | of the floor |\n| --- | --- | --- |")
+    print_head(f"copy {bandwidth:.0f} GB/s | ms | of the floor")
     sparse(options, bandwidth)
     dense(options, bandwidth)

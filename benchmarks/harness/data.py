@@ -16,7 +16,7 @@ from benchmarks import sets
 from benchmarks.sets import column_max_scale
 from benchmarks.unseen.prepare import read as read_prepared
 from benchmarks.unseen.tables import UNSEEN
-from riskmin.data import DataError, load, load_svmlight
+from riskmin.data import DataError, load
 
 
 class Set(NamedTuple):
@@ -43,14 +43,8 @@ def covtype(folder):
 
 def rcv1_ccat(folder):
     """Training and test part together, 27 613 rows."""
-    rows = (folder / "rcv1_topics.labels.txt").read_text().splitlines()
-    ccat = [row.split()[1] for row in rows if not row.startswith("#")].index("CCAT")
-    parts = [
-        load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
-        for part in ("train", "test")
-    ]
-    y = np.array([1.0 if ccat in labels else -1.0 for part in parts for labels in part.y])
-    return sp.vstack([part.X for part in parts]).tocsr(), y
+    split = sets.rcv1("CCAT")(folder)
+    return sp.vstack([split.X, split.T]).tocsr(), np.concatenate([split.y, split.t])
 
 
 def to_fit(name):

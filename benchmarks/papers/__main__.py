@@ -9,10 +9,10 @@ CPU seconds of one thread.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
+from benchmarks.harness.script import script_parser
 from benchmarks.papers import beyond, bundle_methods, dual, line_search, lower_bounds, multivariate
 from benchmarks.papers.page import Lab, MissingData
 
@@ -27,9 +27,7 @@ PAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--only", nargs="*", help="names of parts or pages, such as a-figure-3 or beyond")
     parser.add_argument("--out", type=Path, default=Path("docs/papers"))

@@ -14,7 +14,6 @@ losses that the solver does not support.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 import riskmin as rm
+from benchmarks.harness.script import print_head, script_parser
 from benchmarks.ranking import ndcg
 from riskmin import ExpectedRankUtility, Mrr, Ndcg, PositionWeights
 from riskmin.core import UnsupportedProblem
@@ -123,9 +123,7 @@ def row(name, loss, parts, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the files")
     parser.add_argument("--only", choices=list(SETS), help="one of the sets")
     parser.add_argument("--tol", type=float, default=1e-2, help="relative gap to prove")
@@ -140,8 +138,9 @@ def main():
             print(f"\n{name}: skipped, {error}")
             continue
         print(f"\n### {name}\n")
-        print("| loss, weights | test NDCG@10 | validation | lam | max abs w | gap | largest gap | CPU s |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        print_head(
+            "| loss, weights | test NDCG@10 | validation | lam | max abs w | gap | largest gap | CPU s |"
+        )
         for title, loss in LOSSES.items():
             try:
                 print(row(title, loss, parts, args), flush=True)

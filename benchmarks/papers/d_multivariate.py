@@ -22,7 +22,6 @@ run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -30,6 +29,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import riskmin as rm
+from benchmarks.harness.script import script_parser
 from benchmarks.sets import SETS, read
 from benchmarks.watch import Sms, paper_mu, run
 from riskmin.metrics import prbep_score
@@ -145,9 +145,7 @@ def summary(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--losses", nargs="*", default=list(LOSSES), choices=LOSSES)

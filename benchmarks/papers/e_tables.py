@@ -13,7 +13,6 @@ split, topics, title and body.
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import re
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks.harness.script import print_head, script_parser
 from riskmin import (
     L2,
     DualCoordinateAscent,
@@ -109,7 +109,7 @@ def table_1(args):
         paper = PAPER_1[d]
         draws = [accuracies(d, seed, args.passes) for seed in range(args.draws)]
         print(f"\nTable 1, d = {d}: test accuracy, mean (standard deviation) of {args.draws} draws\n")
-        print("| method | ours | paper |\n|---|---|---|")
+        print_head("method | ours | paper")
         for name, theirs in paper.items():
             ours = np.array([draw[name] for draw in draws])
             print(f"| {name} | {ours.mean():.1f} ({ours.std():.1f}) | {theirs} |")
@@ -221,9 +221,7 @@ def table_2(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--table", type=int, choices=(1, 2), required=True)
     parser.add_argument("--data", type=Path, help="folder of the Reuters documents")
     parser.add_argument("--d", type=int, nargs="+", choices=(500, 5000), default=[500, 5000])

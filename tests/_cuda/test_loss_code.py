@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
+from helpers import TRACED_LOSSES
 from riskmin._cuda.loss_code import loss_source
 from riskmin.losses.base import as_loss
 from riskmin.problem.compiled.tracing import trace_loss, trial_scores
@@ -28,26 +29,7 @@ class Rounded:
         return c @ s, c * xp.sign(r) * 3.5
 
 
-LOSSES = [
-    rm.Hinge(),
-    rm.Hinge(margin=0.3),
-    rm.SquaredHinge(),
-    rm.PowerHinge(1.5),
-    rm.PowerHinge(3),
-    rm.SmoothedHinge(0.3),
-    rm.Exponential(),
-    rm.Logistic(),
-    rm.Novelty(),
-    rm.Squared(),
-    rm.Absolute(),
-    rm.Quantile(0.9),
-    rm.EpsilonInsensitive(),
-    rm.EpsilonInsensitive(0.2, power=2.5),
-    rm.Huber(0.7),
-    rm.Poisson(),
-    rm.Hinge().smoothed(0.3),
-    as_loss(Rounded()),
-]
+LOSSES = [*TRACED_LOSSES, as_loss(Rounded())]
 LOOP = """
 extern "C" void {name}(
     long n, const double* z, const double* y, const double* c, const double* k, double* out)

@@ -110,10 +110,8 @@ def test_products_of_every_block(name):
     tol = 1e-13  # float32 data are summed in float64
     for start in range(N + 1):
         for stop in range(start, N + 1):
-            w, dz = (
-                rng.standard_normal(P),
-                rng.standard_normal(stop - start) * (rng.random(stop - start) < 0.7),
-            )
+            w = rng.standard_normal(P)
+            dz = rng.standard_normal(stop - start) * (rng.random(stop - start) < 0.7)
             z, g = products(M, w, dz, start, stop)
             np.testing.assert_allclose(z, D[start:stop] @ w, rtol=tol, atol=10 * tol)
             np.testing.assert_allclose(g, D[start:stop].T @ dz, rtol=tol, atol=100 * tol)

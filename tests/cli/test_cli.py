@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import check_sentence
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor, Serial
 from riskmin.cli.backends import load_partitions
 from riskmin.core.persist import checksum, load_arrays, save_arrays
@@ -51,16 +52,6 @@ def model(tmp_path, svm, run):
     path = tmp_path / "train.riskmin"
     assert run("fit", svm, "--lam", 1e-2, "-o", path, "--quiet") == (0, "", "")
     return path
-
-
-def sentence(code, out, err, *words):
-    """Check for one sentence on stderr and nothing else."""
-    assert code == 2
-    assert out == ""
-    assert err.startswith("riskmin: ")
-    assert err.count("\n") == 1
-    for word in words:
-        assert word in err
 
 
 # ---------------------------------------------------------------- fit
@@ -171,7 +162,7 @@ def test_checkpoint_is_resumed(svm, tmp_path, run):
     code, out, _ = run(*args)
     assert code == 0
     assert json.loads(out)["iterations"] > 3
-    sentence(*run(*args, "--lam", "0.5"), "another problem")
+    check_sentence(run(*args, "--lam", "0.5"), "another problem")
 
 
 # ---------------------------------------------------------------- predict and evaluate
@@ -211,7 +202,7 @@ def test_columns_are_matched_by_name(tmp_path, run):
     assert run("certify", tmp_path / "m", shuffled)[0] == 0
     other = tmp_path / "other.csv"
     other.write_text(train.read_text().replace("x1", "age", 1))
-    sentence(*run("predict", tmp_path / "m", other), "no column 'x1'", "x0, age, x2")
+    check_sentence(run("predict", tmp_path / "m", other), "no column 'x1'", "x0, age, x2")
 
 
 def test_target_of_a_table(tmp_path, run):
@@ -244,7 +235,7 @@ def test_unseen_features_of_svmlight_are_ignored_and_counted(model, tmp_path, ru
     assert (code, out) == run("predict", model, same, "--scores")[:2]
     assert "3 of 6 entries are of features beyond the 5 of training" in err
     assert run("evaluate", model, wide, "--json")[1] == run("evaluate", model, same, "--json")[1]
-    sentence(*run("certify", model, wide), "wide.svm", "beyond")
+    check_sentence(run("certify", model, wide), "wide.svm", "beyond")
 
 
 def test_evaluate(model, svm, run):
@@ -388,7 +379,7 @@ def test_every_other_claim_is_checked(model, svm, tmp_path, run):
         meta.pop("sha256")
         meta["claim"][name] = value
         save_arrays(tmp_path / "more", arrays, meta | {"sha256": checksum(arrays, meta)})
-        sentence(*run("certify", tmp_path / "more", svm), f"claims {name}")
+        check_sentence(run("certify", tmp_path / "more", svm), f"claims {name}")
 
 
 def test_looser_tol_does_not_certify_the_claim(svm, tmp_path, run):
@@ -427,7 +418,7 @@ def test_changed_file_is_refuted(model, svm, tmp_path, run):
     code, _, err = run("certify", tmp_path / "changed", svm)
     assert code == 1
     assert "was changed" in err
-    sentence(*run("predict", tmp_path / "changed", svm), "checksum")
+    check_sentence(run("predict", tmp_path / "changed", svm), "checksum")
 
 
 def test_certify_without_convergence_is_undecided(svm, tmp_path, run):
@@ -442,7 +433,7 @@ def test_certify_without_convergence_is_undecided(svm, tmp_path, run):
 def test_models_with_sample_weights_cannot_be_certified(svm, tmp_path, run):
     X, y = two_classes()
     save_model(LinearClassifier(alpha=0.1).fit(X, y, sample_weight=np.arange(120.0)), tmp_path / "m")
-    sentence(*run("certify", tmp_path / "m", svm), "weights")
+    check_sentence(run("certify", tmp_path / "m", svm), "weights")
 
 
 def test_models_fitted_in_python_are_certified(svm, tmp_path, run):
@@ -474,7 +465,7 @@ def test_invalid_data(name, tmp_path, run):
     text, word = BAD_DATA[name]
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    sentence(*run("fit", path, "-o", tmp_path / "m"), word)
+    check_sentence(run("fit", path, "-o", tmp_path / "m"), word)
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
@@ -533,7 +524,7 @@ BAD_USAGE = [
 def test_invalid_usage(args, word, svm, tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     before = svm.read_bytes()
-    sentence(*run(*(arg.format(here=tmp_path.name) for arg in args)), word)
+    check_sentence(run(*(arg.format(here=tmp_path.name) for arg in args)), word)
     assert [path.name for path in tmp_path.iterdir()] == ["train.svm"]
     assert svm.read_bytes() == before
 
@@ -542,8 +533,8 @@ def test_links_to_the_data_are_recognized(svm, tmp_path, run):
     (tmp_path / "soft").symlink_to(svm)
     (tmp_path / "hard").hardlink_to(svm)
     for name in ("soft", "hard"):
-        sentence(*run("fit", svm, "-o", tmp_path / name), "are the same file")
-        sentence(*run("fit", tmp_path / name, "-o", svm), "are the same file")
+        check_sentence(run("fit", svm, "-o", tmp_path / name), "are the same file")
+        check_sentence(run("fit", tmp_path / name, "-o", svm), "are the same file")
 
 
 def test_outputs_within_an_input_are_refused(svm, model, tmp_path, run):
@@ -594,22 +585,22 @@ def test_contamination_of_novelty_detection(tmp_path, run):
 
 def test_invalid_requests_to_a_model(model, svm, tmp_path, run):
     (tmp_path / "short").write_bytes(model.read_bytes()[:200])
-    sentence(*run("predict", tmp_path / "short", svm), "truncated")
-    sentence(*run("certify", tmp_path / "short", svm), "truncated")
-    sentence(*run("predict", model, svm, "--proba"), "logistic")
-    sentence(*run("predict", model, svm, "--proba", "--scores"), "exclude")
-    sentence(*run("predict", model, svm, "-o", tmp_path / "no" / "out"), "no folder")
+    check_sentence(run("predict", tmp_path / "short", svm), "truncated")
+    check_sentence(run("certify", tmp_path / "short", svm), "truncated")
+    check_sentence(run("predict", model, svm, "--proba"), "logistic")
+    check_sentence(run("predict", model, svm, "--proba", "--scores"), "exclude")
+    check_sentence(run("predict", model, svm, "-o", tmp_path / "no" / "out"), "no folder")
     strange = tmp_path / "strange.svm"
     strange.write_text("7 1:1\n")
-    sentence(*run("evaluate", model, strange), "label 7")
+    check_sentence(run("evaluate", model, strange), "label 7")
     narrow = write_csv(tmp_path / "narrow.csv", np.ones((2, 3)))
-    sentence(*run("predict", model, narrow), "2 features where 5 are expected")
+    check_sentence(run("predict", model, narrow), "2 features where 5 are expected")
 
 
 def test_failed_fit_keeps_the_old_model(model, tmp_path, run):
     before = model.read_bytes()
     (tmp_path / "bad.svm").write_text("1 1:x\n")
-    sentence(*run("fit", tmp_path / "bad.svm", "-o", model))
+    check_sentence(run("fit", tmp_path / "bad.svm", "-o", model))
     assert model.read_bytes() == before
 
 
@@ -635,7 +626,7 @@ def test_ctrl_c_before_the_first_result(svm, tmp_path, run, monkeypatch):
 def test_unreadable_line_1234567(tmp_path, run):
     path = tmp_path / "long.svm"
     path.write_text("1 1:1\n" * 1_234_566 + "-1 1:oops\n" + "-1 1:1\n" * 10)
-    sentence(*run("fit", path, "-o", tmp_path / "m"), "line 1234567", "oops")
+    check_sentence(run("fit", path, "-o", tmp_path / "m"), "line 1234567", "oops")
 
 
 # ---------------------------------------------------------------- losses, demo, help

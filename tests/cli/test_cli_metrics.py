@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers import check_sentence
 from riskmin import LinearRanker, OrdinalClassifier, load_model, save_model
 from riskmin.data import save_svmlight
 from riskmin.losses import LOSSES
@@ -56,16 +57,6 @@ def run_json(run, command, *args):
     return code, json.loads(out)
 
 
-def sentence(completed, *words):
-    """Check for one sentence on stderr and nothing else."""
-    code, out, err = completed
-    assert (code, out) == (2, "")
-    assert err.startswith("riskmin: ")
-    assert err.count("\n") == 1
-    for word in words:
-        assert word in err
-
-
 def refuted(completed, *words):
     code, _, err = completed
     assert code == 1
@@ -88,9 +79,7 @@ def altered(path, **changes):
 def test_evaluate_prints_the_metric_of_the_loss(two, tmp_path, run):
     X, y, _, _ = rows()
     for loss, name in zip(
-        TABLES,
-        ["ROC area", "break-even point", "F1", "F2", "precision at 15", "recall at 15"],
-        strict=True,
+        TABLES, ["ROC area", "break-even point", "F1", "F2", "precision at 15", "recall at 15"], strict=True
     ):
         model = fitted(run, two, loss, tmp_path / "m")
         code, metrics = run_json(run, "evaluate", tmp_path / "m", two)
@@ -164,7 +153,9 @@ def test_grades_are_printed_as_written(tmp_path, run):
     lines = [f"{a},{b},{c},{d},{w}" for (a, b, c, d), w in zip(X, words, strict=True)]
     data = tmp_path / "wine.csv"
     data.write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
-    sentence(run("fit", data, "--loss", "ordinal", "-o", tmp_path / "m"), "order is not known", "--order")
+    check_sentence(
+        run("fit", data, "--loss", "ordinal", "-o", tmp_path / "m"), "order is not known", "--order"
+    )
     model = fitted(run, data, "ordinal", tmp_path / "m", "--order", "poor,fair,good,best")
     assert model.classes_.tolist() == ["poor", "fair", "good", "best"]
     predicted = run("predict", tmp_path / "m", data)[1].split()
@@ -179,9 +170,11 @@ def test_grades_are_printed_as_written(tmp_path, run):
     assert 0.4 < table["Kendall's tau"] <= 1
     assert run_json(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
     wrong = ["fit", data, "--loss", "ordinal", "-o", tmp_path / "m", "--order"]
-    sentence(run(*wrong, "poor,fair,good"), "best")
-    sentence(run(*wrong, "poor,poor"), "--order")
-    sentence(run("fit", data, "--loss", "hinge", "--order", "a,b", "-o", tmp_path / "m"), "--order is for")
+    check_sentence(run(*wrong, "poor,fair,good"), "best")
+    check_sentence(run(*wrong, "poor,poor"), "--order")
+    check_sentence(
+        run("fit", data, "--loss", "hinge", "--order", "a,b", "-o", tmp_path / "m"), "--order is for"
+    )
 
 
 def test_numeric_grades_with_an_order(graded, tmp_path, run):
@@ -280,8 +273,8 @@ def test_query_column(tmp_path, run):
     data = tmp_path / "clicks.csv"
     data.write_text("\n".join(["a,topic,b,c,d,relevance", *lines]) + "\n")
     ask = ["--loss", "pairwise_hinge", "--lam", "0.01", "-o", tmp_path / "m"]
-    sentence(run("fit", data, *ask), "no query ids", "--qid")
-    sentence(run("fit", data, *ask, "--qid", "subject"), "there is no column 'subject'")
+    check_sentence(run("fit", data, *ask), "no query ids", "--qid")
+    check_sentence(run("fit", data, *ask, "--qid", "subject"), "there is no column 'subject'")
     model = fitted(run, data, "pairwise_hinge", tmp_path / "m", "--qid", "topic")
     assert model.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     twin = LinearRanker("pairwise_hinge", alpha=1e-2).fit(X, grade, qid=qid)
@@ -307,10 +300,10 @@ def test_unused_query_ids_are_ignored(ranked, tmp_path, run):
 
 def test_rankings_need_queries(graded, ranked, tmp_path, run):
     for command in ("fit", "cv", "path"):
-        sentence(run(command, graded, "--loss", "ndcg", "-o", tmp_path / "m"), "no query ids", "--qid")
+        check_sentence(run(command, graded, "--loss", "ndcg", "-o", tmp_path / "m"), "no query ids", "--qid")
     fitted(run, ranked, "ndcg", tmp_path / "m")
     for command in ("evaluate", "certify"):
-        sentence(run(command, tmp_path / "m", graded), "no query ids")
+        check_sentence(run(command, tmp_path / "m", graded), "no query ids")
     assert run("predict", tmp_path / "m", graded) == run("predict", tmp_path / "m", ranked)
 
 
@@ -372,26 +365,28 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
     np.testing.assert_allclose(table["cv"][0]["scores"], expected, atol=0.02)
     out = run("cv", ranked, *args)[1]
     assert "NDCG@5" in out
-    sentence(run("cv", ranked, *args, "--folds", "13"), "queries", "12")
-    sentence(run("cv", ranked, *args, "--scoring", "roc_area"), "no measure for ranking", "mrr")
-    sentence(run("cv", ranked, *args, "--scoring", "accuracy"), "no measure for ranking")
+    check_sentence(run("cv", ranked, *args, "--folds", "13"), "queries", "12")
+    check_sentence(run("cv", ranked, *args, "--scoring", "roc_area"), "no measure for ranking", "mrr")
+    check_sentence(run("cv", ranked, *args, "--scoring", "accuracy"), "no measure for ranking")
     args[1] = "ordinal"
-    sentence(run("cv", ranked, *args), "no measure for ordinal")
+    check_sentence(run("cv", ranked, *args), "no measure for ordinal")
 
 
 def test_cv_names_the_fold_and_the_metric(two, tmp_path, run):
     args = ["cv", two, "--lams", "1", "--folds", "3", "-o", tmp_path / "m"]
     for words in (["--loss", "precision_at_k:k=50"], ["--loss", "hinge", "--scoring", "recall_at_k:k=50"]):
-        sentence(run(*args, *words), "k=50, but there are 40 rows", "in fold 1 of 3")
-    sentence(run(*args, "--scoring", "ordinal"), "no scorer named 'ordinal'", "roc_area, prbep")
+        check_sentence(run(*args, *words), "k=50, but there are 40 rows", "in fold 1 of 3")
+    check_sentence(run(*args, "--scoring", "ordinal"), "no scorer named 'ordinal'", "roc_area, prbep")
     data = tmp_path / "words.csv"
     X, _, grade, _ = rows()
     lines = [",".join(map(str, [*x, "abcd"[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
     data.write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
     args = ["cv", data, "--loss", "ordinal", "--order", "a,b,c,d", "--lams", "1", "-o", tmp_path / "m"]
-    sentence(run(*args, "--scoring", "r2"), "--metric r2 takes numbers, but the labels are words")
+    check_sentence(run(*args, "--scoring", "r2"), "--metric r2 takes numbers, but the labels are words")
     args = ["cv", data, "--loss", "logistic", "--lams", "1", "--folds", "2", "-o", tmp_path / "m"]
-    sentence(run(*args, "--metric", "roc_auc"), "--metric roc_auc is for two classes", "choose roc_auc_ovr")
+    check_sentence(
+        run(*args, "--metric", "roc_auc"), "--metric roc_auc is for two classes", "choose roc_auc_ovr"
+    )
     assert run(*args, "--metric", "roc_auc_ovr")[0] == 0
 
 
@@ -453,7 +448,7 @@ def test_invalid_data(name, tmp_path, run):
     (tmp_path / name).write_text(text)
     for command in ("fit", "path", "cv"):
         output = ["-o", tmp_path / "m", *(["--folds", "2"] if command == "cv" else [])]
-        sentence(run(command, tmp_path / name, "--loss", loss, *output), words)
+        check_sentence(run(command, tmp_path / name, "--loss", loss, *output), words)
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
@@ -475,29 +470,31 @@ BAD_USAGE = [
 
 @pytest.mark.parametrize(("options", "words"), BAD_USAGE, ids=lambda v: " ".join(v) if v[0][0] == "-" else "")
 def test_invalid_usage(options, words, two, tmp_path, run):
-    sentence(run("fit", two, *options, "-o", tmp_path / "m"), words)
+    check_sentence(run("fit", two, *options, "-o", tmp_path / "m"), words)
     assert not (tmp_path / "m").exists()
 
 
 def test_truncated_file_with_queries(ranked, tmp_path, run):
     compressed = gzip.compress(ranked.read_bytes())
     (tmp_path / "cut.svm.gz").write_bytes(compressed[: len(compressed) // 2])
-    sentence(run("fit", tmp_path / "cut.svm.gz", "--loss", "ndcg", "-o", tmp_path / "m"), "truncated")
+    check_sentence(run("fit", tmp_path / "cut.svm.gz", "--loss", "ndcg", "-o", tmp_path / "m"), "truncated")
 
 
 def test_invalid_requests_to_models(two, graded, ranked, tmp_path, run):
     fitted(run, graded, "ordinal", tmp_path / "m")
     (tmp_path / "strange.svm").write_text("9 1:1\n0 1:2\n")
-    sentence(run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
+    check_sentence(
+        run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's"
+    )
     _, metrics = run_json(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
     assert 0 < metrics["mean absolute error, in grades"] <= 4  # the new grade is one above the known grades
     assert "mean loss" not in metrics
     (tmp_path / "words.csv").write_text("a,b,c,d,y\n1,2,3,4,good\n")
-    sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")
+    check_sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")
     fitted(run, graded, "ordinal", tmp_path / "m", "--order", "3,2,1,0")
-    sentence(run("evaluate", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none")
-    sentence(run("predict", tmp_path / "m", graded, "--proba"), "logistic")
+    check_sentence(run("evaluate", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none")
+    check_sentence(run("predict", tmp_path / "m", graded, "--proba"), "logistic")
     fitted(run, ranked, "ndcg", tmp_path / "m")
     (tmp_path / "words.csv").write_text("a,b,c,d,qid,y\n1,2,3,4,5,good\n")
-    sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "not numbers")
-    sentence(run("predict", tmp_path / "m", ranked, "--qid", "a"), "--qid names a column of a table")
+    check_sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "not numbers")
+    check_sentence(run("predict", tmp_path / "m", ranked, "--qid", "a"), "--qid names a column of a table")

@@ -1,11 +1,11 @@
 """The command with all regularizers and values of lam: fit, certify, path, cv."""
 
 import json
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
+from helpers import ClosedElements, check_sentence
 from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
 from riskmin.data import load, save_svmlight
 from riskmin.estimators import LinearClassifier, LinearRegressor
@@ -37,35 +37,12 @@ def csv(tmp_path):
     return tmp_path / "houses.csv"
 
 
-def sentence(completed, *words):
-    code, out, err = completed
-    assert (code, out) == (2, "")
-    assert err.startswith("riskmin: ")
-    assert err.count("\n") == 1
-    for word in words:
-        assert word in err
-
-
-class Closed(HTMLParser):
-    """Checks that every opened element is closed, in order, and that no number is NaN."""
-
-    def check(self, path):
-        page = path.read_text(encoding="utf-8")
-        self.open = []
-        self.feed(page)
-        assert self.open == []
-        assert "nan" not in page
-        return page
-
-    def handle_starttag(self, tag, attrs):
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag, attrs):
-        pass
+def read_page(path):
+    """The text of a page whose elements are closed, and in which no number is NaN."""
+    page = path.read_text(encoding="utf-8")
+    ClosedElements().check(page)
+    assert "nan" not in page
+    return page
 
 
 # ---------------------------------------------------------------- every regularizer
@@ -99,7 +76,7 @@ def test_summary_prints_the_number_of_nonzero_weights(svm, tmp_path, run):
     assert few < 5
     assert f"nonzero weights  {few} of 5\n" in out
     assert "lam 0.1 l1\n" in out
-    page = Closed().check(tmp_path / "r")
+    page = read_page(tmp_path / "r")
     assert f"<dt>nonzero weights</dt><dd>{few} of 5</dd>" in page
     assert "<dd>l1: |w|_1</dd>" in page
     _, out, _ = run("fit", svm, "--lam", 0.1, "-o", tmp_path / "m")
@@ -150,7 +127,7 @@ def test_path_prints_one_line_per_lam(svm, tmp_path, run):
     assert all(line.endswith("converged") for line in lines)
     assert total.split()[0] == "all"
     assert last == f"  page  {page}"
-    text = Closed().check(page)
+    text = read_page(page)
     assert text.count("<svg class") == 3
     assert ">column 0</text>" in text
 
@@ -177,7 +154,7 @@ def test_path_starts_where_all_weights_are_zero(csv, tmp_path, run):
     assert output["path"][0]["nonzeros"] == 0
     assert output["path"][-1]["lam"] == pytest.approx(output["path"][0]["lam"] / 1000)
     assert {"lam", "gap_rel"} <= json.loads(err.splitlines()[0]).keys()
-    text = Closed().check(tmp_path / "p.html")
+    text = read_page(tmp_path / "p.html")
     assert text.count("<svg class") == 4
     assert ">x0</text>" in text
 
@@ -229,7 +206,7 @@ def test_interrupted_path_is_printed(svm, run, monkeypatch):
     ],
 )
 def test_errors_of_path(svm, run, args, words):
-    sentence(run("path", svm, *args), *words)
+    check_sentence(run("path", svm, *args), *words)
 
 
 # ---------------------------------------------------------------- cv
@@ -247,7 +224,7 @@ def test_cv_chooses_lam_saves_the_model_and_writes_a_report(svm, tmp_path, run):
     assert f"{saved.alpha:g}" == best.split()[0]
     assert saved.alpha < 100
     assert run("certify", model, svm, "--quiet")[0] == 0
-    assert Closed().check(page).count("<svg class") == 1
+    assert read_page(page).count("<svg class") == 1
 
 
 def test_cv_as_json(csv, tmp_path, run):
@@ -286,13 +263,13 @@ def test_cv_reports_fits_that_did_not_converge(svm, tmp_path, run):
     ],
 )
 def test_errors_of_cv(svm, tmp_path, run, args, words):
-    sentence(run("cv", svm, "-o", tmp_path / "m", *args), *words)
+    check_sentence(run("cv", svm, "-o", tmp_path / "m", *args), *words)
     assert not (tmp_path / "m").exists()
 
 
 def test_outputs_do_not_overwrite_data(svm, run):
-    sentence(run("path", svm, "-o", svm), "--output and DATA are the same file")
-    sentence(run("cv", svm, "-o", svm), "--output and DATA are the same file")
+    check_sentence(run("path", svm, "-o", svm), "--output and DATA are the same file")
+    check_sentence(run("cv", svm, "-o", svm), "--output and DATA are the same file")
 
 
 # ---------------------------------------------------------------- files

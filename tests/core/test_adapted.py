@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from helpers import Ridge
 from riskmin import L2, Hinge, LinearRegressor, Nu, Objective, Squared, linear_risk, minimize
 from riskmin.losses import Loss, Smoothed, as_loss, get_loss
 from riskmin.regularizers import Regularizer, as_regularizer
@@ -32,22 +33,6 @@ class Slots:
 
     def value_grad(self, z, y, c):
         return 0.5 * self.scale * (c @ (z - y) ** 2), self.scale * c * (z - y)
-
-
-class Ridge:
-    """A regularizer with the four required methods."""
-
-    def value(self, w):
-        return 0.5 * float(w @ w)
-
-    def prox(self, v, step):
-        return v / (1 + step)
-
-    def conjugate(self, u):
-        return 0.5 * float(u @ u)
-
-    def conjugate_grad(self, u):
-        return u
 
 
 def test_a_plain_loss_gets_the_defaults():

@@ -60,6 +60,12 @@ def test_every_solver_has_a_name():
     assert get_solver("semismooth_newton") == Newton()  # a former name
 
 
+def test_whole_numbers_are_written_after_a_name():
+    assert get_solver("bundle:keep=5") == Bundle(keep=5)
+    assert get_solver("dual:seed=3,local_epochs=2") == DualCoordinateAscent(seed=3, local_epochs=2)
+    assert isinstance(get_solver("lbfgs:memory=7").memory, int)
+
+
 def test_a_solver_instance_is_returned_as_it_is():
     solver = Bundle(keep=3)
     assert get_solver(solver) is solver

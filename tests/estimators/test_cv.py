@@ -11,15 +11,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from riskmin import (
-    L1,
-    Box,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRegressorCV,
-    load_model,
-    save_model,
-)
+from riskmin import L1, Box, LinearClassifier, LinearClassifierCV, LinearRegressorCV, load_model, save_model
 
 FEW = [LinearRegressorCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6)]
 # The second estimator, with three classes, has a larger tol: a check allows too few iterations.
@@ -79,11 +71,7 @@ def test_regressor_agrees_with_lasso_cv(diabetes):
     folds = KFold(3, shuffle=True, random_state=0)
     theirs = LassoCV(cv=folds, alphas=np.geomspace(1.0, 1e-1, 3), tol=1e-8).fit(X, y)
     ours = LinearRegressorCV(
-        regularizer="l1",
-        alphas=theirs.alphas_,
-        cv=folds,
-        scoring="neg_mean_squared_error",
-        tol=1e-6,
+        regularizer="l1", alphas=theirs.alphas_, cv=folds, scoring="neg_mean_squared_error", tol=1e-6
     ).fit(X, y)
     np.testing.assert_allclose(-ours.scores_.T, theirs.mse_path_, rtol=2e-3)
     assert ours.alpha_ == pytest.approx(theirs.alpha_)

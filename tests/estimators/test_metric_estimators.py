@@ -58,10 +58,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.exhaustive
 @parametrize_with_checks(
-    [
-        LinearClassifier("f1"),
-        LinearClassifierCV("roc_area", alphas=[1e-2, 1e-1], cv=2, tol=1e-6),
-    ],
+    [LinearClassifier("f1"), LinearClassifierCV("roc_area", alphas=[1e-2, 1e-1], cv=2, tol=1e-6)],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_checks_of_other_estimators(estimator, check):

@@ -470,7 +470,7 @@ def test_auto_chooses_chain_ascent_where_supported():
         assert not isinstance(Auto().choose(other)[0], ChainAscent)
         with pytest.raises(TypeError, match="ChainAscent needs ChainMaxMargin"):
             minimize(other, ChainAscent())
-    with pytest.raises(ValueError, match="turns must be a whole number >= 1"):
+    with pytest.raises(ValueError, match="turns to be a whole number >= 1"):
         ChainAscent(turns=0)
 
 

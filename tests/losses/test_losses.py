@@ -275,16 +275,8 @@ def altered(method, change):
 
 
 WRONG_DUALS = {
-    "shift": (
-        Hinge(),
-        altered("conjugate", lambda d, y: replace(d, shift=0.99 * d.shift)),
-        "l.z. . l..u.",
-    ),
-    "epsilon": (
-        EpsilonInsensitive(),
-        altered("conjugate", lambda d, y: replace(d, epsilon=0.0)),
-        "l.z.",
-    ),
+    "shift": (Hinge(), altered("conjugate", lambda d, y: replace(d, shift=0.99 * d.shift)), "l.z. . l..u."),
+    "epsilon": (EpsilonInsensitive(), altered("conjugate", lambda d, y: replace(d, epsilon=0.0)), "l.z."),
     "square": (Squared(), altered("conjugate", lambda d, y: replace(d, square=1.01)), "l.z."),
     "no square": (Huber(), altered("conjugate", lambda d, y: replace(d, square=0.0)), "l.z."),
     "too narrow": (
@@ -292,21 +284,13 @@ WRONG_DUALS = {
         altered("conjugate", lambda d, y: replace(d, lower=0.9 * d.lower)),
         "slope outside",
     ),
-    "too wide": (
-        Hinge(),
-        altered("conjugate", lambda d, y: replace(d, lower=1.1 * d.lower)),
-        "l.z.",
-    ),
+    "too wide": (Hinge(), altered("conjugate", lambda d, y: replace(d, lower=1.1 * d.lower)), "l.z."),
     "wider on the other side": (
         Hinge(),
         altered("conjugate", lambda d, y: replace(d, upper=d.upper + 0.1)),
         "l.z.",
     ),
-    "endless": (
-        Absolute(),
-        altered("conjugate", lambda d, y: replace(d, upper=math.inf + d.upper)),
-        "l.z.",
-    ),
+    "endless": (Absolute(), altered("conjugate", lambda d, y: replace(d, upper=math.inf + d.upper)), "l.z."),
     "not around 0": (
         Absolute(),
         altered("conjugate", lambda d, y: replace(d, lower=0.1 + 0 * y)),

@@ -556,15 +556,9 @@ def test_invalid_labels_are_refused(y, settings, message):
         (lambda: MulticlassHinge([[0, np.nan], [1, 0]]), "finite numbers >= 0"),
         (lambda: linear_risk(X6, Y6, MulticlassHinge(1 - np.eye(2))), "cost is for 2 classes, but there are"),
         (lambda: MultivariateSquared([[1, 2], [0, 1]]), r"M, of shape \(2, 2\), is not symmetric"),
-        (
-            lambda: MultivariateSquared([[1, 2], [2, 1]]),
-            "M is not positive semidefinite",
-        ),
+        (lambda: MultivariateSquared([[1, 2], [2, 1]]), "M is not positive semidefinite"),
         (lambda: linear_risk(X6, X6, MultivariateSquared(np.eye(3))), "M is for 3 outputs, but y has 2"),
-        (
-            lambda: linear_risk(X6, X6, MultivariateSquared(), n_outputs=3),
-            "y has 2 columns, but",
-        ),
+        (lambda: linear_risk(X6, X6, MultivariateSquared(), n_outputs=3), "y has 2 columns, but"),
         (
             lambda: linear_risk(X6, np.full((6, 2), np.inf), MultivariateSquared()),
             "needs finite numbers in y",

@@ -249,18 +249,14 @@ def test_pair_losses_are_the_sum_over_all_pairs(loss, mu):
 @pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Ordinal(COSTS)], ids=["area", "grades", "costs"])
 def test_weights_of_pairs_equal_repeated_rows(loss):
     rng = np.random.default_rng(4)
-    z, y = (
-        rng.standard_normal(30),
-        rng.permutation(np.arange(30) % (4.0 if isinstance(loss, Ordinal) else 2.0)),
-    )
+    z = rng.standard_normal(30)
+    y = rng.permutation(np.arange(30) % (4.0 if isinstance(loss, Ordinal) else 2.0))
     y = y if isinstance(loss, Ordinal) else 2 * y - 1
     times = rng.integers(1, 4, 30)
     rows = np.repeat(np.arange(30), times)
     for mu in (0.0, 0.2):
-        weighted, repeated = (
-            loss.smoothed_value_grad(z, y, times / 7, mu),
-            loss.smoothed_value_grad(z[rows], y[rows], np.ones(len(rows)), mu),
-        )
+        weighted = loss.smoothed_value_grad(z, y, times / 7, mu)
+        repeated = loss.smoothed_value_grad(z[rows], y[rows], np.ones(len(rows)), mu)
         total = np.zeros(30)
         np.add.at(total, rows, repeated[1])
         np.testing.assert_allclose(weighted[0], repeated[0], rtol=1e-12)

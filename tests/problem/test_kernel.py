@@ -57,11 +57,7 @@ from riskmin.problem.kernel.incomplete_cholesky import incomplete_cholesky
 from riskmin.problem.kernel.mercer import KernelMatrix, kernel_diagonal
 from riskmin.problem.kernel.rkhs import RkhsNorm, as_pair, coefficients, swap_halves
 
-KERNELS = {
-    "rbf": Rbf(0.3),
-    "linear": DotProduct(),
-    "poly": Polynomial(degree=2, gamma=0.5, coef0=1.0),
-}
+KERNELS = {"rbf": Rbf(0.3), "linear": DotProduct(), "poly": Polynomial(degree=2, gamma=0.5, coef0=1.0)}
 
 
 def data(loss, n=40, p=3, seed=0):

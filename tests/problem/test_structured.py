@@ -273,13 +273,7 @@ def reference(xs, ys, lam, penalty):
     )
 
 
-@pytest.mark.parametrize(
-    ("reg", "penalty"),
-    [
-        (L2(), "L2"),
-        pytest.param(L1(), "L1", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("reg", "penalty"), [(L2(), "L2"), pytest.param(L1(), "L1", marks=pytest.mark.slow)])
 def test_the_optimum_equals_that_of_the_full_program(reg, penalty):
     xs, ys = matchings(15)
     J = Objective(Structured(Matching()).risk(xs, ys), reg, 0.05)

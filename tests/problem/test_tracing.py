@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
+from helpers import TRACED_LOSSES
 from riskmin.arrays.symbols import Untraceable
 from riskmin.core import Hessian, Shard
 from riskmin.losses.base import as_loss
@@ -32,28 +33,7 @@ class Expectile:
         return Hessian(c * np.where(z > y, 1 - self.level, self.level))
 
 
-SCALAR_LOSSES = [
-    rm.Hinge(),
-    rm.Hinge(margin=0.3),
-    rm.SquaredHinge(),
-    rm.PowerHinge(1.5),
-    rm.PowerHinge(3),
-    rm.SmoothedHinge(0.3),
-    rm.Exponential(),
-    rm.Logistic(),
-    rm.Novelty(),
-    rm.Squared(),
-    rm.Absolute(),
-    rm.Quantile(0.9),
-    rm.EpsilonInsensitive(),
-    rm.EpsilonInsensitive(power=2),
-    rm.EpsilonInsensitive(0.2, power=2.5),
-    rm.Huber(0.7),
-    rm.Poisson(),
-    rm.Hinge().smoothed(0.3),
-    rm.EpsilonInsensitive().smoothed(0.2),
-    as_loss(Expectile(0.9)),
-]
+SCALAR_LOSSES = [*TRACED_LOSSES, as_loss(Expectile(0.9))]
 
 
 def rows_of(loss, n=1500):

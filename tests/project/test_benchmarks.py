@@ -129,10 +129,8 @@ def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol():
 
 
 def test_time_limit_of_a_setting_of_a_peer():
-    theirs, problem_at_zero = (
-        racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True)),
-        at_zero(),
-    )
+    theirs = racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True))
+    problem_at_zero = at_zero()
     theirs.climbs = [racers.Climb(Rung(0.1, 1), 1.5, [(1.0, 1.0)], limited=True)]
     assert not theirs.endless(Rung(0.1, 10), problem_at_zero)
     assert theirs.endless(Rung(0.1, 100), problem_at_zero)

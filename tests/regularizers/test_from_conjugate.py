@@ -20,8 +20,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((50, 4))
@@ -63,9 +63,7 @@ class FourMethods(ConjugateOnly):
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm()], ids=repr)
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 @pytest.mark.parametrize(
-    "reg",
-    [L2(), QNorm(1.5, 2.0), Elastic(0.3), Entropy(0.25), Entropy(1.0, normalized=False)],
-    ids=repr,
+    "reg", [L2(), QNorm(1.5, 2.0), Elastic(0.3), Entropy(0.25), Entropy(1.0, normalized=False)], ids=repr
 )
 def test_the_optimum_is_that_of_the_regularizer_with_all_formulas(reg, loss, solver):
     risk = linear_risk(X, Y, loss)

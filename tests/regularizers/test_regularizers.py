@@ -509,10 +509,7 @@ def test_solvers_refuse_unsupported_regularizers(solver):
             return np.zeros_like(u)
 
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), Own(), 0.1)
-    with pytest.raises(
-        TypeError,
-        match=r"a finite conjugate.*Own.*ProximalGradient",
-    ):
+    with pytest.raises(TypeError, match=r"a finite conjugate.*Own.*ProximalGradient"):
         minimize(obj, solver)
     with pytest.raises(TypeError, match="smooth regularizer"):
         minimize(obj, Lbfgs())

@@ -5,8 +5,8 @@ import numpy as np
 from riskmin import L1, Box
 from riskmin.core import Cut
 from riskmin.regularizers import L2, QNorm, with_scaled_variables
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.by_output import repeat_per_output
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.regularizers.rescaled import Rescaled, rescaled
 from riskmin.regularizers.unpenalized import unpenalized_tail
 

@@ -1,12 +1,12 @@
 """The report: one self-contained page, for every kind of run."""
 
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
+from helpers import ClosedElements
 from riskmin import L2, Hinge, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
 from riskmin.core import Cut, Result
 from riskmin.core.persist import FileError
@@ -71,26 +71,7 @@ def test_page_is_self_contained(tmp_path):
         "oracle calls",
     ):
         assert text in page
-    Balanced().check(page)
-
-
-class Balanced(HTMLParser):
-    """Checks that every opened element is closed, in order."""
-
-    def check(self, page):
-        self.open = []
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag, attrs):
-        pass
+    ClosedElements().check(page)
 
 
 def test_a_metric_that_is_undefined_in_some_folds_is_drawn_where_it_is_defined(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from helpers import Ridge
 from riskmin import (
     L1,
     L2,
@@ -59,22 +60,6 @@ def remote(obj):
 
 def kernel(loss):
     return Objective(*kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
-
-
-class NoMasterProblem:
-    """|w|^2 / 2 with the required methods only."""
-
-    def value(self, w):
-        return 0.5 * float(w @ w)
-
-    def prox(self, v, step):
-        return v / (1 + step)
-
-    def conjugate(self, u):
-        return 0.5 * float(u @ u)
-
-    def conjugate_grad(self, u):
-        return u
 
 
 class TwoOutputs:
@@ -151,7 +136,7 @@ PROBLEMS = {
         problem(RocArea(), lam=1e-6),
     ],
     "Any other": [
-        problem(Hinge(), reg=NoMasterProblem()),
+        problem(Hinge(), reg=Ridge()),
         problem(Hinge(), reg=L1(), fit_intercept=True),
         Objective(Parabola(), L2(), 0.1),
         problem(FBeta()),

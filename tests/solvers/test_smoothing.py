@@ -98,11 +98,7 @@ def program(loss, z, y, c, mu, center=None):
         Novelty: lambda: (-np.ones(n), np.zeros(n), u),
         Absolute: lambda: (-np.ones(n), np.ones(n), cp.multiply(y, u)),
         Quantile: lambda: (np.full(n, -loss.level), np.full(n, 1 - loss.level), cp.multiply(y, u)),
-        EpsilonInsensitive: lambda: (
-            -np.ones(n),
-            np.ones(n),
-            cp.multiply(y, u) + loss.epsilon * cp.abs(u),
-        ),
+        EpsilonInsensitive: lambda: (-np.ones(n), np.ones(n), cp.multiply(y, u) + loss.epsilon * cp.abs(u)),
     }[type(loss)]()
     goal = c @ (cp.multiply(z, u) - conjugate - mu / 2 * cp.square(u - start))
     return solved(goal, [u >= lower, u <= upper])

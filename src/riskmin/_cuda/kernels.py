@@ -42,8 +42,7 @@ class LossCode(NamedTuple):
     def from_program(cls, program: Any) -> LossCode:
         """Return the code of a `RowProgram`."""
         return cls(
-            loss_source(program.lines, len(program.parameters), program.outputs),
-            program.parameters or (0.0,),
+            loss_source(program.lines, len(program.parameters), program.outputs), program.parameters or (0.0,)
         )
 
 

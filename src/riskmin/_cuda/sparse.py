@@ -128,10 +128,8 @@ class SparseRows:
         column_sizes = xp.zeros(p)
         for i in range(0, n, CHUNK_ROWS):
             first, last = ends[i // CHUNK_ROWS], ends[i // CHUNK_ROWS + 1]
-            part, sizes = (
-                indptr[i : i + CHUNK_ROWS + 1] - first,
-                xp.abs(values[first:last]).astype(xp.float64),
-            )
+            part = indptr[i : i + CHUNK_ROWS + 1] - first
+            sizes = xp.abs(values[first:last]).astype(xp.float64)
             chunks.append(_chunk(part, indices[first:last], values[first:last], rank, n_blocks))
             if last > first:
                 column_sizes += xp.bincount(indices[first:last], sizes, minlength=p)
@@ -228,10 +226,8 @@ class SparseRows:
             blocks = np.repeat(np.arange(len(c.tail_ends) - 1), 4 * np.diff(xp.asnumpy(c.tail_ends)))
             columns = xp.asnumpy(c.tail_columns)[: len(blocks)] + BLOCK_COLUMNS * (blocks + 1)
             used = xp.asnumpy(kept)[: len(blocks)]
-            tail_rows, values = (
-                xp.asnumpy(c.tail_rows)[: len(blocks)],
-                xp.asnumpy(c.tail_values)[: len(blocks)],
-            )
+            tail_rows = xp.asnumpy(c.tail_rows)[: len(blocks)]
+            values = xp.asnumpy(c.tail_values)[: len(blocks)]
             parts.append((start + tail_rows[used], order[columns[used]], values[used]))
             start += c.n
         rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))

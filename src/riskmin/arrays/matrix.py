@@ -16,13 +16,14 @@ from riskmin.arrays.compressed import Csc, Csr, unsigned
 from riskmin.arrays.dense import Dense, DenseFortran, even_ends
 from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.devices.gpu import GpuDense
-from riskmin.arrays.devices.gpu_sparse import GpuSparse, is_gpu_sparse
+from riskmin.arrays.devices.gpu_sparse import GpuSparse
 from riskmin.arrays.namespace import (
     COMPLEX_X_MESSAGE,
     as_floats,
     as_numpy,
     check_two_dimensions,
     is_foreign,
+    is_gpu_sparse,
     namespace,
 )
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from riskmin.arrays.symbols import Symbol
 from riskmin.core import Array, NDArray
@@ -115,6 +116,19 @@ def is_foreign(a: object) -> bool:
     from array_api_compat import is_array_api_obj  # Arrow's arrays have DLPack too, but no arithmetic
 
     return bool(is_array_api_obj(a))
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a SciPy sparse matrix."""
+    return bool(issparse(X))
+
+
+def is_gpu_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix of CuPy, or a sparse tensor of torch."""
+    kind = type(X).__module__.partition(".")[0]
+    if kind == "cupyx":
+        return hasattr(X, "nnz")
+    return kind == "torch" and str(getattr(X, "layout", "")).startswith("torch.sparse")
 
 
 def to_numpy(a: Array) -> NDArray:

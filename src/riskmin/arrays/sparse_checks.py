@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import NDArray
@@ -171,8 +170,3 @@ def check_size(shape: tuple[int, ...]) -> None:
             raise ValueError(
                 f"X has {count:,} {what}, but riskmin takes {MAX_ROWS_OR_COLUMNS:,} at most: {remedy}"
             )
-
-
-def is_sparse(X: Any) -> bool:
-    """Whether X is a SciPy sparse matrix."""
-    return bool(sp.issparse(X))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from riskmin.cli.inputs import PATH_TYPE, POSITIVE_INT
+from riskmin.cli.inputs import PATH_TYPE, POSITIVE_INT, add_options
 from riskmin.core import ShardStateLost
 from riskmin.core.messages import extra_hint
 from riskmin.executors import Backend, Processes, Serial
@@ -36,10 +36,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select the backend."""
-    # decorators apply from the last to the first: reversed, --help lists the options in this order
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return add_options(command, _OPTIONS)
 
 
 @contextmanager

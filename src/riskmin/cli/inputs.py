@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -103,6 +103,13 @@ def format_suffix(head: bytes) -> str:
     return ".svm" if is_svmlight and (len(words) > 1 or b"\t" not in line) else ".csv"
 
 
+def add_options(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a command with more options, which --help lists in this order."""
+    for option in reversed(options):  # decorators apply from the last to the first
+        command = option(command)
+    return command
+
+
 def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an option that takes a finite number."""
     return click.option(*names, callback=_require_finite, **settings)
@@ -110,11 +117,9 @@ def real_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], 
 
 PATH_TYPE = click.Path(path_type=Path)
 DATA_TYPE, MODEL_TYPE = StandardInput("data"), StandardInput("model")
-NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
-    click.FloatRange(0),
-    click.FloatRange(0, min_open=True),
-    click.IntRange(1),
-)
+NONNEGATIVE_FLOAT = click.FloatRange(0)
+POSITIVE_FLOAT = click.FloatRange(0, min_open=True)
+POSITIVE_INT = click.IntRange(1)
 target_option = click.option(
     "--target",
     metavar="COLUMN",
@@ -406,12 +411,12 @@ def describe_data_size(model: Any, data: PreparedRows) -> str:
 
 def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The problem as it is described on an HTML page: loss, regularizer, size, tolerance."""
-    from riskmin.estimators._common.fit import fitted_loss, resolve_regularizer
+    from riskmin.estimators._common.fit import resolve_regularizer
     from riskmin.losses import formula
 
     reg = resolve_regularizer(model).formula
     return {
-        "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
+        "loss": f"{loss_name(model)}: {formula(model._fitted_loss())}",
         "rows": dimensions[0],
         "columns": dimensions[1],
         "tol": float(model.tol),
@@ -422,10 +427,8 @@ def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
 
 def report_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The facts about a fit that a report shows in addition to its `Result`."""
-    facts, n_nonzero = (
-        problem_facts(model, dimensions) | {"lam": float(model.alpha)},
-        n_nonzero_weights(model),
-    )
+    facts = problem_facts(model, dimensions) | {"lam": float(model.alpha)}
+    n_nonzero = n_nonzero_weights(model)
     if vars(model).get("n_queries_"):
         facts["queries"] = f"{model.n_queries_:,}"
     if n_nonzero is None:

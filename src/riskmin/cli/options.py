@@ -15,6 +15,7 @@ from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     POSITIVE_FLOAT,
     POSITIVE_INT,
+    add_options,
     importing_option,
     memory_option,
     qid_option,
@@ -112,10 +113,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that define the objective, its tolerances and limits."""
-    # decorators apply from the last to the first: reversed, --help lists the options in this order
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return config_option(table_options(command))
+    return config_option(table_options(add_options(command, _OPTIONS)))
 
 
 _FOR = {
@@ -214,9 +212,7 @@ _LAM_OPTIONS: list[Callable[..., Any]] = [
 
 def lam_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose the regularization strengths."""
-    for option in reversed(_LAM_OPTIONS):
-        command = option(command)
-    return command
+    return add_options(command, _LAM_OPTIONS)
 
 
 def check_lams(given: dict[str, Any]) -> None:

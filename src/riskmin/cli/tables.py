@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from riskmin.cli.completion import complete_columns
-from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, parse_column
+from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, add_options, parse_column
 from riskmin.core.messages import printable
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
@@ -66,10 +66,7 @@ TABLE_FORMATS = ("csv", "tsv", "parquet")
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that prepare a table."""
-    # decorators apply from the last to the first: reversed, --help lists the options in this order
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return add_options(command, _OPTIONS)
 
 
 def load_table(

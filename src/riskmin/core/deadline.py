@@ -101,10 +101,6 @@ def fill_in_chunks(
     kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float
 ) -> None:
     """Call ``kernel(*parts, v, start, stop, out)``, setting one entry of `out` per row, in chunks."""
-    if work <= MAX_KERNEL_OPERATIONS:
-        check()
-        kernel(*parts, v, start, stop, out)
-        return
     for i, j in chunk_ranges(start, stop, work):
         kernel(*parts, v, i, j, out[i - start : j - start])
 
@@ -113,10 +109,6 @@ def scatter_in_chunks(
     kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float
 ) -> None:
     """Call ``kernel(*parts, v, start, stop, out)``, reading one entry of v per row, in chunks."""
-    if work <= MAX_KERNEL_OPERATIONS:
-        check()
-        kernel(*parts, v, start, stop, out)
-        return
     for i, j in chunk_ranges(start, stop, work):
         kernel(*parts, v[i - start : j - start], i, j, out)
 

@@ -77,6 +77,20 @@ def is_whole_number(value: Any, at_least: float = -math.inf) -> bool:
     return is_number(value) and isinstance(value, numbers.Integral) and int(value) >= at_least
 
 
+def check_whole(thing: Any, name: str, at_least: int = 1, *, optional: bool = False) -> None:
+    """Make a setting of a dataclass an int; raise a ValueError unless it is a whole number, or allowed None.
+
+    Settings that are written after a name, such as ``"ndcg:k=5"``, are floats.
+    """
+    value = vars(thing)[name]
+    if value is None and optional:
+        return
+    if not is_whole(value, at_least):
+        expected = f"a whole number >= {at_least}{' or None' if optional else ''}"
+        raise ValueError(f"{type(thing).__name__} needs {name} to be {expected}, not {value!r}")
+    object.__setattr__(thing, name, int(value))
+
+
 def suggest_name(name: str, names: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return "; did you mean ...?" for a name of another library or a misspelled one; else nothing.
 

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.namespace import namespace, to_numpy
-from riskmin.core import (
-    Array,
-    Iterate,
-    NDArray,
-    Result,
-    Solver,
-)
+from riskmin.core import Array, Iterate, NDArray, Result, Solver
 from riskmin.core.records import bounds_row
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
@@ -29,8 +23,8 @@ from riskmin.problem.objective import CallCounter, Objective
 from riskmin.problem.oracle import Oracle, as_oracle
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.regularizers import L2
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
 

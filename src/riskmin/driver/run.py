@@ -240,19 +240,16 @@ class RunState:
         A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
         convex: from then on only J >= 0 is assumed.
         """
-        lower, slack = self.obj.lower(cut), 0.0
-        if self.slack and lower > self.lower and self.cuts_valid:
+        lower, slack, reduction = self.obj.lower(cut), self.slack, self.bound_reduction
+        if slack and lower > self.lower and self.cuts_valid:
             # the roundings of two cuts are hardly related
-            slack = rounding_allowance(self.obj, self.w, cut)
-            lower = self.obj.lower(cut._replace(b=cut.b - slack))
+            lower, slack, reduction = self._lower_with_rounding(cut)
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
-            if slack:
-                self.slack, self.bound_reduction = slack, max(self.obj.lower(cut) - lower, 0.0)
+            self.slack, self.bound_reduction = slack, reduction
         # in columns of very different units, rounding may be most of a bound: estimate it
         if self._bound_exceeds_value() and self.watch is None and self.cuts_valid:
-            slack = rounding_allowance(self.obj, self.w, self.cut)
-            self.lower = self.obj.lower(self.cut._replace(b=self.cut.b - slack))
+            self.lower, _, _ = self._lower_with_rounding(self.cut)
         if self._bound_exceeds_value():
             self.cuts_valid = False
             if self.watch is not None:
@@ -271,9 +268,12 @@ class RunState:
         first = self.trace[0]["value"] if self.trace else self.value
         return self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first)
 
-    def _lower(self, cut: Cut) -> float:
-        """Lower bound min_w lam Omega(w) + a.w + b of a cut, with b reduced by the rounding `slack`."""
-        return self.obj.lower(cut._replace(b=cut.b - self.slack))
+    def _lower_with_rounding(self, cut: Cut) -> tuple[float, float, float]:
+        """Lower bound min_w lam Omega(w) + a.w + b - slack of a cut, its slack, and the reduction by it."""
+        # the roundings depend on the cut and on w
+        slack = rounding_allowance(self.obj, self.w, cut)
+        lower = self.obj.lower(cut._replace(b=cut.b - slack))
+        return lower, slack, max(self.obj.lower(cut) - lower, 0.0)
 
     def reevaluate(self, seconds: float = math.inf) -> None:
         """Recompute J and the cut from scratch, at the best point projected onto the domain of Omega.
@@ -281,10 +281,8 @@ class RunState:
         Where a regularizer keeps vectors in two forms (method ``recompute``), one is recomputed from
         the other, for the point and for the cut.
         """
-        limit, recompute = (
-            TimeLimit(time.perf_counter() + seconds),
-            (self.obj.reg.recompute if self.obj.reg.halves else None),
-        )
+        limit = TimeLimit(time.perf_counter() + seconds)
+        recompute = self.obj.reg.recompute if self.obj.reg.halves else None
         # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         value, _, cut = limit.call(self.obj, w, self.near)
@@ -294,10 +292,7 @@ class RunState:
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
-            # the allowance depends on the cut and on w, so the bound is recomputed with it
-            self.slack = limit.call(rounding_allowance, self.obj, w, self.cut)
-            self.lower = self._lower(self.cut)
-            self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
+            self.lower, self.slack, self.bound_reduction = limit.call(self._lower_with_rounding, self.cut)
         self._bound(cut)
 
     def accept(self, it: Iterate) -> Status | None:
@@ -342,7 +337,8 @@ class RunState:
             # no time to measure the rounding errors: a generous multiple of the magnitudes instead
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
             self.slack = max(self.slack, 1e-12 * magnitude)
-            self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
+            lower = self.obj.lower(self.cut._replace(b=self.cut.b - self.slack))
+            self.lower = min(self.lower, max(lower, 0.0))
             self.trace[-1] |= self._row()
             return False
         return True

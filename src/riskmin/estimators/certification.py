@@ -258,10 +258,8 @@ def _scale_error(case: _Case) -> str | None:
         return "its column scales contradict its parameter standardize"
     if model.scale_ is None:
         return None
-    rows, weight = (
-        as_matrix(validate_rows(model, case.X, reset=False)),
-        case.fit_arguments.get("sample_weight"),
-    )
+    rows = as_matrix(validate_rows(model, case.X, reset=False))
+    weight = case.fit_arguments.get("sample_weight")
     c = np.ones(rows.shape[0]) if weight is None else weight
     scale, expected = model.scale_, column_moments(SerialExecutor([Shard(rows, c, c, ShardCache())])).scale
     j = int(np.argmax(np.abs(scale / expected - 1)))
@@ -418,8 +416,5 @@ def conclude(
         return "certified", f"{statement}, as proved anew"
     # claims below OBJECTIVE_RTOL are not resolved
     if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
-        return (
-            "certified",
-            f"{statement}, as proved anew; it claims {claimed_gap:.2e}, too close to check",
-        )
+        return ("certified", f"{statement}, as proved anew; it claims {claimed_gap:.2e}, too close to check")
     return "bounded", f"{statement}; the model's own claim of {claimed_gap:.2e} was not checked"

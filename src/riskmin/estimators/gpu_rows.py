@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.devices.gpu import is_on_gpu
-from riskmin.arrays.devices.gpu_sparse import is_gpu_sparse
 from riskmin.arrays.devices.placement import on_device
-from riskmin.arrays.namespace import as_array_like, check_two_dimensions, is_foreign, namespace, to_numpy
+from riskmin.arrays.namespace import (
+    as_array_like,
+    check_two_dimensions,
+    is_foreign,
+    is_gpu_sparse,
+    namespace,
+    to_numpy,
+)
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.executors import as_backend
 

@@ -8,12 +8,7 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.fit import (
-    check_number,
-    fit_linear,
-    normalize_weights,
-    warn_unless_converged,
-)
+from riskmin.estimators._common.fit import check_number, fit_linear, normalize_weights, warn_unless_converged
 from riskmin.estimators._common.input import EncodedLabels, affine_scores, validate_rows
 from riskmin.estimators.persistence.records import read_finite
 from riskmin.estimators.scikit_learn import OutlierMixin, check_is_fitted

@@ -190,11 +190,9 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
         """Return the accuracy; unlike in scikit-learn's mixin, grades may be fractional numbers."""
         from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-        y_pred, y_true, sample_weight = (
-            self.predict(X),
-            column_or_1d(compute_if_dask(y)),
-            compute_if_dask(sample_weight),
-        )
+        y_pred = self.predict(X)
+        y_true = column_or_1d(compute_if_dask(y))
+        sample_weight = compute_if_dask(sample_weight)
         check_consistent_length(y_pred, y_true, sample_weight)
         return float(np.average(y_pred == y_true, weights=sample_weight))
 

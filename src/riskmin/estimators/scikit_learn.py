@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from riskmin import estimators
-from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.arrays.namespace import is_sparse
 from riskmin.report.progress import share_done
 
 IS_REPLACED = estimators.stand_in and "sklearn" not in sys.modules

@@ -121,6 +121,20 @@ QUICK_FUNCTIONS: set[Callable[..., Any]] = set()
 """Functions that compute little per shard: threads would mostly wait for the interpreter's lock."""
 
 
+def shard_length(shard: Shard) -> int:
+    """Return the number of rows of a shard."""
+    return len(shard.c)
+
+
+QUICK_FUNCTIONS.add(shard_length)
+
+
+def row_ends(executor: Executor) -> list[int]:
+    """Return the row numbers at which the shards begin, and the number of rows."""
+    ends: list[int] = np.cumsum([0, *executor.map(shard_length)]).tolist()
+    return ends
+
+
 # ---------------------------------------------------------------- executors
 class Executor(ABC):
     """Holds the shards, local or remote, and runs top-level functions on them.
@@ -258,6 +272,8 @@ class Backend(ABC):
     """Where the processes that hold the shards put them, as in `DaskExecutor`; None if not on a device."""
     coordination: Coordination = Coordination()
     """How the processes that run this program agree on decisions; a single process decides by itself."""
+    partition_class: type[Any] = RereadPartition
+    """The class of partitions that are not in this process."""
 
     @abstractmethod
     def place(self, shards: Sequence[Shard | LazyShard]) -> Executor:
@@ -282,7 +298,8 @@ class Backend(ABC):
     ) -> Partition:
         """Return a partition of X whose rows are ``pick(result)``, or the result itself."""
         if not self.is_local:
-            return RereadPartition(name, shape, nnz, sparse, handle, pick)
+            partition: Partition = self.partition_class(name, shape, nnz, sparse, handle, pick)
+            return partition
         return InMemoryPartition(handle if pick is None else pick(handle), name)
 
 

@@ -19,7 +19,7 @@ from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
-from riskmin.executors import Executor
+from riskmin.executors.base import Executor, row_ends
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -86,16 +86,12 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
         parts = executor.map(shard_moments, weights)
     else:
         # the weights are cut like the rows
-        ends = np.cumsum([0, *executor.map(_length)])
-        parts = executor.map(shard_moments, True, each=[weights[i:j] for i, j in pairwise(ends)])
+        each = [weights[i:j] for i, j in pairwise(row_ends(executor))]
+        parts = executor.map(shard_moments, True, each=each)
     combined: ColumnMoments = reduce(
         ColumnMoments.combined_with, (part for part in parts if part is not None)
     )
     return combined
-
-
-def _length(shard: Shard) -> int:
-    return int(shard.X.shape[0])
 
 
 def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
@@ -170,10 +166,8 @@ def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
     # columns with fewer stored entries than rows also contain zeros, each with the squared deviation mean^2
     has_zeros = count < np.count_nonzero(c)
     squares += np.where(has_zeros, np.maximum(weight - stored_weight, 0.0), 0.0) * mean * mean
-    least[has_zeros], largest[has_zeros] = (
-        np.minimum(least[has_zeros], 0.0),
-        np.maximum(largest[has_zeros], 0.0),
-    )
+    least[has_zeros] = np.minimum(least[has_zeros], 0.0)
+    largest[has_zeros] = np.maximum(largest[has_zeros], 0.0)
     return ColumnMoments(weight, mean, squares / weight, least, largest)
 
 

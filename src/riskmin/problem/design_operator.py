@@ -22,13 +22,7 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import (
-    COMPILED_FUNCTIONS,
-    QUICK_FUNCTIONS,
-    CompiledFunction,
-    SharedCall,
-    even_slices,
-)
+from riskmin.executors.base import COMPILED_FUNCTIONS, CompiledFunction, SharedCall, even_slices, row_ends
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
@@ -63,8 +57,7 @@ class DesignOperator:
         self.standardization: Any = risk.linear_map if risk.linear_map.standardized else None
         """The shift and the scale of the columns, where X is stored without them."""
         # the rows of shard i are shard_slices[i] of each vector of this process
-        ends = np.cumsum([0, *risk.executor.map(shard_length)])
-        self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
+        self.shard_slices = [slice(i, j) for i, j in pairwise(row_ends(risk.executor))]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
         self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
@@ -305,14 +298,6 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory available for them."""
     return exceeds_memory(rows.X.entries)
-
-
-def shard_length(shard: Shard) -> int:
-    """The number of rows of a shard."""
-    return len(shard.c)
-
-
-QUICK_FUNCTIONS.add(shard_length)
 
 
 def gather_rows(shard: Shard, index: NDArray) -> Any:

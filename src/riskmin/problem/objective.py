@@ -17,8 +17,8 @@ from riskmin.numerics.univariate import Tangent
 from riskmin.problem.convexity import refuse_nan
 from riskmin.problem.oracle import Cursor, Oracle, OracleCursor, as_oracle
 from riskmin.regularizers import unpenalized_tail
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 
 @dataclass

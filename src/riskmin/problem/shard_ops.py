@@ -77,7 +77,7 @@ def value_grad(shard: Shard, loss: Loss | TracedLoss, linear_map: LinearMap, w: 
 def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     """The scores of all rows of the shard, followed by the rows of scores that all examples share, if any."""
     parts = [linear_map.scores(shard.X, w, i, j) for i, j in _product_blocks(shard, linear_map)]
-    if shared := _shared(linear_map):
+    if shared := linear_map.shared:
         # each block repeats the shared rows of scores: keep those of the last block only
         parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
@@ -384,12 +384,11 @@ def _line_scores(
 ) -> tuple[Array, Array]:
     """The scores of the rows i to j, and those of the direction (None if there is no direction)."""
     if "z" in state:
-        shared = _shared(linear_map)
+        shared = linear_map.shared
         return _score_range(state["z"], i, j, shared), _score_range(state.get("dz"), i, j, shared)
     d = state.get("d")
-    return linear_map.scores(shard.X, state["w"], i, j), None if d is None else linear_map.scores(
-        shard.X, d, i, j
-    )
+    dz = None if d is None else linear_map.scores(shard.X, d, i, j)
+    return linear_map.scores(shard.X, state["w"], i, j), dz
 
 
 def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
@@ -401,9 +400,4 @@ def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
 
 def has_score_matrix(linear_map: LinearMap) -> bool:
     """Whether scores are two-dimensional: several outputs, or scores that examples share."""
-    return linear_map.columns > 1 or _shared(linear_map) > 0
-
-
-def _shared(linear_map: LinearMap) -> int:
-    """The number of rows of scores that belong to all examples: those of label transitions."""
-    return linear_map.shared
+    return linear_map.columns > 1 or linear_map.shared > 0

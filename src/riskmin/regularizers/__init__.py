@@ -8,10 +8,10 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.registry import Registry
-from riskmin.regularizers.adapt import as_regularizer as as_regularizer
 from riskmin.regularizers.base import Regularizer as Regularizer
 from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
 from riskmin.regularizers.entropy import Entropy as Entropy
+from riskmin.regularizers.from_conjugate import as_regularizer as as_regularizer
 from riskmin.regularizers.groups import GroupLasso as GroupLasso
 from riskmin.regularizers.linear_constraints import LinearConstraints as LinearConstraints
 from riskmin.regularizers.norms import QNorm as QNorm

@@ -255,6 +255,21 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
     return min(lo, hi, key=lambda t: t.value).x
 
 
+def quadratic_scale(self: Regularizer, cut: Cut, lam: float) -> float:
+    """Return `scale` of a quadratic form: argmax of s b - s^2 q / (2 lam) over [0, 1], q = 2 Omega*(a)."""
+    # the unconstrained maximizer is lam b / q
+    q = 2 * self.conjugate(cut.a)
+    return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+
+
+def quadratic_line(self: Regularizer, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
+    """Return `line` of a quadratic form w'K w / 2, from three inner products."""
+    # Omega(w + t d) = w'K w / 2 + t w'K d + t^2 d'K d / 2
+    Kd = self.grad(d)
+    ww, wd, dd = 2 * self.value(w), float(w @ Kd), float(d @ Kd)
+    return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
+
+
 def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
     """Return the root of f in [lo, hi], at whose ends f has different signs, to full precision."""
     return float(scipy_module("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))

@@ -12,13 +12,7 @@ from riskmin.arrays.namespace import as_array_like, largest_exponent, namespace,
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each
-from riskmin.regularizers.base import (
-    ArrayDataclass,
-    Regularizer,
-    by_feature,
-    check_setting,
-    find_root,
-)
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, by_feature, check_setting, find_root
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.blas_threads import scipy_linalg, scipy_module
 from riskmin.core.deadline import check, check_each
-from riskmin.regularizers.base import ArrayDataclass, Regularizer, find_root
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, find_root, quadratic_line, quadratic_scale
 
 # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
 sp: Any = sparse
@@ -161,18 +161,8 @@ class Quadratic(ArrayDataclass, Regularizer):
         """Return A K^-1 a."""
         return A @ self._solve(a)
 
-    def scale(self, cut: Cut, lam: float) -> float:
-        """Return the maximizer of s b - s^2 a' K^-1 a / (2 lam) over [0, 1]."""
-        # q = a' K^-1 a; the unconstrained maximizer is lam b / q
-        q = 2 * self.conjugate(cut.a)
-        return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
-
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
-        # Omega(w + t d) = w'K w / 2 + t w'K d + t^2 d'K d / 2
-        Kd = self.grad(d)
-        ww, wd, dd = 2 * self.value(w), float(w @ Kd), float(d @ Kd)
-        return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
+    scale = quadratic_scale
+    line = quadratic_line
 
 
 _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of the identity"

@@ -10,8 +10,8 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array, Cut, NDArray, UnsupportedProblem
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import ArrayDataclass, Regularizer, check_setting
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 
 @dataclass(frozen=True, eq=False, repr=False)

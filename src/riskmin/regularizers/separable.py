@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +22,8 @@ from riskmin.regularizers.base import (
     best_scale,
     by_feature,
     check_setting,
+    quadratic_line,
+    quadratic_scale,
 )
 
 Setting = float | NDArray
@@ -208,17 +209,8 @@ class L2(Separable):
         """Return A (a / m)."""
         return A @ self.conjugate_grad(a)
 
-    def scale(self, cut: Cut, lam: float) -> float:
-        """Return the maximizer of s b - s^2 sum_j a_j^2 / m_j / (2 lam) over [0, 1]."""
-        # q = sum_j a_j^2 / m_j; the unconstrained maximizer is lam b / q
-        q = 2 * self.conjugate(cut.a)
-        return min(1.0, max(0.0, lam * cut.b / q)) if q else float(cut.b > 0)
-
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
-        # with inner products weighted by m: Omega(w + t d) = ww / 2 + t wd + t^2 dd / 2
-        ww, wd, dd = 2 * self.value(w), float(self.grad(w) @ d), 2 * self.value(d)
-        return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
+    scale = quadratic_scale
+    line = quadratic_line
 
     def reach(self, w: Array, d: Array) -> float:
         """Return infinity: the domain is unbounded."""

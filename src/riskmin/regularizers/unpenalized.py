@@ -12,8 +12,8 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
-from riskmin.regularizers.adapt import as_regularizer
-from riskmin.regularizers.base import ArrayDataclass, Regularizer
+from riskmin.regularizers.base import ArrayDataclass, Regularizer, quadratic_line
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2, SeparableTerms
 
@@ -269,9 +269,4 @@ class Equality(ArrayDataclass, Regularizer):
         """Return the best scale for Omega_0; 0 for a cut that does not satisfy the constraint."""
         return float(self.reg.scale(cut, lam)) if self._satisfies_constraint(cut.a) else 0.0
 
-    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
-        # Omega(w + t d) = Omega(w) + t w'g + t^2 d'g / 2, with g the gradient of Omega at d
-        g = self.grad(d)
-        ww, wd, dd = 2 * self.value(w), float(w @ g), float(d @ g)
-        return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
+    line = quadratic_line

@@ -10,6 +10,7 @@ from typing import Any
 from riskmin.core import Result
 from riskmin.report.chart import convergence_charts, subsample
 from riskmin.report.page import (
+    fact_rows,
     html_details,
     html_facts,
     html_section,
@@ -32,25 +33,21 @@ _INTRODUCTION = (
 
 
 def _fact_rows(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    # known facts are taken out in this order; all others follow at the end
-    last, facts_left = result.trace[-1], dict(facts)
-    rows: list[tuple[str, Any]] = []
-    if "rows" in facts_left and "columns" in facts_left:
-        rows.append(("data", f"{facts_left.pop('rows'):,} rows × {facts_left.pop('columns'):,} columns"))
-    rows += [(name, facts_left.pop(name)) for name in ("loss", "lam", "tol") if name in facts_left]
-    rows += [
-        ("objective", f"{result.value:.10g}"),
-        ("lower bound", f"{result.lower:.10g}"),
-        ("certified gap", f"{result.gap:.3g} ({relative_gap(last):.2e} of the objective)"),
-        ("significant figures", f"{result.significant_figures:.1f}"),
-        ("status", f"{result.status}, by atol" if result.criterion == "atol" else result.status),
-        ("iterations", f"{result.n_iter:,}"),
-        ("oracle calls", f"{int(last['calls']):,}"),
-        ("time", duration(last["seconds"])),
-        ("solver", result.solver),
-        *facts_left.items(),
-    ]
-    return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
+    last = result.trace[-1]
+    # known facts in this order, then those of the result; all others follow at the end
+    first = {name: facts[name] for name in ("rows", "columns", "loss", "lam", "tol") if name in facts}
+    found = {
+        "objective": f"{result.value:.10g}",
+        "lower bound": f"{result.lower:.10g}",
+        "certified gap": f"{result.gap:.3g} ({relative_gap(last):.2e} of the objective)",
+        "significant figures": f"{result.significant_figures:.1f}",
+        "status": f"{result.status}, by atol" if result.criterion == "atol" else result.status,
+        "iterations": f"{result.n_iter:,}",
+        "oracle calls": f"{int(last['calls']):,}",
+        "time": duration(last["seconds"]),
+        "solver": result.solver,
+    }
+    return fact_rows(first | found | {name: fact for name, fact in facts.items() if name not in first})
 
 
 def _section(title: str, result: Result, facts: dict[str, Any]) -> str:

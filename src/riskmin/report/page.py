@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from riskmin.core import Result
 from riskmin.core.persist import write_atomically
@@ -45,6 +46,16 @@ def html_facts(rows: Sequence[tuple[str, str]]) -> str:
     """HTML of a list of names and values, in columns."""
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in rows)
     return f'<dl class="facts">{items}</dl>'
+
+
+def fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Format facts about a problem as (name, value) pairs, with rows and columns in one entry."""
+    left = dict(facts)
+    rows: list[tuple[str, Any]] = []
+    if "rows" in left and "columns" in left:
+        rows.append(("data", f"{left.pop('rows'):,} rows × {left.pop('columns'):,} columns"))
+    rows += left.items()
+    return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
 
 
 def certificate_html(result: Result, value: float, tol: float, title: str = "certificate") -> str:

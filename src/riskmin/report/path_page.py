@@ -10,7 +10,15 @@ import numpy as np
 
 from riskmin.core import NDArray, Result
 from riskmin.report.chart import ChartLine, draw_chart, linear_axis, log_axis
-from riskmin.report.page import html_details, html_facts, html_section, html_table, status_badge, write_page
+from riskmin.report.page import (
+    fact_rows,
+    html_details,
+    html_facts,
+    html_section,
+    html_table,
+    status_badge,
+    write_page,
+)
 from riskmin.report.progress import duration, relative_gap
 
 _PATH_INTRODUCTION = (
@@ -133,7 +141,7 @@ def write_path(
         for lam, r in zip(lams, results, strict=True)
     ]
     head = ["lam", "objective", "lower bound", "relative gap", "nonzeros", "oracle calls", "time", "status"]
-    problem = html_facts(_fact_rows(about))
+    problem = html_facts(fact_rows(about or {}))
     table = html_section(html_table("All fits, from the largest lam to the smallest", head, rows))
     write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), table])
 
@@ -192,7 +200,7 @@ def write_search(
     )
     chosen = {"chosen lam": f"{best:.4g}, by {first}"}
     # beside a single chart, the facts fill the card
-    facts = html_facts(_fact_rows((about or {}) | chosen))
+    facts = html_facts(fact_rows((about or {}) | chosen))
     figure = _figure(charts + f"<div>{facts}</div>", "") if len(scores) % 2 else _figure(charts, facts)
     tables = html_section(by_metric, html_details("Scores of each fold", by_fold))
     write_page(path, title, _SEARCH_INTRODUCTION, [figure, tables])
@@ -227,16 +235,6 @@ def _score_chart(name: str, lams: Sequence[float], scores: NDArray, best: float)
     ]
     title = f"{name} of the held-out rows"
     return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi), lines, band=True, label="lam")
-
-
-def _fact_rows(about: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Format facts about a problem as (name, value) pairs, with rows and columns in one entry."""
-    facts_left = dict(about or {})
-    rows: list[tuple[str, Any]] = []
-    if "rows" in facts_left and "columns" in facts_left:
-        rows.append(("data", f"{facts_left.pop('rows'):,} rows × {facts_left.pop('columns'):,} columns"))
-    rows += facts_left.items()
-    return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
 
 
 def _figure(charts: str, description: str) -> str:

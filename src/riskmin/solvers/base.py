@@ -8,7 +8,6 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray, Shard, UnsupportedProblem
-from riskmin.core.messages import is_whole_number
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
@@ -59,13 +58,6 @@ def local_rows_reason(solver: object, obj: Objective) -> str | None:
     except UnsupportedProblem as error:
         return str(error)
     return None
-
-
-def check_positive_int(solver: object, name: str) -> None:
-    """Raise ValueError unless the setting `name` is an integer of at least 1."""
-    value = vars(solver)[name]
-    if not is_whole_number(value, at_least=1):
-        raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
 def intercepts_reason(name: str, obj: Objective, remedy: str = "Bundle or Auto") -> str | None:

@@ -136,11 +136,9 @@ class Switching(Solver):
         self, obj: Objective, w0: Array, steps: Iterator[Iterate], progress: _SwitchingProgress
     ) -> Iterator[Iterate]:
         """The first solver, until it is too slow or ends; then the second."""
-        calls, previous_calls, passes_per_digit = (
-            obj.count.calls,
-            progress.calls,
-            self._passes_per_digit(obj),
-        )
+        calls = obj.count.calls
+        previous_calls = progress.calls
+        passes_per_digit = self._passes_per_digit(obj)
         it: Iterate | None = None
         for it in steps:
             progress.calls = previous_calls + obj.count.calls - calls

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from riskmin.core import Array, Cut
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.testing.base import close, require
 
 

@@ -70,10 +70,8 @@ def _check_minorants(
     for step in (0.0, 1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
         line = g * (u - z)
-        true, smooth = (
-            float(loss.value_grad(u, y, c)[0]),
-            float(_smoothed(loss, u, y, c, mu, center)[0]),
-        )
+        true = float(loss.value_grad(u, y, c)[0])
+        smooth = float(_smoothed(loss, u, y, c, mu, center)[0])
         rounding = 1e-10 * (1 + true + abs(float(value)) + float(offset) + np.sum(np.abs(line)))
         bound = float(value) + np.sum(line)
         wrong = f"the smoothed loss {smooth:.9g} is above the loss {true:.9g} {where}"

@@ -244,10 +244,8 @@ def test_a_run_is_resumed(loss):
 def test_a_run_is_resumed_with_rows_moved():
     remote = remote_objective(Hinge(), lam=0.01)
     X, y, weights = problem(Hinge())
-    local, solver = (
-        Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01),
-        DualCoordinateAscent(),
-    )
+    local = Objective(linear_risk(X, y, Hinge(), sample_weight=weights), L2(), 0.01)
+    solver = DualCoordinateAscent()
     for source, target in ((remote, local), (local, remote)):
         last = list(islice(solver.iterates(source, np.zeros(4)), 8))[-1]
         first = next(solver.resume(target, last.state()))
@@ -314,11 +312,7 @@ def test_paths_and_switching():
 
 @pytest.mark.parametrize(
     ("loss", "reg", "settings"),
-    [
-        (Hinge(), L1(), {}),
-        (Poisson(), L2(), {}),
-        (Hinge(), L2(), {"fit_intercept": True}),
-    ],
+    [(Hinge(), L1(), {}), (Poisson(), L2(), {}), (Hinge(), L2(), {"fit_intercept": True})],
     ids=["L1", "Poisson", "intercept"],
 )
 def test_unsupported_problems_are_refused(loss, reg, settings):

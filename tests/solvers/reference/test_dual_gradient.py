@@ -314,9 +314,7 @@ def exact_step(loss, alpha, y, c1, c2):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("metric", [np.asarray, sp.csr_array, sp.linalg.aslinearoperator])
 @pytest.mark.parametrize(
-    "loss",
-    [Hinge(), SquaredHinge(), EpsilonInsensitive(0.2), EpsilonInsensitive(0.2, power=2)],
-    ids=repr,
+    "loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.2), EpsilonInsensitive(0.2, power=2)], ids=repr
 )
 def test_steps_are_exact_for_a_general_metric(loss, metric, form):
     """Equations (13) and (14): c_1 = x' K^-1 x / (lam n) and c_2 = x' K^-1 v."""

@@ -229,15 +229,7 @@ def commit(i: int, step: float, total: float, X: Any, reg: Any, state: Any) -> N
 # ---------------------------------------------------------------- passes over rows
 @njit()
 def _visit(
-    i: int,
-    weight: float,
-    u: float,
-    X: Any,
-    loss: Any,
-    reg: Any,
-    state: Any,
-    constraints: Any,
-    length: float,
+    i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: Any, constraints: Any, length: float
 ) -> Any:
     """Return the new u_i of a Newton step that is guaranteed to improve the dual, if its length is 1.
 

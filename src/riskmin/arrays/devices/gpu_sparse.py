@@ -16,14 +16,6 @@ from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import check
 
 
-def is_gpu_sparse(X: Any) -> bool:
-    """Whether X is a sparse matrix of CuPy, or a sparse tensor of torch."""
-    kind = type(X).__module__.partition(".")[0]
-    if kind == "cupyx":
-        return hasattr(X, "nnz")
-    return kind == "torch" and str(getattr(X, "layout", "")).startswith("torch.sparse")
-
-
 def _csr_arrays(X: Any) -> tuple[Any, Any, Any]:
     """Return the row ends, columns and values of a sparse matrix in its own library; checks its form."""
     if type(X).__module__.partition(".")[0] == "cupyx":

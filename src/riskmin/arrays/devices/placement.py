@@ -11,8 +11,7 @@ import numpy as np
 from riskmin.arrays.devices.gpu import copied_to_gpu, empty_on_gpu, free_memory, why_no_gpu
 from riskmin.arrays.devices.streamed import BLOCK_BYTES, BYTES_PER_ROW, StreamedRows
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.namespace import as_array_like
-from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.arrays.namespace import as_array_like, is_sparse
 from riskmin.core import Matrix, Shard
 
 USABLE_SHARE = 0.9

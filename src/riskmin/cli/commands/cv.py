@@ -31,6 +31,7 @@ from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_source
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
+from riskmin.cli.tasks.measures import score
 from riskmin.cli.tasks.ordinal_ranking import ordered_grades
 from riskmin.core import Iterate, NDArray
 from riskmin.core.signals import ignore_interrupts
@@ -291,17 +292,11 @@ class MetricsScorer:
 
     def __call__(self, model: Any, X: Any, y: Any, sample_weight: Any = None, qid: Any = None) -> float:
         """Score a fitted model on rows and labels."""
-        from riskmin.estimators._common.cv_search import takes_weights
-
-        def score(scorer: Any) -> float:
-            more = {} if qid is None else {"qid": qid}
-            if sample_weight is not None and takes_weights(scorer):
-                more["sample_weight"] = sample_weight
-            return float(scorer(model, X, y, **more))
-
+        more = {} if qid is None else {"qid": qid}
         for measure in self.rest:
-            self.others[measure.name].setdefault(float(model.alpha), []).append(score(measure.scorer))
-        return score(self.first.scorer)
+            scores = self.others[measure.name].setdefault(float(model.alpha), [])
+            scores.append(score(measure, model, X, y, sample_weight, **more))
+        return score(self.first, model, X, y, sample_weight, **more)
 
 
 # ---------------------------------------------------------------- ordinal models and rankings

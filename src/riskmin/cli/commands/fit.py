@@ -287,10 +287,7 @@ def _fit(
 ) -> None:
     """Check the labels and fit, with progress on stderr."""
     TASK_BEHAVIORS[model.task].check(model, table.y, table.qid)
-    with (
-        Progress(model.tol, json_lines, sys.stderr, quiet, verbose) as progress,
-        suppress_warnings(),
-    ):
+    with Progress(model.tol, json_lines, sys.stderr, quiet, verbose) as progress, suppress_warnings():
 
         def callback(iterate: Iterate, row: dict[str, float]) -> bool:
             progress(iterate, row)

@@ -205,9 +205,7 @@ def _write(
 
 def _weight_names(model: Any, table: PreparedRows) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
-    from riskmin.estimators._common.fit import fitted_loss
-
-    if model.task != "classification" or not fitted_loss(model).multi_output:
+    if model.task != "classification" or not model._fitted_loss().multi_output:
         return table.feature_names
     return classification.WeightNames(table.feature_names, model.classes_)
 

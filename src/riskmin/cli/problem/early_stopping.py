@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.cli.problem.objective import FittedProblem, build_problem
-from riskmin.cli.tasks.measures import loss_scores, mean_loss
+from riskmin.cli.tasks.measures import mean_loss
 from riskmin.core import Iterate
 from riskmin.data.raw_tables.preparation import PreparedRows
 
@@ -65,7 +65,7 @@ class EarlyStopping:
         self.candidate._set_fitted(np.asarray(w), risk.best_intercept(w), self.train.X, self.problem.rows)
         X, y, qid = self.validation[:3]
         labels = y if self.model.task == "ranking" else self.candidate._targets(y, len(y), None)[0]
-        return mean_loss(self.candidate, loss_scores(self.candidate, X), labels, qid)
+        return mean_loss(self.candidate, self.candidate._loss_scores(X), labels, qid)
 
     def restore(self) -> None:
         """Make the best iterate the fitted point, if the fit was ended; a converged fit stays as it is."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.tasks import classification, ordinal_ranking, tagging
-from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores, score
+from riskmin.cli.tasks.measures import mean_loss, raw_scores, score
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 from riskmin.data.raw_tables.preparation import PreparedRows
@@ -75,7 +75,6 @@ def _predicted_classes(model: Any, X: Any) -> list[str]:
 def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
-    from riskmin.estimators._common.fit import fitted_loss
     from riskmin.estimators._common.scoring import measure_for_loss
 
     X, y, c = rows.X, rows.y, rows.weight
@@ -92,7 +91,7 @@ def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         ),
     }
     # ROC area and the metric of the loss need rows of both classes
-    both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
+    both_classes, loss = len(np.unique(y_true)) == 2, model._fitted_loss()
     defined = both_classes and loss.min_rows <= len(z)  # a loss at k needs k rows
     if both_classes:
         result["ROC area"] = metrics.roc_auc_score(y_true, z, sample_weight=c)
@@ -101,7 +100,7 @@ def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
         result[measure.name if measure.name in result else full_name] = score(measure, model, X, y, c)
     if loss.separable or defined:
-        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes, weight=c)
+        result["mean loss"] = mean_loss(model, model._loss_scores(X), codes, weight=c)
     return {name: float(value) for name, value in result.items()}
 
 
@@ -154,7 +153,7 @@ def _regression_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     loss, X, y, c = resolve_loss(model), rows.X, _check_numeric_labels(model, rows.y), rows.weight
     y_pred = model.predict(X)
     result = {
-        "mean loss": mean_loss(model, loss_scores(model, X), _risk_labels(model, y), weight=c),
+        "mean loss": mean_loss(model, model._loss_scores(X), _risk_labels(model, y), weight=c),
         "MAE": metrics.mean_absolute_error(y, y_pred, sample_weight=c),
         "RMSE": metrics.root_mean_squared_error(y, y_pred, sample_weight=c),
     }
@@ -199,42 +198,22 @@ def _novelty_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
 
 TASK_BEHAVIORS: dict[str, TaskBehavior] = {
     "classification": TaskBehavior(
-        True,
-        _check_classes,
-        _distinct_labels,
-        _predicted_classes,
-        raw_scores,
-        _classification_metrics,
+        True, _check_classes, _distinct_labels, _predicted_classes, raw_scores, _classification_metrics
     ),
     "regression": TaskBehavior(
-        True,
-        _reject_text_labels,
-        _no_classes,
-        _formatted_numbers,
-        raw_scores,
-        _regression_metrics,
+        True, _reject_text_labels, _no_classes, _formatted_numbers, raw_scores, _regression_metrics
     ),
     "novelty": TaskBehavior(
-        False,
-        _accept_any_labels,
-        _no_classes,
-        _formatted_numbers,
-        _decision_function,
-        _novelty_metrics,
+        False, _accept_any_labels, _no_classes, _formatted_numbers, _decision_function, _novelty_metrics
     ),
     "hierarchy": TaskBehavior(
-        True,
-        _accept_any_labels,
-        _distinct_labels,
-        _predicted_classes,
-        _decision_function,
-        _hierarchy_metrics,
+        True, _accept_any_labels, _distinct_labels, _predicted_classes, _decision_function, _hierarchy_metrics
     ),
     "ordinal": TaskBehavior(
         True,
         ordinal_ranking.check_ordinal_labels,
         ordinal_ranking.ordered_grades,
-        ordinal_ranking.predicted_grades,
+        _predicted_classes,
         raw_scores,
         ordinal_ranking.ordinal_metrics,
     ),

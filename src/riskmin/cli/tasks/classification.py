@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from riskmin.cli.output import print_table
-from riskmin.cli.tasks.measures import loss_scores, mean_loss
+from riskmin.cli.tasks.measures import mean_loss
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label
 from riskmin.data.raw_tables.preparation import PreparedRows
@@ -38,7 +38,7 @@ def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, A
         "accuracy": metrics.accuracy_score(y, y_pred, **weights),
         "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred, **weights),
         "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0, **weights),
-        "mean loss": mean_loss(model, loss_scores(model, rows.X), codes, weight=rows.weight),
+        "mean loss": mean_loss(model, model._loss_scores(rows.X), codes, weight=rows.weight),
     }
     labels = np.union1d(y, y_pred)
     # arrays of precision, recall and F1, with one entry per label, and the number of rows of each

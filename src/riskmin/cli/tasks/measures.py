@@ -11,10 +11,9 @@ from riskmin.core import NDArray
 
 def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None, weight: NDArray | None = None) -> float:
     """The loss of the scores with the given weights of the rows, or equal ones."""
-    from riskmin.estimators._common.fit import fitted_loss
     from riskmin.problem.linear_risk import check_labels
 
-    loss = fitted_loss(model)
+    loss = model._fitted_loss()
     labels = check_labels(y, len(z), loss, qid) if loss.task == "ranking" else y
     c = np.full(len(z), 1 / len(z)) if weight is None else weight / weight.sum()
     return float(loss.value_grad(z, labels, c)[0])
@@ -32,10 +31,4 @@ def score(measure: Any, model: Any, X: Any, y: Any, weight: NDArray | None = Non
 def raw_scores(model: Any, X: Any) -> NDArray:
     """The decision scores of a linear model or a kernel machine."""
     z: NDArray = model._scores(X)
-    return z
-
-
-def loss_scores(model: Any, X: Any) -> NDArray:
-    """The scores that the loss takes: all outputs, without the decision threshold."""
-    z: NDArray = model._loss_scores(X)
     return z

@@ -37,11 +37,6 @@ def ordered_grades(model: Any, y: Any) -> NDArray:
     return encode_grades(y, model.order)[0]
 
 
-def predicted_grades(model: Any, X: Any) -> list[str]:
-    """The predicted grade of each row, as text."""
-    return [format_label(grade) for grade in model.predict(X).tolist()]
-
-
 def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """Errors of the predicted grades, and the rank correlation of the scores with the grades.
 

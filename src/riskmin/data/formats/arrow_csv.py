@@ -58,7 +58,8 @@ class ArrowCsvReader:
         # blocks of as many rows as those of the other reader
         pending: list[RowBlock] = []
         missing = self.table.block_rows
-        for rows in self._parts():
+        for batch in self._batches():
+            rows = self._block(batch)
             while len(rows[0]):
                 pending.append(_slice(rows, 0, missing))
                 rows, missing = _slice(rows, missing, None), missing - len(pending[-1][0])
@@ -68,29 +69,22 @@ class ArrowCsvReader:
         if pending:
             yield _joined(pending)
 
-    def _parts(self) -> Iterator[RowBlock]:
-        """Yield the rows of each batch."""
-        import pyarrow as pa
-
-        with open_decompressed(self.table.path, self.table.meter) as stream:
-            try:
-                for batch in self._batches(_starting_with_text(stream)):
-                    yield self._block(batch)
-            except pa.ArrowInvalid as error:
-                raise ValueError(str(error)) from error
-
     def coded_batches(self, columns: list[int]) -> Iterator[list[NDArray[np.intp]]]:
         """Yield the codes of these columns, all of which are in `codes`, for each batch of rows."""
+        for batch in self._batches():
+            yield [self._coded(batch, i) for i in columns]
+
+    def _batches(self) -> Iterator[Any]:
+        """Yield batches of rows of the file."""
         import pyarrow as pa
 
         with open_decompressed(self.table.path, self.table.meter) as stream:
             try:
-                for batch in self._batches(_starting_with_text(stream)):
-                    yield [self._coded(batch, i) for i in columns]
+                yield from self._opened(_starting_with_text(stream))
             except pa.ArrowInvalid as error:
                 raise ValueError(str(error)) from error
 
-    def _batches(self, stream: Any) -> Any:
+    def _opened(self, stream: Any) -> Any:
         """Open the stream as batches of rows, with float64 and string columns."""
         import pyarrow as pa
         from pyarrow import csv

@@ -12,14 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import (
-    DataError,
-    Dataset,
-    PathLike,
-    UnpreparedColumn,
-    check_query_ids,
-    quote,
-)
+from riskmin.data.base import DataError, Dataset, PathLike, UnpreparedColumn, check_query_ids, quote
 from riskmin.data.formats.arrow_csv import ArrowCsvReader
 from riskmin.data.formats.text_table import (
     ColumnRoles,

@@ -27,8 +27,9 @@ from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.driver.loop import minimize
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
-from riskmin.regularizers.adapt import as_regularizer
+from riskmin.problem.scored_point import balanced
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 
 Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "stalled"]
 """Why a run ended; see `ConstrainedResult`."""
@@ -268,11 +269,7 @@ class MethodOfMultipliers:
 
     def _balanced(self, u: NDArray) -> NDArray:
         """Return multipliers with sum zero, if there is an intercept: the larger side is scaled down."""
-        if not self.fit_intercept:
-            return u
-        up, down = float(np.maximum(u, 0).sum()), float(np.maximum(-u, 0).sum())
-        larger = u > 0 if up > down else u < 0
-        return np.where(larger, min(up, down) / max(up, down, 1e-300) * u, u)
+        return balanced(u, np.ones(len(u))) if self.fit_intercept else u
 
     def _farkas(self, violation: NDArray) -> tuple[NDArray, float]:
         """Return multipliers that prove infeasibility, and the norm below which no w is feasible."""

@@ -13,11 +13,7 @@ from riskmin.core.blas_threads import scipy_module
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
-from riskmin.estimators._common.multi_output import (
-    loss_for_classes,
-    supports_multiclass,
-    unpack_weights,
-)
+from riskmin.estimators._common.multi_output import loss_for_classes, supports_multiclass, unpack_weights
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import get_loss
@@ -34,7 +30,7 @@ def has_probabilities(model: Any) -> bool:
 
 
 class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types
-    """A classifier whose `decision_function` is above zero for ``classes_[1]``."""
+    """A classifier whose `decision_function` is above zero for ``classes_[1]``, or has a column per class."""
 
     classes_: NDArray
     class_weight: Any
@@ -43,6 +39,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
     intercept_: Any
     loss: Any
     threshold_: float
+    _fitted_loss: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -71,7 +68,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
         codes, weight = class_codes(self, y, weight)
-        return 2 * codes - 1, weight
+        return codes if self._fitted_loss().multi_output else 2 * codes - 1, weight
 
     def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
         loss, expected = get_loss(self.loss), 0.0
@@ -80,30 +77,42 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         return np.array([self.threshold_]), np.array([expected])
 
     def predict(self, X: Any) -> NDArray:
-        """Predict the class of every row."""
-        positive = on_host(self.decision_function(X)) > 0
-        labels: NDArray = beside(self.classes_[positive.astype(np.intp)], X)
+        """Predict the class of every row: that of the largest score if there are more than two."""
+        z = on_host(self.decision_function(X))
+        codes = (z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)
+        labels: NDArray = beside(self.classes_[codes], X)
         return labels
 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
-        """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
-        z = on_host(self.decision_function(X))
-        p: NDArray = beside(np.stack([scipy_module("special").expit(s) for s in (-z, z)], axis=1), X)
-        return p
+        """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
+        return self._probabilities(X, log=False)
 
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        z = on_host(self.decision_function(X))
-        p: NDArray = beside(np.stack([scipy_module("special").log_expit(s) for s in (-z, z)], axis=1), X)
+        return self._probabilities(X, log=True)
+
+    def _probabilities(self, X: Any, *, log: bool) -> NDArray:
+        z, special = on_host(self.decision_function(X)), scipy_module("special")
+        if z.ndim == 1:
+            function = special.log_expit if log else special.expit
+            p = np.stack([function(s) for s in (-z, z)], axis=1)
+        else:
+            p = self._class_probabilities(z, log=log)
+        result: NDArray = beside(p, X)
+        return result
+
+    def _class_probabilities(self, z: NDArray, *, log: bool) -> NDArray:
+        """Return the probabilities of more than two classes by their scores, or the logarithms."""
+        special = scipy_module("special")
+        p: NDArray = (special.log_softmax if log else special.softmax)(z, axis=1)
         return p
 
 
 class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
-    """A classifier whose `decision_function` has one column per class, one-dimensional for two classes."""
+    """A classifier whose classes are fitted jointly by a multi-output loss, unless there are two."""
 
-    _fitted_loss: Any
     coef_: NDArray
 
     def __sklearn_tags__(self) -> Any:
@@ -123,43 +132,12 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
         labels = codes.astype(np.float64)
         return EncodedLabels(labels if loss.multi_output else 2 * labels - 1, weight, classes, loss)
 
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        codes, weight = class_codes(self, y, weight)
-        return codes if self._fitted_loss().multi_output else 2 * codes - 1, weight
-
     def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set the fitted attributes from the weight vector of a multi-output loss."""
         coef, b = unpack_weights(w, len(classes), intercepts=intercepts)
         if len(classes) == 2:  # as in scikit-learn: the score of the second class less that of the first
             coef, b = coef[1:] - coef[:1], b[1:] - b[:1]
         self.classes_, self.coef_, self.intercept_, self.threshold_ = classes, coef, b, 0.0
-
-    def predict(self, X: Any) -> NDArray:
-        """Predict the class of every row."""
-        if len(vars(self).get("classes_", ())) <= 2:
-            return super().predict(X)
-        best = np.argmax(on_host(self.decision_function(X)), axis=1)
-        labels: NDArray = beside(self.classes_[best], X)
-        return labels
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> NDArray:
-        """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
-        if len(vars(self).get("classes_", ())) <= 2:
-            pair: NDArray = super().predict_proba(X)
-            return pair
-        p: NDArray = beside(scipy_module("special").softmax(on_host(self.decision_function(X)), axis=1), X)
-        return p
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> NDArray:
-        """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        if len(vars(self).get("classes_", ())) <= 2:
-            pair: NDArray = super().predict_log_proba(X)
-            return pair
-        z = on_host(self.decision_function(X))
-        p: NDArray = beside(scipy_module("special").log_softmax(z, axis=1), X)
-        return p
 
 
 def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:

@@ -15,12 +15,7 @@ from joblib import Parallel, delayed
 from riskmin.core import NDArray, Result
 from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
-from riskmin.estimators._common.fit import (
-    build_objective,
-    build_risk,
-    resolve_loss,
-    resolve_regularizer,
-)
+from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling

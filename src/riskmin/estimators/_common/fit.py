@@ -80,11 +80,6 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
     return loss if n_classes is None else loss_for_classes(loss, n_classes)
 
 
-def fitted_loss(model: Any) -> Any:
-    """Return the loss that a fitted model minimized."""
-    return model._fitted_loss()
-
-
 def loss_by_name(model: Any, given: Any) -> Any:
     """Return the loss of a name, which may be an alias defined by this class of models."""
     return get_loss(model.loss_aliases.get(given, given) if isinstance(given, str) else given)
@@ -112,16 +107,10 @@ def resolve_regularizer(model: Any, risk: Any = None) -> Any:
 def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = resolve_regularizer(model), vars(model).get("scale_")
+    n_penalized = len(model.result_.w) - model._n_unpenalized()
     if model.repeats_settings:
-        reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
-    if scale is None:
-        return reg
-    return rescale_to_standardized(reg, scale, len(model.result_.w) - n_unpenalized(model))
-
-
-def n_unpenalized(model: Any) -> int:
-    """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
-    return int(model._n_unpenalized())
+        reg = repeat_per_output(reg, model.n_features_in_, n_penalized)
+    return reg if scale is None else rescale_to_standardized(reg, scale, n_penalized)
 
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
@@ -201,9 +190,8 @@ def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | No
         return Objective(risk, NoPenalty(), 1.0)
     # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - risk.n_intercepts
-    return Objective(
-        risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
-    )
+    reg = reg if scaling is None else rescale_to_standardized(reg, scaling.scale, dim)
+    return Objective(risk, reg, float(model.alpha))
 
 
 def fit_objective(

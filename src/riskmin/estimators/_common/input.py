@@ -20,11 +20,12 @@ from riskmin.arrays.namespace import (
     as_array_like,
     check_no_masks_or_dates,
     first_text_column,
+    is_sparse,
     namespace,
     to_numpy,
 )
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
-from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
+from riskmin.arrays.sparse_checks import check_size, validated_sparse
 from riskmin.core import NDArray
 from riskmin.estimators.gpu_rows import check_gpu_rows, is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import validate_data

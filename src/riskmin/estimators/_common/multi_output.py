@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.losses import (
-    MultivariateSquared,
-    Squared,
-)
+from riskmin.losses import MultivariateSquared, Squared
 
 
 def supports_multiclass(loss: Any) -> bool:

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,35 +46,46 @@ def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
 def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, NDArray]:
     """Solve one problem per output, one after the other."""
     Y, weight = np.asarray(rows.labels), rows.weight
-    # max_seconds limits all outputs together
-    start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
-    fits, stopped = [], False
-    for j in range(Y.shape[1]):
-        single = _single_output(model, j, Y.shape[1])
-        single._fit_tasks = model._fit_tasks.part(j, Y.shape[1])
-        if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
-            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
-        # after Ctrl-C every output still gets weights: those of its first iterate
-        if stopped:
-            single.callback = stop_at_once
-        w, b, _ = fit_linear(single, X, rows._replace(labels=Y[:, j]), weight)
-        stopped = stopped or single.result_.status == "interrupted"
-        fits.append((w, b, single))
-    models = [single for *_, single in fits]
-    result = combine_results(
-        [single.result_ for single in models], fitted_regularizer(models[0]), float(model.alpha), model.tol
-    )
-    value = sum(single.objective_ for single in models)
+    models, intercepts = [], []
+    for j, single in in_turn(model, [_single_output(model, j, Y.shape[1]) for j in range(Y.shape[1])]):
+        _, b, _ = fit_linear(single, X, rows._replace(labels=Y[:, j]), weight)
+        models.append(single)
+        intercepts.append(b)
     # all outputs have the same X, hence the same scale
     model.scale_ = models[0].scale_
-    model._hints = next(
-        (single._hints for single in models if single.result_.status == result.status), ConvergenceHints()
-    )
-    store_certificate(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
-    return np.asarray(result.w), np.array([b for _, b, _ in fits])
+    reg = fitted_regularizer(models[0])
+    result = store_combined(model, models, reg, n_rows=X.shape[0], weighted=weight is not None)
+    return np.asarray(result.w), np.array(intercepts)
 
 
-def stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
+def in_turn(model: Any, singles: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the models of separate problems with their numbers, each to be fitted before the next.
+
+    `max_seconds` limits all of them together, and after Ctrl-C, those that are left take one iteration.
+    """
+    start, limit, stopped = time.perf_counter(), model.max_seconds, False
+    for j, single in enumerate(singles):
+        single._fit_tasks = model._fit_tasks.part(j, len(singles))
+        if limit is not None and math.isfinite(limit):  # positive, so that each gets a first iterate
+            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        if stopped:
+            single.callback = _stop_at_once
+        yield j, single
+        stopped = stopped or single.result_.status == "interrupted"
+
+
+def store_combined(
+    model: Any, singles: Sequence[Any], reg: Regularizer, *, n_rows: int, weighted: bool
+) -> Result:
+    """Set the certificate of a model to that of the sum of its separate problems, and return the result."""
+    result = combine_results([m.result_ for m in singles], reg, float(model.alpha), model.tol)
+    model._hints = next((m._hints for m in singles if m.result_.status == result.status), ConvergenceHints())
+    value = sum(m.objective_ for m in singles)
+    store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    return result
+
+
+def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
     """Stop a run after its first iteration (a callback)."""
     return True
 

@@ -35,10 +35,6 @@ class ColumnScaling:
     constant_value: NDArray
     """Value of each constant column."""
 
-    def rescale_regularizer(self, reg: Any, dim: int) -> Any:
-        """Return a regularizer of standardized weights as a function of w, the weights in the units of X."""
-        return rescale_to_standardized(reg, self.scale, dim)
-
     def with_zeroed_constants(self, objective: Objective, result: Result) -> Result:
         """Return the result with the weights of constant columns set to zero, unless this increases J.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import NDArray, Result
+from riskmin.executors.base import row_ends
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import PairwiseHinge, RocArea
 from riskmin.problem import shard_ops
@@ -93,16 +94,15 @@ def _has_signal(objective: Objective) -> bool:
         # one indicator column per class
         label = (label == np.unique(label)) * 1.0
     label = label - c @ label  # centered
-    rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_n_rows)])
+    rng, ends = np.random.default_rng(0), row_ends(risk.executor)
 
     def covariances(order: NDArray) -> NDArray:
         """Return X^T (c * label[order]), one covariance per weight."""
         dz = c[:, None] * label[order]
         dz = dz if risk.multi_output else dz[:, 0]
         each = [dz[i:j] for i, j in pairwise(ends)]
-        total: NDArray = risk.executor.sum(shard_ops.scatter, risk.linear_map, np.zeros(risk.dim), each=each)[
-            0
-        ]
+        zero = np.zeros(risk.dim)
+        total: NDArray = risk.executor.sum(shard_ops.scatter, risk.linear_map, zero, each=each)[0]
         return total
 
     # standard deviation of each covariance if labels are assigned at random
@@ -111,10 +111,6 @@ def _has_signal(objective: Objective) -> bool:
     # in standard deviations: the expected maximum of len(size) normal variables, and a margin
     limit = 1.5 + np.sqrt(2 * np.log(2 * len(size)))
     return bool(np.any(size > limit * chance + 1e-12 * np.max(size, initial=0.0)))
-
-
-def _n_rows(shard: Any) -> int:
-    return len(shard.c)
 
 
 # ---------------------------------------------------------------- symptoms
@@ -188,10 +184,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
             f"this bound of the metric is loose here, or {too_large}; use a smaller alpha, "
             "loss='pairwise_hinge', or other weights of positions: Ndcg(weights='discount') or None"
         )
-    is_classification = loss.separable and (loss.task or model.task) in (
-        "classification",
-        "multiclass",
-    )
+    is_classification = loss.separable and (loss.task or model.task) in ("classification", "multiclass")
     rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
     # a class with a smaller share of the weight is rare
     if rarest >= 0.1:

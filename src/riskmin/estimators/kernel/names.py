@@ -15,10 +15,7 @@ from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import NDArray
 from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_number
-from riskmin.estimators._common.fit import (
-    fit_objective,
-    supports_intercept,
-)
+from riskmin.estimators._common.fit import fit_objective, supports_intercept
 from riskmin.estimators._common.input import NO_LABELS, EncodedLabels, check_readable, validate_local_rows
 from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix, Polynomial, Rbf, sp, squared_norms
 from riskmin.problem.kernel.rkhs import as_pair, coefficients, kernel_risk

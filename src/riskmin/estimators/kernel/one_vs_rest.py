@@ -9,8 +9,6 @@ with +1 for the rows of class j. The problems share the rows of the kernel matri
 from __future__ import annotations
 
 import contextlib
-import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +16,12 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.classes import (
-    BinaryMixin,
-    apply_class_weight,
-    class_codes,
-    has_probabilities,
-    unique_classes,
-)
-from riskmin.estimators._common.fit import resolve_loss, store_certificate
+from riskmin.estimators._common.classes import BinaryMixin, apply_class_weight, unique_classes
+from riskmin.estimators._common.fit import resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.outputs import combine_results, stop_at_once
+from riskmin.estimators._common.outputs import in_turn, store_combined
 from riskmin.estimators.kernel.names import fit_kernel_machine, kernel_matrix
-from riskmin.estimators.scikit_learn import available_if
 from riskmin.losses import Loss, get_loss
 from riskmin.problem.kernel.rkhs import RkhsNorm, coefficients
 from riskmin.report.page import certificate_html
@@ -63,7 +53,7 @@ class OneVsRestLoss(Loss):
 
 
 class OneVsRestMixin(BinaryMixin):
-    """A classifier whose `decision_function` has one column per class, one-dimensional for two classes."""
+    """A classifier whose classes are separate problems, each against the rest, unless there are two."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -79,10 +69,6 @@ class OneVsRestMixin(BinaryMixin):
     def _fitted_loss(self) -> Any:
         loss = resolve_loss(self)
         return OneVsRestLoss(loss) if self._n_classes > 2 else loss
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        codes, weight = class_codes(self, y, weight)
-        return codes if self._n_classes > 2 else 2 * codes - 1, weight
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
         if self._n_classes > 2:
@@ -100,34 +86,12 @@ class OneVsRestMixin(BinaryMixin):
             text += certificate_html(single.result_, single.objective_, single.tol, caption)
         return text
 
-    def predict(self, X: Any) -> NDArray:
-        """Predict the class of every row: that of the largest score if there are more than two."""
-        if self._n_classes <= 2:
-            return super().predict(X)
-        labels: NDArray = self.classes_[np.argmax(self.decision_function(X), axis=1)]
-        return labels
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> NDArray:
-        """Predict the logarithms of the probabilities, in the order of `classes_` (logistic loss only)."""
-        if self._n_classes <= 2:
-            pair: NDArray = super().predict_log_proba(X)
-            return pair
+    def _class_probabilities(self, z: NDArray, *, log: bool) -> NDArray:
+        """Return the probabilities of each class against the rest, divided by their sum."""
         special = scipy_module("special")
-        logs = special.log_expit(self.decision_function(X))
-        p: NDArray = logs - special.logsumexp(logs, axis=1, keepdims=True)
-        return p
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> NDArray:
-        """Predict the probabilities of the classes (logistic loss only).
-
-        With more than two classes, those of each class against the rest, divided by their sum.
-        """
-        if self._n_classes <= 2:
-            pair: NDArray = super().predict_proba(X)
-            return pair
-        p: NDArray = np.exp(self.predict_log_proba(X))
+        logs = special.log_expit(z)
+        logs = logs - special.logsumexp(logs, axis=1, keepdims=True)
+        p: NDArray = logs if log else np.exp(logs)
         return p
 
 
@@ -141,10 +105,7 @@ def fit_one_vs_rest(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray
         weight = apply_class_weight(model.class_weight, classes, codes, weight)
     singles = _fit_singles(model, kernel, X, EncodedLabels(codes, weight, classes, loss))
     model.classes_, model.estimators_, model.threshold_ = classes, singles, 0.0
-    result = combine_results([m.result_ for m in singles], RkhsNorm(), float(model.alpha), model.tol)
-    model._hints = next((m._hints for m in singles if m.result_.status == result.status), ConvergenceHints())
-    value = sum(m.objective_ for m in singles)
-    store_certificate(model, result, value, n_rows=X.shape[0], weighted=weighted)
+    result = store_combined(model, singles, RkhsNorm(), n_rows=X.shape[0], weighted=weighted)
     B = coefficients(result.w).reshape(-1, len(classes))
     model.kernel_, model.support_ = kernel, np.flatnonzero(B.any(axis=1))
     model.support_vectors_ = np.empty((0, 0)) if kernel == "precomputed" else X[model.support_]
@@ -153,19 +114,13 @@ def fit_one_vs_rest(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray
 
 
 def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[Any]:
-    """Fit one machine per class to the codes of the labels; `max_seconds` limits all of them together."""
+    """Fit one machine per class to the codes of the labels."""
     classes: Any = rows.classes
     model._check_parameters()
     K, before = kernel_matrix(model, kernel, X), vars(model).get("estimators_", [])
-    limit, start = math.inf if model.max_seconds is None else model.max_seconds, time.perf_counter()
-    singles: list[Any] = []
-    for j in range(len(classes)):
-        single = type(model)(**(model.get_params(deep=False) | {"class_weight": None}))
-        single._fit_tasks = model._fit_tasks.part(j, len(classes))
-        if math.isfinite(limit):  # positive, so that every class gets a first iterate
-            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
-        if any(m.result_.status == "interrupted" for m in singles):
-            single.callback = stop_at_once
+    parameters = model.get_params(deep=False) | {"class_weight": None}
+    singles = [type(model)(**parameters) for _ in classes]
+    for j, single in in_turn(model, singles):
         if model.warm_start and len(before) == len(classes):
             single.result_ = before[j].result_
         labels = np.where(rows.labels == j, 1.0, -1.0)
@@ -174,5 +129,4 @@ def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[A
         single.classes_, single.dual_coef_ = np.array([False, True]), beta[None, :]
         single.intercept_, single.threshold_ = np.array([b]), 0.0
         del single._fit_tasks
-        singles.append(single)
     return singles

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.sparse_checks import is_sparse
+from riskmin.arrays.namespace import is_sparse
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.limits import LIMITS

@@ -161,13 +161,7 @@ class SummaryMixin:
     """The method `summary` of linear estimators of rows."""
 
     def summary(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        level: float = 0.95,
-        covariance: str | None = None,
+        self, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95, covariance: str | None = None
     ) -> CoefficientSummary:
         r"""Return the coefficients with standard errors, z values and confidence intervals.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix
+from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix
 from riskmin.core import Shard
 from riskmin.executors.base import Backend
 from riskmin.executors.dask.cluster import DaskCluster, connect_client
@@ -17,7 +17,6 @@ from riskmin.executors.dask.collections import is_dask as is_dask
 from riskmin.executors.dask.collections import partitions_of
 from riskmin.executors.dask.collections import to_local_array as to_local_array
 from riskmin.executors.dask.placed_shards import DaskShards
-from riskmin.executors.dask.worker_tasks import WorkerPartition
 
 
 class DaskExecutor(Backend):
@@ -155,18 +154,6 @@ class DaskExecutor(Backend):
         # Dask runs a task where its argument is
         pending = [self.client.submit(g, handle, pure=False) for handle in handles]
         return DaskCluster(self.client, self.patience).gather(pending)
-
-    def part(
-        self,
-        handle: Any,
-        name: str,
-        shape: tuple[int, int],
-        nnz: int,
-        sparse: bool,
-        pick: Callable[[Any], Any] | None = None,
-    ) -> Partition:
-        """Return a partition of X whose rows are ``pick(result)``, or the result itself, on a worker."""
-        return WorkerPartition(name, shape, nnz, sparse, handle, pick)
 
 
 def _close(client: Any) -> None:

@@ -155,10 +155,8 @@ class Communicator:
         sizes = [h.second_bytes for h in headers]
         if any(sizes):
             with self.abort_on_error():
-                long_message, long_messages = (
-                    self.buffer_pool.acquire(header.second_bytes),
-                    self.buffer_pool.acquire(sum(sizes)),
-                )
+                long_message = self.buffer_pool.acquire(header.second_bytes)
+                long_messages = self.buffer_pool.acquire(sum(sizes))
                 message.write(long_message)
                 self.comm.Allgatherv(long_message, [long_messages, sizes])
             ends = np.cumsum([0, *sizes])

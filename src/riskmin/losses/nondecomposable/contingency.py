@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
-from riskmin.core.messages import is_whole
+from riskmin.core.messages import check_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
 from riskmin.losses.nondecomposable.entropy_smoothing import smoothed_by_entropy
@@ -58,10 +58,8 @@ class SortedScores:
         # float64: prefix sums of float32 scores would lose digits
         wide = as_float64(z)
         positives, negatives = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        positives, negatives = (
-            positives[stable_argsort(wide[positives])],
-            negatives[stable_argsort(-wide[negatives])],
-        )
+        positives = positives[stable_argsort(wide[positives])]
+        negatives = negatives[stable_argsort(-wide[negatives])]
         negative_scores = wide[negatives]
         return cls(
             z,
@@ -212,10 +210,7 @@ class PrecisionAtK(Loss):
     check_labels = check_signs
 
     def __post_init__(self) -> None:
-        if not is_whole(self.k, at_least=1):
-            raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
-        # settings parsed from a name are floats
-        object.__setattr__(self, "k", int(self.k))
+        check_whole(self, "k")
         object.__setattr__(self, "min_rows", self.k)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -240,11 +235,9 @@ class PrecisionAtK(Loss):
         """Return misses, alarms and Delta of the tables with k predicted positives and of the true labels."""
         first, last = self._hits(n_positive, n_negative)
         hits = np.arange(first, last + 1)
-        misses, alarms, delta = (
-            n_positive - hits,
-            self.k - hits,
-            1 - hits / self._delta_denominator(n_positive),
-        )
+        misses = n_positive - hits
+        alarms = self.k - hits
+        delta = 1 - hits / self._delta_denominator(n_positive)
         # if k = n+, the true labels are among the tables already
         if self.k == n_positive:
             return misses, alarms, delta

@@ -21,7 +21,7 @@ from riskmin.arrays.namespace import as_array_like, namespace
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.core.messages import is_number, is_whole
+from riskmin.core.messages import check_whole, is_number
 from riskmin.losses.nondecomposable.by_query import QueryRows, dynamic_programs, group_means, lexsort_rows
 from riskmin.losses.nondecomposable.grade_programs import best_places
 
@@ -61,8 +61,7 @@ class PositionWeights:
             raise ValueError(f"the weights of positions need a finite power > 0, not {self.power!r}")
         if not (is_number(self.shift) and 0 <= self.shift < math.inf):
             raise ValueError(f"PositionWeights needs a finite shift >= 0, not {self.shift!r}")
-        if self.k is not None and not is_whole(self.k, at_least=1):
-            raise ValueError(f"PositionWeights needs k to be a whole number >= 1 or None, not {self.k!r}")
+        check_whole(self, "k", optional=True)
 
     def values(self, n: int) -> NDArray:
         """Return the weights of the first n positions."""

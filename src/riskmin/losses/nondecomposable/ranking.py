@@ -33,7 +33,7 @@ from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import check_each, chunk_ranges
-from riskmin.core.messages import is_whole
+from riskmin.core.messages import check_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import (
     QueryLoss,
@@ -142,10 +142,7 @@ class Ndcg(DiscountedLoss):
     check_labels = check_nonnegative_grades
 
     def __post_init__(self) -> None:
-        if not is_whole(self.k, at_least=1):
-            raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
-        # settings parsed from a name are floats
-        object.__setattr__(self, "k", int(self.k))
+        check_whole(self, "k")
         object.__setattr__(self, "weights", check_weights(self.weights))
 
     def gains_and_discounts(self, q: QueryRows) -> tuple[Array, NDArray]:

@@ -37,19 +37,6 @@ class ReferenceTangent:
         return self.offset + float(self.slopes.ravel() @ z.ravel())
 
 
-def effective_rows(slopes: NDArray) -> float:
-    """Return (sum_i |u_i|)^2 / sum_i u_i^2, with |u_i| summed over outputs; 0 if all slopes are zero.
-
-    Examples
-    --------
-    >>> effective_rows(np.array([1.0, -1.0, 0.0, 1.0]))
-    3.0
-    """
-    sizes = np.abs(slopes) if slopes.ndim == 1 else np.abs(slopes).sum(axis=1)
-    squares = float(sizes @ sizes)
-    return float(sizes.sum()) ** 2 / squares if squares else 0.0
-
-
 def round_up(error: float) -> float:
     """Return the least power of two that is not below a positive error; 0 for 0."""
     return math.ldexp(1.0, math.ceil(math.log2(error))) if error > 0 else 0.0

@@ -112,12 +112,7 @@ class Policy:
         return cls(**(data | lists))
 
 
-OPEN = {
-    "min_rows": 0,
-    "max_rises": 0,
-    "max_coordinate_probes": 0,
-    "digits": 0,
-}
+OPEN = {"min_rows": 0, "max_rises": 0, "max_coordinate_probes": 0, "digits": 0}
 """Settings that turn the checks of single answers off: for owners who trust the coordinator."""
 
 

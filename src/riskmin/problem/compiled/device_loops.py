@@ -14,7 +14,7 @@ from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, to_libr
 from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check
-from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
+from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, sampled_rows
 
 
 def _kernels() -> Any:
@@ -30,33 +30,19 @@ def _code(program: RowProgram) -> Any:
 
 def agrees_with_array_code(traced: TracedLoss, y: Array, c: Array) -> bool:
     """Whether a loss has the values, slopes and offsets of its array code on a sample of rows."""
-    # about 256 rows
-    sample = slice(None, None, max(len(y) // 256, 1))
-    labels, weights = (to_numpy(a[sample]).astype(np.float64) for a in (y, c))
-    z = trial_scores(labels)
+    labels, weights = (to_numpy(a).astype(np.float64) for a in sampled_rows(y, c))
     try:
         with on_stream_of(y), np.errstate(all="ignore"):
-            rows = _kernels().Rows.from_arrays(as_cupy(labels), as_cupy(weights))
-            return all(_agrees_at(s, traced, labels, weights, rows) for s in (z, np.clip(z, -9.0, 9.0)))
+            rows, mix = _kernels().Rows.from_arrays(as_cupy(labels), as_cupy(weights)), as_cupy([0.0, 1.0])
+
+            def compiled(z: NDArray) -> NDArray:
+                slopes, sums = _kernels().mixed_tangent(as_cupy(z), None, 0.0, mix, rows, _code(traced.first))
+                return np.concatenate([sums.get()[:2], slopes.get()])
+
+            return traced.agrees_with(compiled, labels, weights)
     # an operation that NVRTC does not compile, or scores that the array code refuses
     except Exception:
         return False
-
-
-def _agrees_at(z: NDArray, traced: TracedLoss, y: NDArray, c: NDArray, rows: Any) -> bool:
-    """Whether a loss has the values, slopes and offsets of its array code at the scores z."""
-    value, slopes, offset = traced.loss.offset_tangent(z.copy(), y.copy(), c.copy())
-    found, sums = _kernels().mixed_tangent(
-        as_cupy(z), None, 0.0, as_cupy([0.0, 1.0]), rows, _code(traced.first)
-    )
-    found = np.concatenate([sums.get()[:2], found.get()])
-    expected = np.array([value, offset, *slopes], dtype=float)
-    finite = np.isfinite(expected)
-    sizes = abs(float(value)) if finite[0] else np.inf, np.abs(slopes[finite[2:]]).max(initial=0.0)
-    # relative to the value, and to the largest slope
-    size = np.repeat(sizes, [2, len(slopes)])
-    close = np.abs(found - expected)[finite] <= 1e-12 * size[finite]
-    return bool(close.all()) and np.array_equal(found[~finite], expected[~finite], equal_nan=True)
 
 
 def labels(shard: Shard) -> Any:
@@ -161,18 +147,3 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: Array, b: float) -> tuple[flo
             return float(host[p]), host[:p], float(host[p + 1])
         sums = out[p:].get()
         return float(sums[0]), to_library_of(out[:p], w), float(sums[1])
-
-
-def value_grads(shard: Shard, traced: TracedLoss, W: Array) -> tuple[NDArray, NDArray]:
-    """The losses and gradients at the rows of W (k, p), in one read of X per eight or four of them."""
-    X: Any = shard.X
-    step = _kernels().points_at_a_time(X.shape[1])
-    with on_stream_of(X.X):
-        # the last launch repeats points: kernels take one, four or eight
-        points = as_cupy(np.resize(to_numpy(W), (-(-len(W) // step) * step, X.shape[1])))
-        parts = [
-            X.kernels.value_grad(points[i : i + step], 0.0, labels(shard), _code(traced.first)).get()
-            for i in range(0, len(points), step)
-        ]
-    out, p = np.concatenate(parts), X.shape[1]
-    return out[: len(W), p], out[: len(W), :p]

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
-from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, trial_scores
+from riskmin.problem.compiled.tracing import RowProgram, TracedLoss, sampled_rows
 
 PARTS_OF_BLOCK = 4
 """Blocks of rows have this share of those of array code, which are larger since it pays for calls."""
@@ -33,32 +34,20 @@ def _kernels() -> Any:
 
 def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
     """Whether a compiled loss has the values, slopes and offsets of its array code on a sample of rows."""
-    # about 256 rows
-    sample = slice(None, None, max(len(y) // 256, 1))
-    y, c = (np.array(a[sample], dtype=np.float64) for a in (y, c))
-    z = trial_scores(y)
-    # far out, exponentials overflow, and a sum that is infinite shows no difference: so also at small scores
+    y, c = (np.array(a, dtype=np.float64) for a in sampled_rows(y, c))
+    rows = Shard(None, y, c, {})  # type: ignore[arg-type]
+
+    def compiled(z: NDArray) -> NDArray:
+        sums = line_sums(rows, traced, z, None, 0.0, 0.0)
+        slopes, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
+        return np.array([sums[0], sums[3], *slopes])
+
     try:
         with np.errstate(all="ignore"):
-            return all(_agrees_at(scores, traced, y, c) for scores in (z, np.clip(z, -9.0, 9.0)))
+            return traced.agrees_with(compiled, y, c)
     # no Numba on this machine, an operation that it does not compile, or scores that the array code refuses
     except Exception:
         return False
-
-
-def _agrees_at(z: NDArray, traced: TracedLoss, y: NDArray, c: NDArray) -> bool:
-    """Whether a compiled loss has the values, slopes and offsets of its array code at the scores z."""
-    value, slopes, offset = traced.loss.offset_tangent(z.copy(), y.copy(), c.copy())
-    rows = Shard(None, y, c, {})  # type: ignore[arg-type]
-    sums = line_sums(rows, traced, z, None, 0.0, 0.0)
-    compiled, _ = mixed_tangent(rows, traced, z, None, 0.0, [(0.0, 1.0)])
-    expected, found = np.array([value, offset, *slopes], dtype=float), np.array([sums[0], sums[3], *compiled])
-    finite = np.isfinite(expected)
-    sizes = abs(float(value)) if finite[0] else np.inf, np.abs(slopes[finite[2:]]).max(initial=0.0)
-    # relative to the value, and to the largest slope
-    size = np.repeat(sizes, [2, len(slopes)])
-    close = np.abs(found - expected)[finite] <= 1e-12 * size[finite]
-    return bool(close.all()) and np.array_equal(found[~finite], expected[~finite], equal_nan=True)
 
 
 @lru_cache(maxsize=64)
@@ -159,8 +148,7 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     """The gradient X' dz at the scores X w + b, and sums over rows in the slots of `line_sums`."""
     X: Any = shard.X
     n, p = X.shape
-    if len(w) != p:
-        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
+    check_weight_count(w, p)
     parameters, address = program(traced.first)
     kernel, parts = _format(X)
     grad, out, (y, c) = np.zeros(p), np.zeros(8), labels(shard)

@@ -8,7 +8,7 @@ the same way. What cannot be traced keeps its array code.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.symbols import Recording, RowSum, Symbol, Untraceable
-from riskmin.core import NDArray
+from riskmin.core import Array, NDArray
 from riskmin.losses.base import Loss
 
 Outputs = tuple[str, str, str, str]
@@ -41,6 +41,22 @@ class TracedLoss:
     """Value, slope and minorant offset."""
     second: RowProgram
     """The same and the second derivative, which is 0 where the loss has none."""
+
+    def agrees_with(self, compiled: Callable[[NDArray], NDArray], y: NDArray, c: NDArray) -> bool:
+        """Whether compiled(z), the value, the minorant offset and the slopes, agrees with the array code."""
+        z = trial_scores(y)
+        # far out, exponentials overflow, and an infinite sum shows no difference: so also at small scores
+        return all(self._agrees_at(s, compiled(s), y, c) for s in (z, np.clip(z, -9.0, 9.0)))
+
+    def _agrees_at(self, z: NDArray, found: NDArray, y: NDArray, c: NDArray) -> bool:
+        value, slopes, offset = self.loss.offset_tangent(z.copy(), y.copy(), c.copy())
+        expected = np.array([value, offset, *slopes], dtype=float)
+        finite = np.isfinite(expected)
+        sizes = abs(float(value)) if finite[0] else np.inf, np.abs(slopes[finite[2:]]).max(initial=0.0)
+        # relative to the value, and to the largest slope
+        size = np.repeat(sizes, [2, len(slopes)])
+        close = np.abs(found - expected)[finite] <= 1e-12 * size[finite]
+        return bool(close.all()) and np.array_equal(found[~finite], expected[~finite], equal_nan=True)
 
 
 def trace_loss(loss: Loss) -> TracedLoss:
@@ -147,6 +163,11 @@ def _term(value: Any) -> Any:
     if isinstance(value, Symbol) or float(value) != 0:
         raise Untraceable("a value that is no sum over rows")
     return 0.0
+
+
+def sampled_rows(*arrays: Array) -> list[Array]:
+    """Return about 256 evenly spaced entries of each of some arrays of one length."""
+    return [a[:: max(len(a) // 256, 1)] for a in arrays]
 
 
 def trial_scores(y: NDArray) -> NDArray:

@@ -20,7 +20,7 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_numpy
 from riskmin.arrays.sparse_checks import validated_sparse
-from riskmin.core import Array, Cut, LinearMap, Matrix, NDArray, Shard
+from riskmin.core import Array, LinearMap, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
@@ -28,7 +28,7 @@ from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.kernel.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.problem.linear_risk import check_labels, check_weights
 from riskmin.problem.risk import Risk
-from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.base import Regularizer, quadratic_scale
 
 SQRT2 = math.sqrt(2.0)
 
@@ -145,11 +145,7 @@ class RkhsNorm(Regularizer):
         """The inner products of slopes in the feature space."""
         return A @ swap_halves(a)
 
-    def scale(self, cut: Cut, lam: float) -> float:
-        """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
-        # q = |a|^2 in the feature space; the unconstrained maximizer is lam b / q
-        q = 2 * self.conjugate(cut.a)
-        return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+    scale = quadratic_scale
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """The function t -> (|f + t d|^2 / 2, its derivative), from three inner products."""

@@ -129,8 +129,8 @@ class OpenedExamples:
 
 
 @dataclass(frozen=True)
-class PartitionRisk(Oracle):
-    """The risk of a model with `log_partition`; `Structured` makes it."""
+class ExamplesRisk(Oracle):
+    """A risk of examples that an executor holds; `Structured` makes it."""
 
     loss: Any = field()
     held: OpenedExamples = field(repr=False, compare=False)
@@ -140,6 +140,11 @@ class PartitionRisk(Oracle):
     def executor(self) -> Executor:
         """The executor that holds the examples."""
         return self.held.executor
+
+
+@dataclass(frozen=True)
+class PartitionRisk(ExamplesRisk):
+    """The risk of a model with `log_partition`."""
 
     def evaluate(self, w: Array) -> Evaluation:
         """R(w), its gradient and a cut."""
@@ -148,19 +153,11 @@ class PartitionRisk(Oracle):
 
 
 @dataclass(frozen=True)
-class MarginRisk(Oracle):
-    """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
+class MarginRisk(ExamplesRisk):
+    """The risk of a model with `loss_augmented_argmax`."""
 
     caches_outputs = True
     cuts_always_valid = True
-    loss: Any = field()
-    held: OpenedExamples = field(repr=False, compare=False)
-    dim: int
-
-    @property
-    def executor(self) -> Executor:
-        """The executor that holds the examples."""
-        return self.held.executor
 
     def evaluate(self, w: Array) -> Evaluation:
         """R(w), a subgradient and a cut: one argmax per example."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core.messages import check_whole
 from riskmin.numerics.univariate import (
     Tangent,
     best_tangent,
@@ -25,7 +26,7 @@ from riskmin.numerics.univariate import (
     refine_on_grids,
 )
 from riskmin.problem.objective import Objective, ObjectiveCursor
-from riskmin.solvers.base import check_positive_int, intercepts_reason, mix_two
+from riskmin.solvers.base import intercepts_reason, mix_two
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
 from riskmin.solvers.bundle.stored_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.state_checks import check_state
@@ -185,7 +186,7 @@ class Bundle(Solver):
     keep: int = 20
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "keep")
+        check_whole(self, "keep")
 
     def supports(self, obj: Objective) -> str | None:
         """None for regularizers with a master problem."""

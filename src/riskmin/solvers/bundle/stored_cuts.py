@@ -24,11 +24,7 @@ from riskmin.core import Array, Cut, LinearMap, NDArray, Shard
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks
-from riskmin.solvers.bundle.cutting_planes import (
-    CuttingPlaneModel,
-    NewtonProgram,
-    QuadraticProgram,
-)
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, NewtonProgram, QuadraticProgram
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
@@ -190,12 +186,8 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
             program = NewtonProgram(model_reg, obj.lam)
         empty = np.empty(0)
         model = cls(program, zeros_for((8, len(w)), w), empty, empty, empty)
-        model.obj, model.frame, model.model_reg, model.center = (
-            obj,
-            frame,
-            model_reg,
-            frame.mean_row_scores(w),
-        )
+        model.obj, model.frame, model.model_reg = obj, frame, model_reg
+        model.center = frame.mean_row_scores(w)
         return model
 
     def initial_point(self, w: Array) -> Array:

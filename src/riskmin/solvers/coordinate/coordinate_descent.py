@@ -14,8 +14,9 @@ from itertools import islice
 import numpy as np
 
 from riskmin.core import Array, Iterate, NDArray, Solver
+from riskmin.core.messages import check_whole
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import bounded_curvature, check_positive_int, intercepts_reason, local_rows_reason
+from riskmin.solvers.base import bounded_curvature, intercepts_reason, local_rows_reason
 from riskmin.solvers.coordinate.subproblem import (
     NO_COLUMNS,
     CoordinateProblem,
@@ -72,7 +73,7 @@ class CoordinateDescent(Solver):
     start: int = 64
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "start")
+        check_whole(self, "start")
 
     def supports(self, obj: Objective) -> str | None:
         """None for a sum over coordinates, local rows and a loss with finite second derivatives."""

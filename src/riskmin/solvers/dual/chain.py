@@ -18,7 +18,7 @@ from riskmin.arrays.matrix import as_matrix, as_row_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import check_whole
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.precision import CUT_ROUNDING
@@ -81,9 +81,7 @@ class ChainAscent(Solver):
 
     def __post_init__(self) -> None:
         for name, minimum in (("atoms", 2), ("turns", 1), ("seed", 0)):
-            value = vars(self)[name]
-            if not is_whole_number(value, at_least=minimum):
-                raise ValueError(f"{name} must be a whole number >= {minimum}, not {value!r}")
+            check_whole(self, name, minimum)
 
     def supports(self, obj: Objective) -> str | None:
         """None for `ChainMaxMargin` with an `L2` of equal weights, and local sequences of moderate length."""

@@ -24,10 +24,9 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import sum_tuples
+from riskmin.executors.base import row_ends, sum_tuples
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.simplex_qp import simplex_qp
-from riskmin.problem.design_operator import shard_length
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
@@ -210,7 +209,7 @@ class Cocoa:
     def for_shard(cls, solver: Any, obj: Objective) -> Self:
         """Return the run on the shards of a risk."""
         risk: Any = obj.risk
-        row_offsets = np.cumsum([0, *risk.executor.map(shard_length)]).tolist()
+        row_offsets = row_ends(risk.executor)
         return cls(
             solver,
             obj,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Iterate, Solver
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, local_rows_of, local_rows_reason
+from riskmin.solvers.base import local_rows_of, local_rows_reason
 from riskmin.solvers.dual.cocoa import cocoa_iterates
 from riskmin.solvers.dual.exact import ExactAscent, exact_steps_reason
 from riskmin.solvers.dual.multiclass import MulticlassAscent, multiclass_reason
@@ -93,9 +93,8 @@ class DualCoordinateAscent(Solver):
     def __post_init__(self) -> None:
         if not 0 < self.damping < 2:
             raise ValueError(f"damping must be above 0 and below 2 for the bound to rise, not {self.damping}")
-        if not is_whole_number(self.seed, at_least=0):
-            raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
-        check_positive_int(self, "local_epochs")
+        check_whole(self, "seed", 0)
+        check_whole(self, "local_epochs")
 
     def supports(self, obj: Objective) -> str | None:
         """None for `L2` with a loss that has exact steps; for remote rows, without an intercept."""

@@ -19,11 +19,11 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
+from riskmin.core.messages import check_whole
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
 
@@ -78,7 +78,7 @@ class KernelDual(Solver):
     block: int = 1024
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "block")
+        check_whole(self, "block")
 
     def supports(self, obj: Objective) -> str | None:
         """None for a `kernel_risk` whose loss has a conjugate."""

@@ -16,9 +16,10 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import mix_two
 from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
@@ -124,7 +125,7 @@ class Newton(Solver):
     __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "direct")
+        check_whole(self, "direct")
         if not 0 < self.mu_decrease < 1:
             raise ValueError(f"Newton needs mu_decrease between 0 and 1, not {self.mu_decrease!r}")
 

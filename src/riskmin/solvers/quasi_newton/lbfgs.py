@@ -11,9 +11,10 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.core.deadline import check_each
+from riskmin.core.messages import check_whole
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers.base import Regularizer
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import mix_two
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 from riskmin.solvers.quasi_newton.whitening import Metric, Whitening
 from riskmin.solvers.state_checks import check_state
@@ -52,7 +53,7 @@ class Lbfgs(Solver):
     memory: int = 20
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "memory")
+        check_whole(self, "memory")
 
     def supports(self, obj: Objective) -> str | None:
         """None for smooth regularizers; at a nonsmooth point of a loss, a run may stall."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace, zeros_for
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
+from riskmin.core.messages import check_whole
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import check_positive_int, mix_two
+from riskmin.solvers.base import mix_two
 from riskmin.solvers.proximal_gradient import risk_uncertainty, smooth_reason
 from riskmin.solvers.state_checks import check_state
 
@@ -58,7 +59,7 @@ class OwlQn(Solver):
     memory: int = 20
 
     def __post_init__(self) -> None:
-        check_positive_int(self, "memory")
+        check_whole(self, "memory")
 
     def supports(self, obj: Objective) -> str | None:
         """None for smooth losses with `L1` or `Elastic`."""

@@ -11,11 +11,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import intercepts_reason, mix_two, mixture
-from riskmin.solvers.proximal_gradient import (
-    MAX_LIPSCHITZ_INCREASES,
-    lipschitz_lower_bound,
-    smooth_reason,
-)
+from riskmin.solvers.proximal_gradient import MAX_LIPSCHITZ_INCREASES, lipschitz_lower_bound, smooth_reason
 from riskmin.solvers.state_checks import check_state
 
 

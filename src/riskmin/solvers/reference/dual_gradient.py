@@ -21,7 +21,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -236,8 +236,7 @@ class GradientSteps(Solver):
             raise ValueError(f"rate must be a number above 0, not {self.rate}")
         if not 0 < self.damping < math.inf:
             raise ValueError(f"damping must be a number above 0, not {self.damping}")
-        if not is_whole_number(self.seed, at_least=0):
-            raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
+        check_whole(self, "seed", 0)
 
     def supports(self, obj: Objective) -> str | None:
         """None for local rows, a loss with a conjugate, and a regularizer with a transfer function."""

@@ -14,8 +14,8 @@ import numpy as np
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, UnsupportedProblem
-from riskmin.regularizers.adapt import as_regularizer
 from riskmin.regularizers.base import Regularizer
+from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.solvers.reference.transfer import row_arrays, transfer_for, transfer_reason
 
 

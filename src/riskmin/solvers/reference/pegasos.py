@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import check_whole
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import local_rows_reason, mix_two, mixture
 from riskmin.solvers.state_checks import check_state
@@ -58,10 +58,8 @@ class Pegasos(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None and not is_whole_number(self.batch_size, at_least=1):
-            raise ValueError(f"batch_size must be a whole number >= 1, or None, not {self.batch_size!r}")
-        if not is_whole_number(self.seed, at_least=0):
-            raise ValueError(f"seed must be a whole number >= 0, not {self.seed!r}")
+        check_whole(self, "batch_size", optional=True)
+        check_whole(self, "seed", 0)
 
     def supports(self, obj: Objective) -> str | None:
         """None for `L2` and `Quadratic`, without intercepts in w; with samples, for local rows."""
