@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.finite import first_not_finite
 from riskmin.arrays.memory_map import row_batches
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
 from riskmin.core.limits import LIMITS
 
-
-@cache
-def product_kernels() -> Any:
-    """Return the compiled products."""
-    from riskmin._numba import products  # Numba is imported by the first product, not with the package
-
-    return products
+product_kernels = lazy_module("products")
+"""Return the compiled products."""
 
 
 def rows_per_block(n_rows: int, n_bytes: int) -> int:

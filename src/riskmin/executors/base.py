@@ -10,11 +10,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
 from riskmin.core import NDArray, Shard, has_method
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
@@ -56,12 +57,8 @@ def even_slices(n: int, n_parts: int) -> list[slice]:
     return [slice(k * n // n_parts, (k + 1) * n // n_parts) for k in range(n_parts)]
 
 
-@cache
-def items() -> Any:
-    """Return the module of items that threads share."""
-    from riskmin._numba.shards import items  # Numba is imported by the first call, not with the package
-
-    return items
+items = lazy_module("shards.items")
+"""Return the module of items that threads share."""
 
 
 _thread = threading.local()

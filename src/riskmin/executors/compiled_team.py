@@ -12,15 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import limit_worker_to_one_thread
 
-
-@cache
-def _kernels() -> Any:
-    from riskmin._numba.shards import team  # Numba is imported by the first call, not with the package
-
-    return team
+_kernels = lazy_module("shards.team")
 
 
 @cache

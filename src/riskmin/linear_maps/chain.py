@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
 
+from riskmin._numba import lazy_module
 from riskmin.core import Array, LinearMap, Matrix, NDArray
 from riskmin.core.deadline import fill_in_chunks, scatter_in_chunks
 
-
-@cache
-def _kernels() -> tuple[Any, Any]:
-    from riskmin._numba.chain import (
-        forward_backward,
-        viterbi,  # Numba is imported by the first use, not with the package
-    )
-
-    return forward_backward, viterbi
-
-
-@cache
-def _pair_kernels() -> Any:
-    from riskmin._numba.chain import seen_pairs
-
-    return seen_pairs
+_forward_backward = lazy_module("chain.forward_backward")
+_viterbi = lazy_module("chain.viterbi")
+_pair_kernels = lazy_module("chain.seen_pairs")
 
 
 @dataclass(frozen=True)
@@ -180,7 +167,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     if len(ends) == 0:
         return labels
     # with weights of zero, the kernel adds nothing to z, its gradient argument
-    _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, 0.0, labels, z)
+    _viterbi().most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, 0.0, labels, z)
     starts = np.append(0, ends[:-1])
     transitions = T[labels[:-1], labels[1:]]
     # no transition between the last token of a sequence and the first of the next
@@ -217,7 +204,7 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
     dz, value = np.zeros_like(z), np.zeros(len(ends))
     if len(ends) == 0:
         return dz[:0]
-    _kernels()[0].expectations(z, labels, ends, np.ones(len(ends)), dz, value)
+    _forward_backward().expectations(z, labels, ends, np.ones(len(ends)), dz, value)
     # adding the indicators of the path again leaves the expectations, which are the marginals
     probabilities: NDArray = dz[: len(E)]
     probabilities[np.arange(len(E)), labels] += 1.0

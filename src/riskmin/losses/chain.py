@@ -12,26 +12,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import Array, NDArray, UnsupportedProblem
 from riskmin.core.messages import check_rescaling
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_finite
 
-
-@cache
-def _kernels() -> tuple[Any, Any]:
-    from riskmin._numba.chain import (
-        forward_backward,
-        viterbi,  # Numba is imported by the first use, not with the package
-    )
-
-    return forward_backward, viterbi
+_forward_backward = lazy_module("chain.forward_backward")
+_viterbi = lazy_module("chain.viterbi")
 
 
 class SequenceBatch(NamedTuple):
@@ -193,7 +186,7 @@ class ChainMaxMargin(_TaggingLoss):
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted sum over sequences and a subgradient."""
-        batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _kernels()[1]
+        batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _viterbi()
         # the kernel maximizes over label sequences and adds the subgradients of all sequences into dz
         path, dz = np.empty_like(batch.y), np.zeros_like(batch.z)
         losses = kernels.most_violating_paths(*batch, 1.0, float(self.rescaled), path, dz)
@@ -229,5 +222,5 @@ class ChainMaxMargin(_TaggingLoss):
 def _expectations(batch: SequenceBatch) -> tuple[NDArray, NDArray]:
     """Return log Z - s(y) per sequence, and the weighted sum of marginals minus label counts."""
     value, dz = np.zeros(len(batch.c)), np.zeros_like(batch.z)
-    _kernels()[0].expectations(batch.z, batch.y, batch.ends, batch.c, dz, value)
+    _forward_backward().expectations(batch.z, batch.y, batch.ends, batch.c, dz, value)
     return value, dz

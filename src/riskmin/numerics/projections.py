@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import NDArray
 
-
-def _kernels() -> Any:
-    from riskmin._numba import projection_loops  # Numba is imported on first use, not with the package
-
-    return projection_loops
+_kernels = lazy_module("projection_loops")
 
 
 def project(t: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float = 0.0) -> NDArray:

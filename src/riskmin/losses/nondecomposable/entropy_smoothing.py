@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, NDArray, UnsupportedProblem
 
@@ -25,10 +26,7 @@ MAX_DP_STEPS_PER_EVALUATION = 5000**2
 """Limit on the dynamic programming steps of one evaluation: about half a second."""
 
 
-def _kernels() -> Any:
-    from riskmin._numba.sorting import subset_sums  # Numba is imported at the first use, not with the package
-
-    return subset_sums
+_kernels = lazy_module("sorting.subset_sums")
 
 
 def entropic_smoothing(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, Array, float]:

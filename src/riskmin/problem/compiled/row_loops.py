@@ -7,11 +7,12 @@ depends on the shard alone, so that results are the same for any number of threa
 from __future__ import annotations
 
 import threading
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
@@ -25,11 +26,7 @@ _thread = threading.local()
 """The scratch memory of each thread."""
 
 
-@cache
-def _kernels() -> Any:
-    from riskmin._numba import traced  # Numba is imported by the first evaluation, not with the package
-
-    return traced
+_kernels = lazy_module("traced")
 
 
 def agrees_with_array_code(traced: TracedLoss, y: NDArray, c: NDArray) -> bool:

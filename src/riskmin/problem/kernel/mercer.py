@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Matrix, NDArray, has_method
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_matmul
@@ -26,13 +27,7 @@ Kernel: TypeAlias = Callable[[Any, Any], NDArray]
 """k(A, B): a matrix with a row for each row of A, a column for each row of B."""
 
 
-@cache
-def _kernels() -> Any:
-    from riskmin._numba.dual import (
-        kernel_sweep,  # Numba is imported by the first product, not with the package
-    )
-
-    return kernel_sweep
+_kernels = lazy_module("dual.kernel_sweep")
 
 
 def dense_product(A: Any, B: Any) -> NDArray:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.matrix import as_matrix, as_row_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
@@ -25,17 +26,10 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
-
-def _kernels() -> Any:
-    from riskmin._numba.chain import block_ascent
-
-    return block_ascent
+_kernels = lazy_module("chain.block_ascent")
 
 
-def _atom_kernels() -> Any:
-    from riskmin._numba.chain import active_sequences
-
-    return active_sequences
+_atom_kernels = lazy_module("chain.active_sequences")
 
 
 @dataclass(frozen=True)

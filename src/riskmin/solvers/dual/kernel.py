@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import check_whole
@@ -27,12 +27,7 @@ from riskmin.problem.objective import Objective
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
 
-
-@cache
-def _kernels() -> Any:
-    from riskmin._numba.dual import kernel_sweep  # Numba is imported on first use, not with the package
-
-    return kernel_sweep
+_kernels = lazy_module("dual.kernel_sweep")
 
 
 @dataclass

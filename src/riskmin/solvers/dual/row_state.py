@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense
 from riskmin.core import NDArray, Shard
@@ -17,19 +18,12 @@ from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.problem.design_operator import row_major_matrix
 
-
-def sweep_kernels() -> Any:
-    """Return the module of sweeps."""
-    from riskmin._numba.dual import sweep  # Numba is imported on first use, not with the package
-
-    return sweep
+sweep_kernels = lazy_module("dual.sweep")
+"""Return the module of sweeps."""
 
 
-def check_kernels() -> Any:
-    """Return the module of operations on all rows."""
-    from riskmin._numba.dual import check
-
-    return check
+check_kernels = lazy_module("dual.check")
+"""Return the module of operations on all rows."""
 
 
 def _indices_and_values(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
@@ -19,11 +20,7 @@ from riskmin.solvers.base import local_rows_of, local_rows_reason
 from riskmin.solvers.reference.transfer import inverse_metric_factor, row_arrays
 from riskmin.solvers.state_checks import check_state
 
-
-def _kernels() -> Any:
-    from riskmin._numba.dual import symmetric_sweep  # Numba is imported on first use, not with the package
-
-    return symmetric_sweep
+_kernels = lazy_module("dual.symmetric_sweep")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import check_whole
@@ -39,11 +40,7 @@ from riskmin.solvers.reference.transfer import (
 )
 from riskmin.solvers.state_checks import check_state
 
-
-def _kernels() -> Any:
-    from riskmin._numba.dual import gradient_sweep  # Numba is imported on first use, not with the package
-
-    return gradient_sweep
+_kernels = lazy_module("dual.gradient_sweep")
 
 
 @dataclass

@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba import lazy_module
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
 from riskmin.solvers.reference.transfer import RowConjugate
 
-
-def _kernels() -> Any:
-    from riskmin._numba.dual import conjugate_loops
-
-    return conjugate_loops
+_kernels = lazy_module("dual.conjugate_loops")
 
 
 @dataclass
