@@ -191,7 +191,10 @@ class ThreadExecutor(Executor):
             # wait for all, since the caller may use the shards
             call.close()
         if errors:
-            raise errors[0]
+            try:
+                raise errors[0]
+            finally:
+                errors.clear()  # an error refers to this frame: a cycle, which would keep the threads
 
     def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
         """Call loop(progress, memory, *args), a compiled loop over items, on several threads."""

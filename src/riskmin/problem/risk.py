@@ -6,6 +6,7 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -66,6 +67,12 @@ _live_leases: WeakValueDictionary[int, ScoreLease] = WeakValueDictionary()
 """Keys of the live cursors: shards drop the scores of all others when the next cursor is created."""
 _leases_lock = threading.Lock()
 """Fits of other threads change `_live_leases` while it is read."""
+if hasattr(os, "register_at_fork"):  # a fork in between must not leave the lock of the child locked
+    os.register_at_fork(
+        before=_leases_lock.acquire,
+        after_in_parent=_leases_lock.release,
+        after_in_child=_leases_lock.release,
+    )
 
 
 class ScoreLease:
@@ -441,6 +448,11 @@ class ScoreCursor(Cursor):
 
     def optimize_intercepts(self) -> None:
         self.risk.intercept.optimize(self)
+
+    def best_intercept(self) -> float:
+        """A best profiled intercept of w."""
+        assert self.profile is not None
+        return self.profile.best()
 
 
 class GatheredCursor(ScoreCursor):

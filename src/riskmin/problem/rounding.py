@@ -98,7 +98,7 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     if risk.intercept.profiled:
         cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
-        b = risk.cursor(w).profile.best() if cached is None else cached[0]
+        b = risk.cursor(w).best_intercept() if cached is None else cached[0]
     if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
