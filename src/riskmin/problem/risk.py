@@ -6,8 +6,6 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -33,6 +31,7 @@ from riskmin.core import (
 )
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
+from riskmin.executors.forks import fork_safe_lock
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
@@ -65,14 +64,8 @@ def check_point(dim: int, w: Array) -> None:
 _cursor_keys = count()
 _live_leases: WeakValueDictionary[int, ScoreLease] = WeakValueDictionary()
 """Keys of the live cursors: shards drop the scores of all others when the next cursor is created."""
-_leases_lock = threading.Lock()
+_leases_lock = fork_safe_lock()
 """Fits of other threads change `_live_leases` while it is read."""
-if hasattr(os, "register_at_fork"):  # a fork in between must not leave the lock of the child locked
-    os.register_at_fork(
-        before=_leases_lock.acquire,
-        after_in_parent=_leases_lock.release,
-        after_in_child=_leases_lock.release,
-    )
 
 
 class ScoreLease:
