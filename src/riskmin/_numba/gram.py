@@ -108,6 +108,15 @@ def columns_gram(
             call_syrk(syrk, True, p, m, Y, block_rows, out)
 
 
+@njit()
+def gram(X: Any, h: Any, start: int, stop: int, syrk: int, memory: Any, block_rows: int, out: Any) -> None:
+    """Do this for X = (matrix,) in C order, or (entries, step) by columns."""
+    if len(X) == 1:
+        dense_gram(X[0], h, start, stop, syrk, memory, block_rows, out)
+    else:
+        columns_gram(X[0], X[1], h, start, stop, syrk, memory, block_rows, out)
+
+
 # ---------------------------------------------------------------- sparse rows, and pair blocks
 @njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:

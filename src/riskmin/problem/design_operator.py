@@ -6,6 +6,7 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -22,16 +23,11 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import (
-    COMPILED_FUNCTIONS,
-    QUICK_FUNCTIONS,
-    CompiledFunction,
-    SharedCall,
-    even_slices,
-)
+from riskmin.executors.base import QUICK_FUNCTIONS, SharedCall, even_slices
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
+from riskmin.problem.compiled.row_loops import stored_parts
+from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous, register, table_kernels
 from riskmin.problem.risk import Risk
 
 
@@ -366,18 +362,13 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
-    kernel, parts, syrk, rows = *_gram_kernel(X), syrk_address(), gram_block_rows(p)
+    from riskmin._numba.gram import gram
+
+    parts, syrk, rows = stored_parts(X), syrk_address(), gram_block_rows(p)
     memory = np.empty(gram_memory(p))
     for i, j in _gram_ranges(h, p, rows):
-        kernel(*parts, h, i, j, syrk, memory, rows, out)
+        gram(parts, h, i, j, syrk, memory, rows, out)
     return (out,)
-
-
-def _gram_kernel(X: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The loop of a dense format, and what it reads."""
-    from riskmin._numba import gram
-
-    return (gram.columns_gram, X.flat()) if X.by_columns else (gram.dense_gram, (X.array,))
 
 
 @cache
@@ -415,22 +406,18 @@ def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int
 def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
     """`shard_gram` of each shard."""
     p, h = shards.shards[0].X.shape[1], contiguous(each)
-    out = np.zeros((len(shards), p, p))
+    out = np.empty((len(shards), p, p))
     args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
-    return SharedCall(shards.kernel("gram"), args, lambda: [(G,) for G in out], gram_memory(p), h)
-
-
-def _dense_table(shards: Sequence[Shard]) -> ShardTable | None:
-    """The table of dense shards."""
-    return None if shards[0].X.sparse else ShardTable.prepare(shards)
+    return SharedCall(table_kernels().gram_of_shards, args, lambda: [(G,) for G in out], gram_memory(p), h)
 
 
 def _gram_work(shards: ShardTable) -> float:
-    """The operations of all Gram matrices."""
-    return GRAM_OPERATIONS * shards.entry_work * float(shards.shards[0].X.shape[1])
+    """The operations of all Gram matrices; sparse ones are computed shard by shard."""
+    X = shards.shards[0].X
+    return math.inf if X.sparse else GRAM_OPERATIONS * shards.entry_work * float(X.shape[1])
 
 
-COMPILED_FUNCTIONS[shard_gram] = CompiledFunction(_dense_table, _gram_work, lambda: True, _grams)
+register(shard_gram, _grams, _gram_work, lambda: True)
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
