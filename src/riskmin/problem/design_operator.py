@@ -27,7 +27,14 @@ from riskmin.executors.base import QUICK_FUNCTIONS, SharedCall, even_slices
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled.row_loops import stored_parts
-from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous, register, table_kernels
+from riskmin.problem.compiled.shard_tables import (
+    RowParts,
+    ShardTable,
+    addresses,
+    contiguous,
+    register,
+    table_kernels,
+)
 from riskmin.problem.risk import Risk
 
 
@@ -59,8 +66,8 @@ class DesignOperator:
         self.standardization: Any = risk.linear_map if risk.linear_map.standardized else None
         """The shift and the scale of the columns, where X is stored without them."""
         # the rows of shard i are shard_slices[i] of each vector of this process
-        ends = np.cumsum([0, *risk.executor.map(shard_length)])
-        self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
+        self.shard_ends = np.cumsum([0, *risk.executor.map(shard_length)])
+        self.shard_slices = [slice(i, j) for i, j in pairwise(self.shard_ends.tolist())]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
         self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
@@ -76,13 +83,13 @@ class DesignOperator:
             return scores[0] if len(scores) == 1 else np.concatenate(scores)
         # each thread writes the scores of its shards into the result
         out = np.empty(self.shape[0])
-        each = [out[part] for part in self.shard_slices]
+        each = RowParts(out, self.shard_ends)
         self.risk.executor.map(shard_ops.scores_into, self.risk.linear_map, d, each=each)
         return out
 
     def adjoint(self, dz: Array) -> NDArray:
         """X' dz; rows whose dz is 0 cost nothing."""
-        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        each, zero = RowParts(dz, self.shard_ends), np.zeros(self.shape[1])
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
@@ -94,7 +101,7 @@ class DesignOperator:
         """X' diag(h) X, of which only the upper triangle is meaningful."""
         if self.rows is not None and not self._grams_fit:
             return shard_gram(self.rows, h)[0]
-        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
+        (total,) = self.risk.executor.sum(shard_gram, each=RowParts(h, self.shard_ends))
         G = np.asarray(total)
         if self.standardization is None:
             return G
@@ -105,7 +112,7 @@ class DesignOperator:
 
     def gram_diagonal(self, h: NDArray) -> NDArray | None:
         """The diagonal of X' diag(h) X; None if it is not available beside X."""
-        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
+        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=RowParts(h, self.shard_ends))
         q = np.asarray(total)
         if self.standardization is None:
             return q
@@ -118,7 +125,7 @@ class DesignOperator:
     def _stored_adjoint(self, h: NDArray) -> NDArray:
         """X' h of the columns as they are stored, without shift and scale."""
         assert self.standardization is not None
-        each, zero = [h[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        each, zero = RowParts(h, self.shard_ends), np.zeros(self.shape[1])
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.standardization.inner, zero, each=each)
         return np.asarray(total)
 
@@ -162,8 +169,9 @@ class DesignOperator:
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
-            X = row_matrix(self.rows)
-            return gather_rows(self.rows, index) if X.sparse or X.by_columns else self._gather_dense(X, index)
+            X, n_entries = row_matrix(self.rows), float(len(index) * self.shape[1])
+            alone = X.sparse or X.by_columns or self.risk.executor.useful_threads(n_entries) == 1
+            return gather_rows(self.rows, index) if alone else self._gather_dense(X, index)
         # a nondecreasing index is cut into one range per shard, relative to its first row
         ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
         each = [
@@ -180,20 +188,14 @@ class DesignOperator:
 
     def _gather_dense(self, X: Any, index: NDArray) -> NDArray:
         """The rows of an index of a dense X in C order, copied in parallel."""
-        out, executor = np.empty((len(index), self.shape[1])), self.risk.executor
-
-        def copy(part: slice) -> None:
-            # in batches, between which memory-mapped rows are released and time limits checked
-            rows, start = index[part], part.start
-            for batch in check_each(row_batches(rows)):
-                into = out[start : start + len(batch)]
-                if X.array.dtype == np.float64:
-                    np.take(X.array, batch, axis=0, out=into, mode="clip")
-                else:
-                    into[:] = X.array[batch]
-                start += len(batch)
-
-        executor.map_local(copy, even_slices(len(index), executor.useful_threads(out.size)))
+        out, start = np.empty((len(index), self.shape[1])), 0
+        # in batches, between which memory-mapped rows are released
+        for batch in row_batches(index):
+            into = out[start : start + len(batch)]
+            ends = np.linspace(0, len(batch), self.MAX_RANGES + 1).astype(np.int64)
+            args = ends, X.array, batch, into
+            self.risk.executor.share(_row_vectors().gather_of_ranges, args, self.MAX_RANGES, into.size)
+            start += len(batch)
         return out
 
     def gather_dense(self) -> NDArray:

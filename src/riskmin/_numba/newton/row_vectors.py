@@ -85,3 +85,15 @@ def nonzeros_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) 
             n += a[i] != 0.0
         out[k, 0] = n
         k = next_item(progress)
+
+
+@njit()
+def gather_of_ranges(progress: Any, memory: Any, ends: Any, X: Any, index: Any, out: Any) -> None:
+    """Set out[i] to row index[i] of X."""
+    k = next_item(progress)
+    while k >= 0:
+        for i in range(ends[k], ends[k + 1]):
+            row, copy = X[index[i]], out[i]
+            for j in range(len(row)):
+                copy[j] = row[j]
+        k = next_item(progress)
