@@ -8,9 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import COMPILED_FUNCTIONS
 from riskmin.executors.local import ThreadExecutor
-from riskmin.problem import shard_ops
+from riskmin.problem import design_operator, shard_ops
 from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator, shard_gram
 from riskmin.problem.risk import Risk
@@ -110,6 +111,23 @@ def test_an_entry_that_is_not_finite_is_found(stored, bad):
     X[2500, 7] = bad
     with pytest.raises(ValueError, match=r"row 2500, column 7"):
         rm.linear_risk(FORMATS[stored](X), y, "hinge", executor=rm.Threads(n_workers=3), n_shards=N_SHARDS)
+
+
+@pytest.mark.parametrize("stored", ["C", "CSR"])
+def test_dual_ascent_has_the_same_bits_and_the_optimum(stored, monkeypatch):
+    one_range = rm.minimize(
+        rm.Objective(make_risk(stored, rm.Serial(), "hinge"), rm.L2(), 0.01), "dual", tol=1e-6
+    )
+    # its checks of all rows are shared in ranges
+    monkeypatch.setattr(design_operator, "LIMITS", dataclasses.replace(LIMITS, shard_entries=500))
+    results = []
+    for executor in (rm.Serial(), *(rm.Threads(n_workers=k) for k in THREADS)):
+        obj = rm.Objective(make_risk(stored, executor, "hinge"), rm.L2(), 0.01)
+        results.append(rm.minimize(obj, "dual", tol=1e-6))
+    assert len({(r.w.tobytes(), r.value, r.lower) for r in results}) == 1
+    assert results[0].lower <= one_range.value
+    assert one_range.lower <= results[0].value
+    assert results[0].gap <= 1e-6 * results[0].value
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

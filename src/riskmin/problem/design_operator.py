@@ -23,7 +23,7 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import QUICK_FUNCTIONS, SharedCall, even_slices
+from riskmin.executors.base import QUICK_FUNCTIONS, Executor, SerialExecutor, SharedCall, even_slices
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled.row_loops import stored_parts
@@ -328,23 +328,39 @@ def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     return X if X.has_row_ranges else row_major_matrix(shard)
 
 
-def row_major_matrix(shard: Shard) -> Csr | Dense:
-    """X by rows, without duplicate entries; cached with the shard."""
+def row_major_matrix(shard: Shard, executor: Executor | None = None) -> Csr | Dense:
+    """X by rows, without duplicate entries; cached with the shard. The executor's threads look for them."""
     if "rows" not in shard.cache:
         X = shard.X.without_transpose
-        shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
+        shard.cache["rows"] = X if _has_no_duplicates(X, executor or SerialExecutor()) else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
 
 
-def _has_no_duplicates(X: Any) -> bool:
+def entry_ranges(X: Any, multiple: int = 1) -> NDArray:
+    """The ends of ranges of rows that threads share, which depend on the data alone.
+
+    A range has enough stored entries per column to outweigh a sum or a search over the columns. The ends are
+    multiples of a number of rows.
+    """
+    n, p = X.shape
+    n_ranges = int(np.clip(X.nnz // max(LIMITS.shard_entries, 4 * p), 1, DesignOperator.MAX_RANGES))
+    ends = multiple * np.linspace(0, n // multiple, n_ranges + 1).astype(np.int64)
+    ends[-1] = n
+    return ends
+
+
+def _has_no_duplicates(X: Any, executor: Executor) -> bool:
     """Whether no row of a CSR matrix stores a column twice; the test is faster than sorting each row."""
     if not X.sparse or X.by_columns:
         return False
-    from riskmin._numba.dual.check import has_repeated_column
+    from riskmin._numba.dual.check import repeated_column_of_ranges
 
-    last_row, ranges = np.zeros(X.shape[1], int), chunk_ranges(0, X.shape[0], len(X.indices))
-    return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
+    cuts, p = entry_ranges(X), X.shape[1]
+    repeated = np.zeros(len(cuts) - 1, dtype=bool)
+    args = cuts, X.indptr, X.indices, p, repeated
+    executor.share(repeated_column_of_ranges, args, len(repeated), float(len(X.indices)), p)
+    return not repeated.any()
 
 
 GRAM_OPERATIONS = 1 / 16

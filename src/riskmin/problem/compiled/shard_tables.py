@@ -47,7 +47,7 @@ def address(a: NDArray) -> int:
 
 
 class RowParts(list[Any]):
-    """The entries of a vector that belong to each shard: views, whose addresses follow from that of the vector.
+    """The entries of a vector that belong to each shard: views, with addresses that follow from the vector's.
 
     To ask each of 64 views for its address takes longer than a thread needs for a short product.
     """
