@@ -13,7 +13,7 @@ from riskmin.executors.base import COMPILED_FUNCTIONS
 from riskmin.executors.local import ThreadExecutor
 from riskmin.problem import design_operator, shard_ops
 from riskmin.problem.compiled import shard_tables
-from riskmin.problem.design_operator import DesignOperator, shard_gram
+from riskmin.problem.design_operator import DesignOperator, shard_gram, shard_gram_diagonal
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton import subsampling
 from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
@@ -77,7 +77,9 @@ def everything(risk):
     h = np.where(z < 0.5, z * z, 0.0)
     G, X = DesignOperator(risk).gram(h), rows()[0]
     assert np.allclose(np.triu(G), np.triu(X.T @ (h[:, None] * X)), rtol=1e-6, atol=1e-6)
-    found += [np.triu(G), risk.executor.map(shard_ops.is_finite)]
+    diagonal = DesignOperator(risk).gram_diagonal(h)
+    assert np.allclose(diagonal, np.diag(G), rtol=1e-6, atol=1e-6)
+    found += [np.triu(G), diagonal, risk.executor.map(shard_ops.is_finite)]
     return [np.asarray(a).tobytes() for a in found]
 
 
@@ -101,7 +103,7 @@ def test_all_functions_have_the_bits_of_one_call_per_shard(stored, begun):
     for k in THREADS:
         risk = make_risk(stored, rm.Threads(n_workers=k))
         assert everything(risk) == serial
-    assert begun == set(COMPILED_FUNCTIONS) - ({shard_gram} if "CSR" in stored else set())
+    assert begun == set(COMPILED_FUNCTIONS) - {shard_gram if "CSR" in stored else shard_gram_diagonal}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -137,6 +137,15 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
 
 
 @njit(fastmath={"contract"})
+def csr_gram_diagonal(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+    """Add the diagonal of X' diag(h) X to out."""
+    for i in range(np.uintp(len(h))):
+        if h[i] != 0.0:
+            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+                out[indices[k]] += h[i] * data[k] * data[k]
+
+
+@njit(fastmath={"contract"})
 def csr_pair_block_gram(
     indptr: Any,
     indices: Any,

@@ -443,7 +443,7 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
     if X.sparse:
-        from riskmin._numba.newton.exponential_family import csr_gram_diagonal
+        from riskmin._numba.gram import csr_gram_diagonal
 
         for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
             csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
@@ -451,6 +451,21 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     for rows in range_blocks(*X.shape):
         out += h[rows] @ X.take(rows) ** 2
     return (out,)
+
+
+def _gram_diagonals(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
+    """`shard_gram_diagonal` of each shard of sparse rows."""
+    h, (rows, parts) = contiguous(each), shards.rows_of_results(shards.shards[0].X.shape[1])
+    args = shards.table, shards.like, addresses(h), rows
+    return SharedCall(table_kernels().gram_diagonal_of_shards, args, lambda: [(d,) for d in parts], kept=h)
+
+
+register(
+    shard_gram_diagonal,
+    _gram_diagonals,
+    lambda shards: shards.entry_work if shards.shards[0].X.sparse else math.inf,
+    lambda: True,
+)
 
 
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:

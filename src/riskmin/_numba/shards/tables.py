@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.gram import gram
+from riskmin._numba.gram import csr_gram_diagonal, gram
 from riskmin._numba.products import pullback, scores
 from riskmin._numba.shards.items import next_item
 from riskmin._numba.traced import SCRATCH_LENGTH, line_sums, mixed_tangent, value_grad
@@ -258,6 +258,18 @@ def gram_of_shards(
         for j in range(grams.shape[1]):
             _clear(grams[s, j])
         gram(matrix_at(like, table[s]), at(grams, h[s], n), 0, n, syrk, memory, block_rows, grams[s])
+        s = next_item(progress)
+
+
+@njit()
+def gram_diagonal_of_shards(progress: Any, memory: Any, table: Any, like: Any, h: Any, out: Any) -> None:
+    """Set the first entries of out[s] to the diagonal of X' diag(h) X of shard s in CSR; h are addresses."""
+    s = next_item(progress)
+    while s >= 0:
+        row = table[s]
+        X, diagonal = matrix_at(like, row), out[s][: row[N_COLUMNS]]
+        _clear(diagonal)
+        csr_gram_diagonal(X[0], X[1], X[2], at(out, h[s], row[N_ROWS]), diagonal)
         s = next_item(progress)
 
 
