@@ -62,14 +62,15 @@ def _at(typing: Any, like: Any, address: Any, n: Any) -> Any:
 
 
 def _matrix_at(typing: Any, like: Any, row: Any) -> Any:
-    vectors = [types.Array(part.dtype, 1, "C") for part in like if isinstance(part, types.Array)]
+    vectors: list[Any] = [types.Array(part.dtype, 1, "C") for part in like if isinstance(part, types.Array)]
     if len(like) == 3:
         places, kinds = [ROW_ENDS, INDICES, VALUES], vectors
     elif len(like) == 2:
         places, kinds = [VALUES], [*vectors, types.int64]
     else:
         places, kinds = [VALUES], [types.Array(like[0].dtype, 2, "C")]
-    result = types.Tuple(kinds)
+    make_type: Any = types.Tuple
+    result = make_type(kinds)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         ir: Any = cgutils.ir  # type: ignore[attr-defined]

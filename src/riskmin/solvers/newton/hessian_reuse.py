@@ -159,7 +159,7 @@ class ReusedHessian(LinearSystem):
         sample_total = float(sampled.sum())
         if not sample_total > 0:
             return h
-        sample = namespace(h).zeros_like(h)
+        sample: NDArray = namespace(h).zeros_like(h)
         sample[chosen] = sampled * (total / sample_total)
         return sample
 
