@@ -329,7 +329,7 @@ def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
 
 
 def row_major_matrix(shard: Shard, executor: Executor | None = None) -> Csr | Dense:
-    """X by rows, without duplicate entries; cached with the shard. The executor's threads look for them."""
+    """X by rows, without duplicate entries; cached with the shard. The executor's threads search for them."""
     if "rows" not in shard.cache:
         X = shard.X.without_transpose
         shard.cache["rows"] = X if _has_no_duplicates(X, executor or SerialExecutor()) else as_row_matrix(X)
