@@ -110,7 +110,7 @@ def columns_gram(
 
 @njit()
 def gram(X: Any, h: Any, start: int, stop: int, syrk: int, memory: Any, block_rows: int, out: Any) -> None:
-    """Do this for X = (matrix,) in C order, or (entries, step) by columns."""
+    """Do what these two do, for X = (matrix,) in C order, or (entries, step) by columns."""
     if len(X) == 1:
         dense_gram(X[0], h, start, stop, syrk, memory, block_rows, out)
     else:

@@ -344,7 +344,9 @@ def entry_ranges(X: Any, multiple: int = 1) -> NDArray:
     multiples of a number of rows.
     """
     n, p = X.shape
-    n_ranges = int(np.clip(X.nnz // max(LIMITS.shard_entries, 4 * p), 1, DesignOperator.MAX_RANGES))
+    n_ranges = min(X.nnz // max(LIMITS.shard_entries, 4 * p), DesignOperator.MAX_RANGES)
+    if n_ranges < 2:
+        return np.array([0, n])
     ends = multiple * np.linspace(0, n // multiple, n_ranges + 1).astype(np.int64)
     ends[-1] = n
     return ends

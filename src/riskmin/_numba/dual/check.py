@@ -78,7 +78,7 @@ def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) 
 def squared_row_norms_of_ranges(
     progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, ends: Any, scale: Any, out: Any
 ) -> None:
-    """Do this for rows cuts[k] to cuts[k + 1] - 1."""
+    """Compute the entries cuts[k] to cuts[k + 1] - 1 of out, as `squared_row_norms` does."""
     k = next_item(progress)
     while k >= 0:
         i, j = cuts[k], cuts[k + 1]
@@ -169,31 +169,16 @@ def evaluate_ranges(
     progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any,
     b: float, epsilon: float, square: float, fresh: bool, z: Any, u: Any, a: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Do this for rows cuts[k] to cuts[k + 1] - 1, whose sums are sums[k] and a[k]."""
+    """Do what `evaluate_rows` does for rows cuts[k] to cuts[k + 1] - 1, with the sums sums[k] and a[k]."""
     k = next_item(progress)
     while k >= 0:
         part = a[k]
         for j in range(len(part)):
             part[j] = 0.0
-        rows = cuts[k], cuts[k + 1]
         evaluate_rows(
-            indices,
-            data,
-            floats,
-            ints,
-            c,
-            w,
-            b,
-            epsilon,
-            square,
-            fresh,
-            rows[0],
-            rows[1],
-            z,
-            u,
-            part,
-            sums[k],
-        )
+            indices, data, floats, ints, c, w, b, epsilon, square, fresh, cuts[k], cuts[k + 1],
+            z, u, part, sums[k],
+        )  # fmt: skip
         k = next_item(progress)
 
 
