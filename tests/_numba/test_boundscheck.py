@@ -5,6 +5,7 @@ empty rows, blocks that do not divide the rows), so that an index out of bounds
 raises IndexError under NUMBA_BOUNDSCHECK=1.
 """
 
+import dataclasses
 import importlib
 import io
 import os
@@ -18,16 +19,19 @@ import riskmin
 import riskmin._numba
 from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
+from riskmin.core.limits import LIMITS
 from riskmin.data import load_svmlight
 from riskmin.data.formats.svmlight import SvmlightReader
 from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
 from riskmin.executors.local import ThreadExecutor
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
+from riskmin.problem import design_operator
 from riskmin.problem.compiled import shard_tables
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.small.stages import SmallProblem
+from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -46,6 +50,7 @@ WITHOUT_KERNELS = {
     "slots",
     "items",
     "row_vectors",
+    "pair_products",
     "tables",
 }
 """Modules without kernels, or whose kernels are part of others: inlined, or in loops that threads share, and
@@ -184,6 +189,8 @@ def large_problems():
         patch.setattr(shard_tables, "MIN_ENTRIES", 0)
         patch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
         patch.setattr(DesignOperator, "MIN_ROWS_PER_RANGE", 5)
+        patch.setattr(LbfgsMemory, "COMPILED_FROM_COLUMNS", 0)
+        patch.setattr(design_operator, "LIMITS", dataclasses.replace(LIMITS, shard_entries=20))
         patch.setattr(SmallProblem, "accepts", lambda obj, direct: False)
         for A in (X, np.asfortranarray(X), sp.csr_array(X)):
             for loss, solver in (("hinge", "bundle"), ("logistic", "lbfgs"), ("hinge", "newton")):
@@ -191,6 +198,7 @@ def large_problems():
                 for intercept in (False, True):
                     solve(linear_risk(A, Y, loss, fit_intercept=intercept, **threads), solver=solver)
             solve(linear_risk(A, Y, "logistic", **threads), solver="newton")
+            solve(linear_risk(A, Y, "hinge", **threads), solver="dual")
 
 
 checks_bounds = pytest.mark.skipif(

@@ -33,13 +33,9 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin._numba.newton import row_vectors
-from riskmin._numba.shards import items
-from riskmin._numba.shards import team as compiled_loops
 from riskmin.arrays.matrix import as_matrix
 from riskmin.executors import Executor, as_backend
 from riskmin.executors.base import SerialExecutor
-from riskmin.executors.compiled_team import CompiledTeam
 from riskmin.executors.team import JointCall
 from riskmin.testing import check_executor
 
@@ -454,21 +450,6 @@ def test_sums_of_long_arrays_have_the_same_bits():
 
 
 # ---------------------------------------------------------------- leaks
-def test_fits_leak_no_threads():
-    X, y = data()
-    before = threading.active_count()
-    for _ in range(50):
-        risk = linear_risk(X, y, Hinge(), executor=Threads(n_workers=2), n_shards=2)
-        minimize(Objective(risk, L2(), 0.1), tol=1e-2)
-    del risk
-    gc.collect()
-    for _ in range(100):  # threads end a moment after the executor is collected
-        if threading.active_count() <= before:
-            break
-        time.sleep(0.02)
-    assert threading.active_count() <= before
-
-
 def test_settings_start_no_thread():
     before = threading.active_count()
     settings = [Threads(n_workers=4) for _ in range(20)]
@@ -531,56 +512,3 @@ def test_the_number_of_workers_needs_no_name(kind):
     assert repr(kind(2)) == f"{kind.__name__}(n_workers=2)"
     with pytest.raises(ValueError, match="give a whole number"):
         kind(shards())
-
-
-# ---------------------------------------------------------------- compiled calls
-def total_by_items(team, n_items, n_threads=4):
-    """The sums of ranges of ones, computed by a compiled loop."""
-    ends, out = np.arange(n_items + 1) * 3, np.zeros((n_items, 1))
-    args = ends, np.ones(ends[-1]), out
-    called = team.call(row_vectors.total_of_ranges, items.new_progress(0, n_items), args, 0, n_threads)
-    return out if called else None
-
-
-def test_threads_compute_each_item_once_also_after_they_slept():
-    team = CompiledTeam(3)
-    for n_items in (1, 2, 3, 40, 1000, 7):
-        assert (total_by_items(team, n_items) == 3.0).all()
-    asleep = wait_until(lambda: team.board[compiled_loops.N_ASLEEP] == 3)
-    assert asleep
-    assert (total_by_items(team, 100) == 3.0).all()
-
-
-def wait_until(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
-
-
-def test_calls_of_two_fits_at_the_same_time():
-    team, results = CompiledTeam(2), []
-    assert total_by_items(team, 5) is not None  # compiles
-
-    def work():
-        results.extend(total_by_items(team, 50, 3) for _ in range(200))
-
-    callers = [threading.Thread(target=work) for _ in range(3)]
-    for thread in callers:
-        thread.start()
-    for thread in callers:
-        thread.join()
-    # the others compute alone, and nobody gets results of another
-    done = [r for r in results if r is not None]
-    assert len(results) == 600
-    assert done
-    assert all((r == 3.0).all() for r in done)
-
-
-def test_the_threads_of_a_team_end_with_it():
-    names = {t.name for t in threading.enumerate()}
-    team = CompiledTeam(2)
-    total_by_items(team, 3)
-    del team
-    gc.collect()
-    assert wait_until(lambda: {t.name for t in threading.enumerate()} <= names)

@@ -8,11 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
+from riskmin.core.limits import LIMITS
 from riskmin.executors.base import COMPILED_FUNCTIONS
 from riskmin.executors.local import ThreadExecutor
-from riskmin.problem import shard_ops
+from riskmin.problem import design_operator, shard_ops
 from riskmin.problem.compiled import shard_tables
-from riskmin.problem.design_operator import DesignOperator, shard_gram
+from riskmin.problem.design_operator import DesignOperator, shard_gram, shard_gram_diagonal
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton import subsampling
 from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
@@ -76,7 +77,9 @@ def everything(risk):
     h = np.where(z < 0.5, z * z, 0.0)
     G, X = DesignOperator(risk).gram(h), rows()[0]
     assert np.allclose(np.triu(G), np.triu(X.T @ (h[:, None] * X)), rtol=1e-6, atol=1e-6)
-    found += [np.triu(G), risk.executor.map(shard_ops.is_finite)]
+    diagonal = DesignOperator(risk).gram_diagonal(h)
+    assert np.allclose(diagonal, np.diag(G), rtol=1e-6, atol=1e-6)
+    found += [np.triu(G), diagonal, risk.executor.map(shard_ops.is_finite)]
     return [np.asarray(a).tobytes() for a in found]
 
 
@@ -100,7 +103,7 @@ def test_all_functions_have_the_bits_of_one_call_per_shard(stored, begun):
     for k in THREADS:
         risk = make_risk(stored, rm.Threads(n_workers=k))
         assert everything(risk) == serial
-    assert begun == set(COMPILED_FUNCTIONS) - ({shard_gram} if "CSR" in stored else set())
+    assert begun == set(COMPILED_FUNCTIONS) - {shard_gram if "CSR" in stored else shard_gram_diagonal}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -110,6 +113,23 @@ def test_an_entry_that_is_not_finite_is_found(stored, bad):
     X[2500, 7] = bad
     with pytest.raises(ValueError, match=r"row 2500, column 7"):
         rm.linear_risk(FORMATS[stored](X), y, "hinge", executor=rm.Threads(n_workers=3), n_shards=N_SHARDS)
+
+
+@pytest.mark.parametrize("stored", ["C", "CSR"])
+def test_dual_ascent_has_the_same_bits_and_the_optimum(stored, monkeypatch):
+    one_range = rm.minimize(
+        rm.Objective(make_risk(stored, rm.Serial(), "hinge"), rm.L2(), 0.01), "dual", tol=1e-6
+    )
+    # its checks of all rows are shared in ranges
+    monkeypatch.setattr(design_operator, "LIMITS", dataclasses.replace(LIMITS, shard_entries=500))
+    results = []
+    for executor in (rm.Serial(), *(rm.Threads(n_workers=k) for k in THREADS)):
+        obj = rm.Objective(make_risk(stored, executor, "hinge"), rm.L2(), 0.01)
+        results.append(rm.minimize(obj, "dual", tol=1e-6))
+    assert len({(r.w.tobytes(), r.value, r.lower) for r in results}) == 1
+    assert results[0].lower <= one_range.value
+    assert one_range.lower <= results[0].value
+    assert results[0].gap <= 1e-6 * results[0].value
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

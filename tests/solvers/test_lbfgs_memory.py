@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from riskmin.executors.base import SerialExecutor
+from riskmin.executors.local import ThreadExecutor
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 from riskmin.solvers.quasi_newton.owlqn import two_loop
 
@@ -40,3 +42,23 @@ def test_saved_pairs_give_the_same_directions_and_are_unchanged():
     for inner in (state["inner"], None):
         restored = LbfgsMemory.from_arrays(4, np.zeros(5), state["S"], state["Y"], inner)
         np.testing.assert_allclose(restored.direction(g), expected, rtol=1e-10)
+
+
+def test_long_pairs_have_the_same_bits_on_threads_and_the_same_direction(monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
+    p = LbfgsMemory.COMPILED_FROM_COLUMNS + 5
+    h, steps, g = rng.uniform(0.5, 2.0, p), rng.standard_normal((6, p)), rng.standard_normal(p)
+
+    def directions(executor):
+        pairs, found = LbfgsMemory(4, np.zeros(p), executor), []
+        for s in steps:
+            pairs.add(s, h * s)
+            found.append(pairs.direction(g))
+        return np.array(found)
+
+    serial = directions(SerialExecutor())
+    assert all(directions(ThreadExecutor([], k)).tobytes() == serial.tobytes() for k in (1, 2, 3))
+    # the array code of short pairs
+    monkeypatch.setattr(LbfgsMemory, "COMPILED_FROM_COLUMNS", p + 1)
+    np.testing.assert_allclose(serial, directions(SerialExecutor()), rtol=1e-9, atol=1e-9)

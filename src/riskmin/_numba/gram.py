@@ -108,6 +108,15 @@ def columns_gram(
             call_syrk(syrk, True, p, m, Y, block_rows, out)
 
 
+@njit()
+def gram(X: Any, h: Any, start: int, stop: int, syrk: int, memory: Any, block_rows: int, out: Any) -> None:
+    """Do what these two do, for X = (matrix,) in C order, or (entries, step) by columns."""
+    if len(X) == 1:
+        dense_gram(X[0], h, start, stop, syrk, memory, block_rows, out)
+    else:
+        columns_gram(X[0], X[1], h, start, stop, syrk, memory, block_rows, out)
+
+
 # ---------------------------------------------------------------- sparse rows, and pair blocks
 @njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
@@ -125,6 +134,15 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
                 for m in range(k + np.uintp(1), end):
                     # a column that occurs twice in a row contributes twice to the diagonal
                     out_row[indices[m]] += v * data[m] if indices[m] != column else 2.0 * v * data[m]
+
+
+@njit(fastmath={"contract"})
+def csr_gram_diagonal(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+    """Add the diagonal of X' diag(h) X to out."""
+    for i in range(np.uintp(len(h))):
+        if h[i] != 0.0:
+            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+                out[indices[k]] += h[i] * data[k] * data[k]
 
 
 @njit(fastmath={"contract"})

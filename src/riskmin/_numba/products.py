@@ -5,6 +5,10 @@ float32 data. Measured choices: sparse loops may contract but not reassociate (r
 compiler emit gathers, which take twice as long); indices are unsigned (no sign extension on each load); rows
 with dz = 0, frequent for hinge-type losses, are skipped; memory is prefetched. A matrix stored by columns is
 a transpose stored by rows: it uses the same two loops, swapped.
+
+`scores` and `pullback` take a matrix of any format as a tuple: (matrix,) in C order, (entries, step) by
+columns, where column j begins at entries[j * step], or (indptr, indices, data). Numba compiles the branch of
+its length alone.
 """
 
 from __future__ import annotations
@@ -250,3 +254,26 @@ def csr_pullback_multi_output(
             else:
                 for j in range(k):
                     g[j] += v * d[j]
+
+
+# ---------------------------------------------------------------- any format
+@njit()
+def scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
+    """Compute z = X[start:stop] @ w."""
+    if len(X) == 1:
+        dense_scores(X[0], w, start, stop, z)
+    elif len(X) == 2:
+        columns_scores(X[0], X[1], w, start, stop, z[: stop - start])
+    else:
+        csr_scores(X[0], X[1], X[2], w, start, stop, z)
+
+
+@njit()
+def pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
+    """Compute out += X[start:stop].T @ dz."""
+    if len(X) == 1:
+        dense_pullback(X[0], dz, start, stop, out)
+    elif len(X) == 2:
+        columns_pullback(X[0], X[1], dz, start, stop, out)
+    else:
+        csr_pullback(X[0], X[1], X[2], dz, start, stop, out)

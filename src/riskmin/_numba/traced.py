@@ -28,14 +28,7 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from riskmin._numba.compile_cache import KernelCache, cache_folder, njit, private_options
-from riskmin._numba.products import (
-    columns_pullback,
-    columns_scores,
-    csr_pullback,
-    csr_scores,
-    dense_pullback,
-    dense_scores,
-)
+from riskmin._numba.products import pullback, scores
 
 MAX_BLOCK_ROWS = 1024
 STRIDE = MAX_BLOCK_ROWS + 8
@@ -251,48 +244,18 @@ def _finish_scores(scratch: Any, n: int, b: float) -> None:
 
 
 @njit()
-def dense_value_grad(
+def value_grad(
     X: Any, w: Any, b: float, y: Any, c: Any, k: Any, address: int, start: int, stop: int, rows: int,
     scratch: Any, grad: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add the loss of rows start to stop - 1 at X w + b, and its gradient, to out and grad; X in C order."""
+    """Add the loss of rows start to stop - 1 at X w + b, and its gradient, to out and grad."""
     for i in range(start, stop, rows):
         n = min(rows, stop - i)
-        dense_scores(X, w, i, i + n, scratch)
+        scores(X, w, i, i + n, scratch)
         _finish_scores(scratch, n, b)
         call_block(address, n, scratch, y, c, i, k)
         _add_sums(scratch, n, out)
-        dense_pullback(X, scratch[2 * STRIDE :], i, i + n, grad)
-
-
-@njit()
-def columns_value_grad(
-    T: Any, step: int, w: Any, b: float, y: Any, c: Any, k: Any, address: int, start: int, stop: int,
-    rows: int, scratch: Any, grad: Any, out: Any,
-) -> None:  # fmt: skip
-    """Do the same for X in Fortran order, where column j of X begins at T[j * step]."""
-    for i in range(start, stop, rows):
-        n = min(rows, stop - i)
-        columns_scores(T, step, w, i, i + n, scratch[:n])
-        _finish_scores(scratch, n, b)
-        call_block(address, n, scratch, y, c, i, k)
-        _add_sums(scratch, n, out)
-        columns_pullback(T, step, scratch[2 * STRIDE :], i, i + n, grad)
-
-
-@njit()
-def csr_value_grad(
-    indptr: Any, indices: Any, data: Any, w: Any, b: float, y: Any, c: Any, k: Any, address: int,
-    start: int, stop: int, rows: int, scratch: Any, grad: Any, out: Any,
-) -> None:  # fmt: skip
-    """Do the same for a CSR matrix."""
-    for i in range(start, stop, rows):
-        n = min(rows, stop - i)
-        csr_scores(indptr, indices, data, w, i, i + n, scratch)
-        _finish_scores(scratch, n, b)
-        call_block(address, n, scratch, y, c, i, k)
-        _add_sums(scratch, n, out)
-        csr_pullback(indptr, indices, data, scratch[2 * STRIDE :], i, i + n, grad)
+        pullback(X, scratch[2 * STRIDE :], i, i + n, grad)
 
 
 def scratch_memory() -> Any:

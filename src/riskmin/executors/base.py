@@ -197,6 +197,10 @@ class Executor(ABC):
         for part in check_each(parts_in_time(n_items, work, 1)):
             loop(items().new_progress(part.start, part.stop), own, *args)
 
+    def total(self, arrays: Sequence[Any]) -> Any:
+        """Return the sum of arrays of this process, added in order."""
+        return sum_arrays(arrays) if len(arrays) > 1 else arrays[0]
+
     def with_shards(self, shards: Sequence[Shard]) -> Executor:
         """Return an executor with the same settings that holds other shards in this process."""
         return SerialExecutor(shards)

@@ -15,6 +15,7 @@ import numpy as np
 from riskmin._numba import lazy_module
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import limit_worker_to_one_thread
+from riskmin.executors.forks import n_forks
 
 _kernels = lazy_module("shards.team")
 
@@ -37,43 +38,55 @@ class CompiledTeam:
     """
 
     def __init__(self, n_threads: int) -> None:
-        self.n_threads, self.n_started = n_threads, 0
+        self.n_threads = n_threads
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no threads: at first, and in a child process, which has none of those of its parent."""
+        self.n_forks, self.n_started = n_forks(), 0
         self.lock = threading.Lock()
         self.board: NDArray = _kernels().new_board()
-        self.memory = np.empty((n_threads + 1, 0))
+        self.memory = np.empty((self.n_threads + 1, 0))
         """A row for each thread, which calls use as they like: new memory would take longer than its use."""
         self.wake: SimpleQueue[bool] = SimpleQueue()
         # without this, threads would accumulate over many fits
-        weakref.finalize(self, _end, self.wake, n_threads)
+        weakref.finalize(self, _end, self.wake, self.n_threads)
 
     def call(self, loop: Any, progress: NDArray, args: tuple[Any, ...], memory: int, n_threads: int) -> bool:
         """Call loop(progress, memory, *args) on several threads; return False if they are busy."""
-        if not self.lock.acquire(blocking=False):
+        if self.n_forks != n_forks():
+            self._begin()
+        if self.lock.locked():
             return False
-        try:
+        # another call may be faster: then this one waits; Ctrl-C leaves the lock open
+        with self.lock:
             if self.memory.shape[1] < memory:
                 # 8 more numbers, so that two threads share no cache line
                 self.memory = np.empty((self.n_threads + 1, memory + 8))
+            n_threads = min(n_threads, self.n_threads + 1)  # each has a row of memory
             self._wake(n_threads - 1)
-            kernels = _kernels()
-            call = kernels.on_threads(loop)
+            call = _kernels().on_threads(loop)
             if call(self.board, _yield_address(), 0, n_threads, (progress, self.memory, args)):
                 raise RuntimeError(f"{loop.__name__} failed in a thread")
-            return True
-        finally:
-            self.lock.release()
+        return True
 
     def _wake(self, n_threads: int) -> None:
         """Start threads that have not started yet, and wake those that sleep."""
         while self.n_started < n_threads:
+            # counted first: two threads of one number would write to the same memory
             self.n_started += 1
             args = self.board, self.wake, self.n_started, _yield_address()
             # a daemon: it only waits when the program ends
             name = f"riskmin_compiled_{self.n_started}"
-            threading.Thread(target=_take_part, args=args, name=name, daemon=True).start()
-        if self.board[_kernels().N_ASLEEP]:
-            for _ in range(_kernels().sleepers(self.board)):
+            try:
+                threading.Thread(target=_take_part, args=args, name=name, daemon=True).start()
+            except RuntimeError:  # the system has no more threads: those that run compute all items
+                self.n_started = self.n_threads
+        if n_asleep := int(self.board[_kernels().N_ASLEEP]):
+            for _ in range(n_asleep):
                 self.wake.put(True)
+            # after that: Ctrl-C in between wakes a thread twice, while one counted as awake would sleep on
+            _kernels().count_awake(self.board, n_asleep)
 
 
 def _take_part(board: NDArray, wake: SimpleQueue[bool], thread: int, yield_address: int) -> None:

@@ -24,7 +24,6 @@ from riskmin.executors.base import (
     call_arguments,
     items,
     parts_in_time,
-    sum_arrays,
     sum_tuples,
     thread_memory,
 )
@@ -191,7 +190,10 @@ class ThreadExecutor(Executor):
             # wait for all, since the caller may use the shards
             call.close()
         if errors:
-            raise errors[0]
+            try:
+                raise errors[0]
+            finally:
+                errors.clear()  # an error refers to this frame: a cycle, which would keep the threads
 
     def share(self, loop: Any, args: tuple[Any, ...], n_items: int, work: float, memory: int = 0) -> None:
         """Call loop(progress, memory, *args), a compiled loop over items, on several threads."""
@@ -207,16 +209,16 @@ class ThreadExecutor(Executor):
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
-        return sum_tuples(self.map(f, *args, each=each), self._total)
+        return sum_tuples(self.map(f, *args, each=each), self.total)
 
-    def _total(self, arrays: Sequence[Any]) -> Any:
+    def total(self, arrays: Sequence[Any]) -> Any:
         """Return the sum of arrays in order; long ones by ranges in parallel, with the same bits."""
         first, work = arrays[0], 0.0
         if all(isinstance(a, np.ndarray) and a.dtype == np.float64 and a.flags.c_contiguous for a in arrays):
             work = float(first.size * len(arrays))
         n_threads = self.useful_threads(work)
         if n_threads == 1:
-            return sum_arrays(arrays)
+            return super().total(arrays)
         # ranges of entries, each of which is added up in the same order as by sum_arrays
         from riskmin._numba.shards.tables import sum_in_order
 

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from riskmin.core.blas_threads import limit_worker_to_one_thread
 from riskmin.core.deadline import LIMIT_POLL_SECONDS
 from riskmin.executors.compiled_team import CompiledTeam
+from riskmin.executors.forks import n_forks
 
 
 class JointCall:
@@ -58,10 +59,14 @@ class Team:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self.n_started, self.lock = 0, threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no threads: at first, and in a child process, which has none of those of its parent."""
+        self.n_forks, self.n_started, self.lock = n_forks(), 0, threading.Lock()
         self.calls: SimpleQueue[JointCall | None] = SimpleQueue()
         # without this, threads would accumulate over many fits
-        weakref.finalize(self, _end, self.calls, n_threads)
+        weakref.finalize(self, _end, self.calls, self.n_threads)
 
     @cached_property
     def compiled(self) -> CompiledTeam:
@@ -70,6 +75,8 @@ class Team:
 
     def invite(self, call: JointCall, n_threads: int) -> None:
         """Wake up some threads for a call."""
+        if self.n_forks != n_forks():
+            self._begin()
         if self.n_started < n_threads:
             self._start(n_threads)
         for _ in range(n_threads):
@@ -82,7 +89,11 @@ class Team:
                 self.n_started += 1
                 name = f"riskmin_{self.n_started}"
                 # a daemon: it only waits when the program ends
-                threading.Thread(target=_take_part, args=(self.calls,), name=name, daemon=True).start()
+                thread = threading.Thread(target=_take_part, args=(self.calls,), name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no more threads: those that run make all calls
+                    self.n_started = self.n_threads
 
 
 def _take_part(calls: SimpleQueue[JointCall | None]) -> None:

@@ -18,13 +18,13 @@ def check_signs(loss: object, y: Array) -> None:
     """Require labels -1 and +1, both of them present."""
     needs = f"{type(loss).__name__} needs labels -1 and +1"
     y = _present(loss, y)
-    positive = y == 1
-    if not np.all(positive | (y == -1)):
+    n_positive, n_negative = np.count_nonzero(y == 1), np.count_nonzero(y == -1)
+    if n_positive + n_negative < y.size:
         raise ValueError(
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, "
             "which encodes any two classes, or map them yourself"
         )
-    if np.all(positive) or not np.any(positive):
+    if not n_positive or not n_negative:
         raise ValueError(f"y holds a single class, {y.flat[0]:+g}, but {needs}: add rows of the other class")
 
 

@@ -6,6 +6,7 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -22,10 +23,24 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import COMPILED_FUNCTIONS, CompiledFunction, SharedCall, even_slices, row_ends
+from riskmin.executors.base import (
+    Executor,
+    SerialExecutor,
+    SharedCall,
+    even_slices,
+    row_ends,
+)
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled.shard_tables import ShardTable, addresses, contiguous
+from riskmin.problem.compiled.row_loops import stored_parts
+from riskmin.problem.compiled.shard_tables import (
+    RowParts,
+    ShardTable,
+    addresses,
+    contiguous,
+    register,
+    table_kernels,
+)
 from riskmin.problem.risk import Risk
 
 
@@ -57,7 +72,8 @@ class DesignOperator:
         self.standardization: Any = risk.linear_map if risk.linear_map.standardized else None
         """The shift and the scale of the columns, where X is stored without them."""
         # the rows of shard i are shard_slices[i] of each vector of this process
-        self.shard_slices = [slice(i, j) for i, j in pairwise(row_ends(risk.executor))]
+        self.shard_ends = np.array(row_ends(risk.executor))
+        self.shard_slices = [slice(i, j) for i, j in pairwise(self.shard_ends.tolist())]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
         self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
@@ -73,13 +89,13 @@ class DesignOperator:
             return scores[0] if len(scores) == 1 else np.concatenate(scores)
         # each thread writes the scores of its shards into the result
         out = np.empty(self.shape[0])
-        each = [out[part] for part in self.shard_slices]
+        each = RowParts(out, self.shard_ends)
         self.risk.executor.map(shard_ops.scores_into, self.risk.linear_map, d, each=each)
         return out
 
     def adjoint(self, dz: Array) -> NDArray:
         """X' dz; rows whose dz is 0 cost nothing."""
-        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        each, zero = RowParts(dz, self.shard_ends), np.zeros(self.shape[1])
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
@@ -91,7 +107,7 @@ class DesignOperator:
         """X' diag(h) X, of which only the upper triangle is meaningful."""
         if self.rows is not None and not self._grams_fit:
             return shard_gram(self.rows, h)[0]
-        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
+        (total,) = self.risk.executor.sum(shard_gram, each=RowParts(h, self.shard_ends))
         G = np.asarray(total)
         if self.standardization is None:
             return G
@@ -102,7 +118,7 @@ class DesignOperator:
 
     def gram_diagonal(self, h: NDArray) -> NDArray | None:
         """The diagonal of X' diag(h) X; None if it is not available beside X."""
-        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
+        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=RowParts(h, self.shard_ends))
         q = np.asarray(total)
         if self.standardization is None:
             return q
@@ -115,7 +131,7 @@ class DesignOperator:
     def _stored_adjoint(self, h: NDArray) -> NDArray:
         """X' h of the columns as they are stored, without shift and scale."""
         assert self.standardization is not None
-        each, zero = [h[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        each, zero = RowParts(h, self.shard_ends), np.zeros(self.shape[1])
         (total,) = self.risk.executor.sum(shard_ops.scatter, self.standardization.inner, zero, each=each)
         return np.asarray(total)
 
@@ -159,8 +175,9 @@ class DesignOperator:
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
-            X = row_matrix(self.rows)
-            return gather_rows(self.rows, index) if X.sparse or X.by_columns else self._gather_dense(X, index)
+            X, n_entries = row_matrix(self.rows), float(len(index) * self.shape[1])
+            alone = X.sparse or X.by_columns or self.risk.executor.useful_threads(n_entries) == 1
+            return gather_rows(self.rows, index) if alone else self._gather_dense(X, index)
         # a nondecreasing index is cut into one range per shard, relative to its first row
         ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
         each = [
@@ -177,20 +194,14 @@ class DesignOperator:
 
     def _gather_dense(self, X: Any, index: NDArray) -> NDArray:
         """The rows of an index of a dense X in C order, copied in parallel."""
-        out, executor = np.empty((len(index), self.shape[1])), self.risk.executor
-
-        def copy(part: slice) -> None:
-            # in batches, between which memory-mapped rows are released and time limits checked
-            rows, start = index[part], part.start
-            for batch in check_each(row_batches(rows)):
-                into = out[start : start + len(batch)]
-                if X.array.dtype == np.float64:
-                    np.take(X.array, batch, axis=0, out=into, mode="clip")
-                else:
-                    into[:] = X.array[batch]
-                start += len(batch)
-
-        executor.map_local(copy, even_slices(len(index), executor.useful_threads(out.size)))
+        out, start = np.empty((len(index), self.shape[1])), 0
+        # in batches, between which memory-mapped rows are released
+        for batch in row_batches(index):
+            into = out[start : start + len(batch)]
+            ends = np.linspace(0, len(batch), self.MAX_RANGES + 1).astype(np.int64)
+            args = ends, X.array, batch, into
+            self.risk.executor.share(_row_vectors().gather_of_ranges, args, self.MAX_RANGES, into.size)
+            start += len(batch)
         return out
 
     def gather_dense(self) -> NDArray:
@@ -315,23 +326,41 @@ def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     return X if X.has_row_ranges else row_major_matrix(shard)
 
 
-def row_major_matrix(shard: Shard) -> Csr | Dense:
-    """X by rows, without duplicate entries; cached with the shard."""
+def row_major_matrix(shard: Shard, executor: Executor | None = None) -> Csr | Dense:
+    """X by rows, without duplicate entries; cached with the shard. The executor's threads search for them."""
     if "rows" not in shard.cache:
         X = shard.X.without_transpose
-        shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
+        shard.cache["rows"] = X if _has_no_duplicates(X, executor or SerialExecutor()) else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
 
 
-def _has_no_duplicates(X: Any) -> bool:
+def entry_ranges(X: Any, multiple: int = 1) -> NDArray:
+    """The ends of ranges of rows that threads share, which depend on the data alone.
+
+    A range has enough stored entries per column to outweigh a sum or a search over the columns. The ends are
+    multiples of a number of rows.
+    """
+    n, p = X.shape
+    n_ranges = min(X.nnz // max(LIMITS.shard_entries, 4 * p), DesignOperator.MAX_RANGES)
+    if n_ranges < 2:
+        return np.array([0, n])
+    ends = multiple * np.linspace(0, n // multiple, n_ranges + 1).astype(np.int64)
+    ends[-1] = n
+    return ends
+
+
+def _has_no_duplicates(X: Any, executor: Executor) -> bool:
     """Whether no row of a CSR matrix stores a column twice; the test is faster than sorting each row."""
     if not X.sparse or X.by_columns:
         return False
-    from riskmin._numba.dual.check import has_repeated_column
+    from riskmin._numba.dual.check import repeated_column_of_ranges
 
-    last_row, ranges = np.zeros(X.shape[1], int), chunk_ranges(0, X.shape[0], len(X.indices))
-    return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
+    cuts, p = entry_ranges(X), X.shape[1]
+    repeated = np.zeros(len(cuts) - 1, dtype=bool)
+    args = cuts, X.indptr, X.indices, p, repeated
+    executor.share(repeated_column_of_ranges, args, len(repeated), float(len(X.indices)), p)
+    return not repeated.any()
 
 
 GRAM_OPERATIONS = 1 / 16
@@ -351,18 +380,13 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
-    kernel, parts, syrk, rows = *_gram_kernel(X), syrk_address(), gram_block_rows(p)
+    from riskmin._numba.gram import gram
+
+    parts, syrk, rows = stored_parts(X), syrk_address(), gram_block_rows(p)
     memory = np.empty(gram_memory(p))
     for i, j in _gram_ranges(h, p, rows):
-        kernel(*parts, h, i, j, syrk, memory, rows, out)
+        gram(parts, h, i, j, syrk, memory, rows, out)
     return (out,)
-
-
-def _gram_kernel(X: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The loop of a dense format, and what it reads."""
-    from riskmin._numba import gram
-
-    return (gram.columns_gram, X.flat()) if X.by_columns else (gram.dense_gram, (X.array,))
 
 
 @cache
@@ -400,22 +424,18 @@ def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int
 def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
     """`shard_gram` of each shard."""
     p, h = shards.shards[0].X.shape[1], contiguous(each)
-    out = np.zeros((len(shards), p, p))
+    out = np.empty((len(shards), p, p))
     args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
-    return SharedCall(shards.kernel("gram"), args, lambda: [(G,) for G in out], gram_memory(p), h)
-
-
-def _dense_table(shards: Sequence[Shard]) -> ShardTable | None:
-    """The table of dense shards."""
-    return None if shards[0].X.sparse else ShardTable.prepare(shards)
+    return SharedCall(table_kernels().gram_of_shards, args, lambda: [(G,) for G in out], gram_memory(p), h)
 
 
 def _gram_work(shards: ShardTable) -> float:
-    """The operations of all Gram matrices."""
-    return GRAM_OPERATIONS * shards.entry_work * float(shards.shards[0].X.shape[1])
+    """The operations of all Gram matrices; sparse ones are computed shard by shard."""
+    X = shards.shards[0].X
+    return math.inf if X.sparse else GRAM_OPERATIONS * shards.entry_work * float(X.shape[1])
 
 
-COMPILED_FUNCTIONS[shard_gram] = CompiledFunction(_dense_table, _gram_work, lambda: True, _grams)
+register(shard_gram, _grams, _gram_work, lambda: True)
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -423,7 +443,7 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
     if X.sparse:
-        from riskmin._numba.newton.exponential_family import csr_gram_diagonal
+        from riskmin._numba.gram import csr_gram_diagonal
 
         for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
             csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
@@ -431,6 +451,21 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     for rows in range_blocks(*X.shape):
         out += h[rows] @ X.take(rows) ** 2
     return (out,)
+
+
+def _gram_diagonals(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
+    """`shard_gram_diagonal` of each shard of sparse rows."""
+    h, (rows, parts) = contiguous(each), shards.rows_of_results(shards.shards[0].X.shape[1])
+    args = shards.table, shards.like, addresses(h), rows
+    return SharedCall(table_kernels().gram_diagonal_of_shards, args, lambda: [(d,) for d in parts], kept=h)
+
+
+register(
+    shard_gram_diagonal,
+    _gram_diagonals,
+    lambda shards: shards.entry_work if shards.shards[0].X.sparse else math.inf,
+    lambda: True,
+)
 
 
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:

@@ -6,7 +6,6 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from riskmin.core import (
 )
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
+from riskmin.executors.forks import fork_safe_lock
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
@@ -64,7 +64,7 @@ def check_point(dim: int, w: Array) -> None:
 _cursor_keys = count()
 _live_leases: WeakValueDictionary[int, ScoreLease] = WeakValueDictionary()
 """Keys of the live cursors: shards drop the scores of all others when the next cursor is created."""
-_leases_lock = threading.Lock()
+_leases_lock = fork_safe_lock()
 """Fits of other threads change `_live_leases` while it is read."""
 
 
@@ -441,6 +441,11 @@ class ScoreCursor(Cursor):
 
     def optimize_intercepts(self) -> None:
         self.risk.intercept.optimize(self)
+
+    def best_intercept(self) -> float:
+        """A best profiled intercept of w."""
+        assert self.profile is not None
+        return self.profile.best()
 
 
 class GatheredCursor(ScoreCursor):

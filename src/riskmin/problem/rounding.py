@@ -25,7 +25,7 @@ from riskmin.losses.base import Loss
 from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.shard_ops import blocks, scores
+from riskmin.problem.shard_ops import blocks, rows_per_block, scores
 from riskmin.regularizers.base import Regularizer
 
 SLOPE_SUM_RATIO = 4.0
@@ -98,7 +98,7 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     if risk.intercept.profiled:
         cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
-        b = risk.cursor(w).profile.best() if cached is None else cached[0]
+        b = risk.cursor(w).best_intercept() if cached is None else cached[0]
     if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
@@ -177,15 +177,18 @@ def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, 
     """Ranges of rows with about `LIMITS.sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
     X, (n, p) = shard.X, shard.X.shape
-    entries, ranges = n * p if X.foreign is not None else X.nnz, list(blocks(shard, linear_map))
+    entries = n * p if X.foreign is not None else X.nnz
+    one_range = X.foreign is None and rows_per_block(X, linear_map.columns) >= n
     if entries <= LIMITS.sampled_entries:
-        yield from ranges
-    elif X.sequence_ends is not None or (X.foreign is None and len(ranges) == 1):
+        yield from blocks(shard, linear_map)
+    elif X.sequence_ends is not None or one_range:
         # ranges that cannot be cut, such as all rows of a kernel matrix: every m-th of them
+        ranges = list(blocks(shard, linear_map))
         yield from ranges[:: max(min(entries // LIMITS.sampled_entries, len(ranges)), 1)]
     else:
-        # a large shard is one of many: each range costs several calls
-        n_ranges = min(2 if entries >= LIMITS.shard_entries else 4, n)
+        # a large shard is one of many, whose ranges are spread over all rows: each one costs several calls
+        large = entries >= LIMITS.shard_entries
+        n_ranges = min(1 + entries // (2 * LIMITS.shard_entries) if large else 4, 4, n)
         size = max(LIMITS.sampled_entries * n // (n_ranges * entries), 1)
         yield from ((k * n // n_ranges, min(k * n // n_ranges + size, n)) for k in range(n_ranges))
 

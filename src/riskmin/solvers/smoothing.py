@@ -121,29 +121,33 @@ class Smoothing(Solver):
     ) -> Iterator[Iterate]:
         """The iterates of all stages; w and `state` are used if the inner solver's `steps` are exhausted."""
         last: tuple[Array, Cut] | None = None
-        while True:
-            for it in steps:
-                w, state = it.w, it.state
-                # the inner solver minimizes the smoothed J; its iterates are reported with J itself
-                risk = smoothed.unsmoothed_value(w)
-                value = risk + smooth.lam * smooth.reg.value(w)
-                saved = _saved((smoothed.mu, min_mu), w, state)
-                yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
-                cut = judged = smoothed.cut(w)
-                # quasi-Newton steps take a smaller mu well: where a stage begins, the cut of the last one
-                # decides, so that mu decreases twice
-                if last is not None and last[0] is w and isinstance(self.inner, (Lbfgs, OwlQn)):
-                    judged = last[1]
-                last = w, cut
-                if smoothing_converged(smooth, w, risk, judged):
-                    break
-            if w is None or smoothed.mu <= min_mu:
-                return  # the rest of the gap is rounding
-            smoothed = smoothed.with_mu(self.STAGE_MU_DECREASE * smoothed.mu)
-            smooth = replace(smooth, risk=smoothed)
-            # the next stage starts from the end of this one
-            warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)
-            steps = warm or self.inner.iterates(smooth, w)
+        try:
+            while True:
+                for it in steps:
+                    w, state = it.w, it.state
+                    # the inner solver minimizes the smoothed J; its iterates are reported with J itself
+                    risk = smoothed.unsmoothed_value(w)
+                    value = risk + smooth.lam * smooth.reg.value(w)
+                    saved = _saved((smoothed.mu, min_mu), w, state)
+                    yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
+                    cut = judged = smoothed.cut(w)
+                    # quasi-Newton steps take a smaller mu well: where a stage begins, the cut of the last one
+                    # decides, so that mu decreases twice
+                    if last is not None and last[0] is w and isinstance(self.inner, (Lbfgs, OwlQn)):
+                        judged = last[1]
+                    last = w, cut
+                    if smoothing_converged(smooth, w, risk, judged):
+                        break
+                if w is None or smoothed.mu <= min_mu:
+                    return  # the rest of the gap is rounding
+                smoothed = smoothed.with_mu(self.STAGE_MU_DECREASE * smoothed.mu)
+                smooth = replace(smooth, risk=smoothed)
+                # the next stage starts from the end of this one
+                warm = None if state is None else self.inner.warm_start(smooth, state(), smooth)
+                steps = warm or self.inner.iterates(smooth, w)
+        finally:
+            # the last cursor refers to its risk: a cycle, which would keep the threads of the shards alive
+            smoothed.shared.clear()
 
 
 def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:

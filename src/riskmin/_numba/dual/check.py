@@ -27,6 +27,7 @@ from riskmin._numba.dual.sweep import (
     _one_sided_slopes,
     dot,
 )  # fmt: skip
+from riskmin._numba.shards.items import next_item
 
 SUM_BLOCK_ROWS = 1024
 """Sums are accumulated in blocks of this many rows, which limits the growth of rounding errors."""
@@ -44,6 +45,20 @@ def has_repeated_column(ends: Any, indices: Any, first: int, last: int, seen: An
     return False
 
 
+@njit()
+def repeated_column_of_ranges(
+    progress: Any, memory: Any, cuts: Any, ends: Any, indices: Any, p: int, out: Any
+) -> None:
+    """Set out[k] to whether a row of cuts[k] to cuts[k + 1] - 1 names one of p columns twice."""
+    k = next_item(progress)
+    while k >= 0:
+        seen = memory[:p]
+        for j in range(p):
+            seen[j] = 0.0
+        out[k] = has_repeated_column(ends, indices, cuts[k], cuts[k + 1], seen)
+        k = next_item(progress)
+
+
 @njit(fastmath={"contract"})
 def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
     """Compute out[i] = sum_j x_ij^2 / m_j, with scale = 1 / m, or None where m = 1."""
@@ -57,6 +72,18 @@ def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) 
                 x *= scale[k - start if indices is None else indices[k]]
             s += x
         out[i] = s
+
+
+@njit()
+def squared_row_norms_of_ranges(
+    progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, ends: Any, scale: Any, out: Any
+) -> None:
+    """Compute the entries cuts[k] to cuts[k + 1] - 1 of out, as `squared_row_norms` does."""
+    k = next_item(progress)
+    while k >= 0:
+        i, j = cuts[k], cuts[k + 1]
+        squared_row_norms(indices, data, ends[i : j + 1], scale, out[i:j])
+        k = next_item(progress)
 
 
 @njit()
@@ -135,6 +162,24 @@ def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: An
         sums[0] += block_risk
         sums[1] += block_offset
         sums[2] += block_size
+
+
+@njit()
+def evaluate_ranges(
+    progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any,
+    b: float, epsilon: float, square: float, fresh: bool, z: Any, u: Any, a: Any, sums: Any,
+) -> None:  # fmt: skip
+    """Do what `evaluate_rows` does for rows cuts[k] to cuts[k + 1] - 1, with the sums sums[k] and a[k]."""
+    k = next_item(progress)
+    while k >= 0:
+        part = a[k]
+        for j in range(len(part)):
+            part[j] = 0.0
+        evaluate_rows(
+            indices, data, floats, ints, c, w, b, epsilon, square, fresh, cuts[k], cuts[k + 1],
+            z, u, part, sums[k],
+        )  # fmt: skip
+        k = next_item(progress)
 
 
 @njit()

@@ -238,13 +238,3 @@ def exponential_evaluate_with_cut_of_ranges(
         rows = sign[i:j], rate[i:j], c[i:j], log_rate[i:j]
         exponential_evaluate_with_cut(z[i:j], b, *rows, slopes[i:j], curvatures[i:j], out[k])
         k = next_item(progress)
-
-
-# ---------------------------------------------------------------- the diagonal of a Gram matrix
-@njit(fastmath={"contract"})
-def csr_gram_diagonal(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
-    """Add the diagonal of X' diag(h) X to out."""
-    for i in range(np.uintp(len(h))):
-        if h[i] != 0.0:
-            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
-                out[indices[k]] += h[i] * data[k] * data[k]

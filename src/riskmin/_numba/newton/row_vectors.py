@@ -12,7 +12,7 @@ from riskmin._numba.shards.items import next_item
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def _inner(a: Any, b: Any) -> float:
+def inner(a: Any, b: Any) -> float:
     """sum_i a_i b_i."""
     s = 0.0
     for i in range(len(a)):
@@ -43,7 +43,7 @@ def inner_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: 
     """Set out[k, 0] to sum_i a_i b_i over rows ends[k] to ends[k + 1] - 1."""
     k = next_item(progress)
     while k >= 0:
-        out[k, 0] = _inner(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
+        out[k, 0] = inner(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
         k = next_item(progress)
 
 
@@ -84,4 +84,16 @@ def nonzeros_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) 
         for i in range(ends[k], ends[k + 1]):
             n += a[i] != 0.0
         out[k, 0] = n
+        k = next_item(progress)
+
+
+@njit()
+def gather_of_ranges(progress: Any, memory: Any, ends: Any, X: Any, index: Any, out: Any) -> None:
+    """Set out[i] to row index[i] of X."""
+    k = next_item(progress)
+    while k >= 0:
+        for i in range(ends[k], ends[k + 1]):
+            row, copy = X[index[i]], out[i]
+            for j in range(len(row)):
+                copy[j] = row[j]
         k = next_item(progress)

@@ -5,8 +5,8 @@ addresses of its arrays. Addresses of arrays that change from call to call, such
 vectors with one entry per shard. Each loop calls the loop over the rows of a shard, so that results have the
 same bits as those of one call per shard.
 
-Each loop gets the progress of the shards (see `items`) and the memory of its thread. There are three formats:
-dense in C order, dense by columns, and CSR. `like` are arrays of the types of those of all shards.
+Each loop gets the progress of the shards (see `items`) and the memory of its thread. `like` is a matrix as
+in `products`, in one of three formats: that of all shards, for which Numba compiles the loop.
 """
 
 from __future__ import annotations
@@ -15,33 +15,23 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.gram import columns_gram, dense_gram
-from riskmin._numba.products import (
-    columns_pullback,
-    columns_scores,
-    csr_pullback,
-    csr_scores,
-    dense_pullback,
-    dense_scores,
-)
+from riskmin._numba.gram import csr_gram_diagonal, gram
+from riskmin._numba.products import pullback, scores
 from riskmin._numba.shards.items import next_item
-from riskmin._numba.traced import (
-    SCRATCH_LENGTH,
-    columns_value_grad,
-    csr_value_grad,
-    dense_value_grad,
-    line_sums,
-    mixed_tangent,
-)
+from riskmin._numba.traced import SCRATCH_LENGTH, line_sums, mixed_tangent, value_grad
 
-N_ROWS, N_ENTRIES, BLOCK_ROWS, PRODUCT_ROWS, LABELS, WEIGHTS, VALUES, INDICES, ROW_ENDS, STEP = range(10)
-"""Columns of a table. Compiled losses take blocks of BLOCK_ROWS rows, and products by columns blocks of
-PRODUCT_ROWS; CSR has the addresses of column indices and row ends, and format by columns the distance STEP
-of two columns, with the number of entries from the first to the last one."""
+(
+    N_ROWS, N_COLUMNS, N_ENTRIES, LOSS_ROWS, PRODUCT_ROWS, HESSIAN_ROWS,
+    LABELS, WEIGHTS, VALUES, INDICES, ROW_ENDS, STEP,
+) = range(12)  # fmt: skip
+"""Columns of a table. Compiled losses take blocks of LOSS_ROWS rows, products blocks of PRODUCT_ROWS, and two
+products one after the other blocks of HESSIAN_ROWS. CSR has the addresses of column indices and row ends, and
+format by columns the distance STEP of two columns, with the number of entries from the first to the last."""
 
 
 def _array_at(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any]) -> Any:
@@ -71,18 +61,50 @@ def _at(typing: Any, like: Any, address: Any, n: Any) -> Any:
     return types.Array(like.dtype, 1, "C")(like, types.int64, types.int64), codegen
 
 
-def _matrix_at(typing: Any, like: Any, address: Any, n: Any, p: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _array_at(context, builder, signature.return_type, args[1], [args[2], args[3]])
+def _matrix_at(typing: Any, like: Any, row: Any) -> Any:
+    vectors: list[Any] = [types.Array(part.dtype, 1, "C") for part in like if isinstance(part, types.Array)]
+    if len(like) == 3:
+        places, kinds = [ROW_ENDS, INDICES, VALUES], vectors
+    elif len(like) == 2:
+        places, kinds = [VALUES], [*vectors, types.int64]
+    else:
+        places, kinds = [VALUES], [types.Array(like[0].dtype, 2, "C")]
+    make_type: Any = types.Tuple
+    result = make_type(kinds)
 
-    result = types.Array(like.dtype, 2, "C")
-    return result(like, types.int64, types.int64, types.int64), codegen
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ir: Any = cgutils.ir  # type: ignore[attr-defined]
+        data = context.make_array(signature.args[1])(context, builder, args[1]).data
+
+        def number(k: int) -> Any:
+            return builder.load(builder.gep(data, [ir.IntType(64)(k)]))
+
+        shapes = {
+            ROW_ENDS: [builder.add(number(N_ROWS), ir.IntType(64)(1))],
+            INDICES: [number(N_ENTRIES)],
+            VALUES: [number(N_ROWS), number(N_COLUMNS)] if len(like) == 1 else [number(N_ENTRIES)],
+        }
+        parts = [
+            _array_at(context, builder, kind, number(place), shapes[place])
+            for kind, place in zip(kinds, places, strict=False)
+        ]
+        parts += [number(STEP)] if len(like) == 2 else []
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return result(like, row), codegen
 
 
 at: Any = intrinsic(_at)
 """The n entries at an address, of the type of the entries of an array."""
 matrix_at: Any = intrinsic(_matrix_at)
-"""The n x p entries at an address, in C order, of the type of the entries of an array."""
+"""The matrix of a row of a table, in the format of a matrix (see `products`)."""
+
+
+@njit()
+def _clear(a: Any) -> None:
+    """Set all entries to zero: by the thread that adds to them, and not by the calling one before."""
+    for i in range(len(a)):
+        a[i] = 0.0
 
 
 # ---------------------------------------------------------------- cached scores
@@ -136,155 +158,52 @@ def _max_abs(z: Any) -> float:
     return np.nan if is_nan else largest
 
 
-# ---------------------------------------------------------------- the products of a shard
-@njit(inline="always")
-def _csr(row: Any, like: Any) -> Any:
-    """The row ends, columns and values of a shard."""
-    indptr, indices, data = like
-    ends = at(indptr, row[ROW_ENDS], row[N_ROWS] + 1)
-    return ends, at(indices, row[INDICES], row[N_ENTRIES]), at(data, row[VALUES], row[N_ENTRIES])
-
-
-@njit(inline="always")
-def _dense(row: Any, like: Any, p: int) -> Any:
-    """The rows of a shard in C order."""
-    return matrix_at(like[0], row[VALUES], row[N_ROWS], p)
-
-
-@njit(inline="always")
-def _columns(row: Any, like: Any) -> Any:
-    """The entries of a shard from its first to its last column."""
-    return at(like[0], row[VALUES], row[N_ENTRIES])
-
-
+# ---------------------------------------------------------------- products
 @njit()
-def _columns_pullback(T: Any, row: Any, dz: Any, grad: Any) -> None:
-    """Add X' dz of a shard by columns to grad, block by block, as array code does."""
+def _pullback(X: Any, row: Any, dz: Any, grad: Any) -> None:
+    """Set grad to X' dz of a shard, block by block, as array code does."""
+    _clear(grad)
     for i in range(0, row[N_ROWS], row[PRODUCT_ROWS]):
         j = min(i + row[PRODUCT_ROWS], row[N_ROWS])
-        columns_pullback(T, row[STEP], dz[i:j], i, j, grad)
-
-
-# ---------------------------------------------------------------- scores
-@njit()
-def dense_scores_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
-) -> None:
-    """Set z to X w and largest[s] to max |z| of shard s."""
-    s = next_item(progress)
-    while s >= 0:
-        n, scores = table[s, N_ROWS], at(w, z[s], table[s, N_ROWS])
-        dense_scores(_dense(table[s], like, len(w)), w, 0, n, scores)
-        largest[s] = _max_abs(scores)
-        s = next_item(progress)
+        pullback(X, dz[i:j], i, j, grad)
 
 
 @njit()
-def columns_scores_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
-) -> None:
-    """Do the same for dense matrices by columns, in blocks of rows that stay in cache."""
+def scores_of_shards(progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any) -> None:
+    """Set z to X w, in blocks of rows that stay in cache, and largest[s] to max |z| of shard s."""
     s = next_item(progress)
     while s >= 0:
-        n, row, scores = table[s, N_ROWS], table[s], at(w, z[s], table[s, N_ROWS])
+        row, n = table[s], table[s, N_ROWS]
+        X, out = matrix_at(like, row), at(w, z[s], n)
         for i in range(0, n, row[PRODUCT_ROWS]):
             j = min(i + row[PRODUCT_ROWS], n)
-            columns_scores(_columns(row, like), row[STEP], w, i, j, scores[i:j])
-        largest[s] = _max_abs(scores)
+            scores(X, w, i, j, out[i:j])
+        largest[s] = _max_abs(out)
         s = next_item(progress)
 
 
 @njit()
-def csr_scores_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, w: Any, z: Any, largest: Any
-) -> None:
-    """Do the same for CSR matrices."""
-    s = next_item(progress)
-    while s >= 0:
-        n, scores = table[s, N_ROWS], at(w, z[s], table[s, N_ROWS])
-        ends, columns, values = _csr(table[s], like)
-        csr_scores(ends, columns, values, w, 0, n, scores)
-        largest[s] = _max_abs(scores)
-        s = next_item(progress)
-
-
-# ---------------------------------------------------------------- adjoints
-@njit()
-def dense_pullback_of_shards(progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
-    """Add X' dz of shard s to grads[s]; dz are addresses."""
-    s = next_item(progress)
-    while s >= 0:
-        n, X = table[s, N_ROWS], _dense(table[s], like, grads.shape[1])
-        dense_pullback(X, at(grads, dz[s], n), 0, n, grads[s])
-        s = next_item(progress)
-
-
-@njit()
-def columns_pullback_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any
-) -> None:
-    """Do the same for dense matrices by columns."""
+def pullback_of_shards(progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
+    """Set the first entries of grads[s] to X' dz of shard s; dz are addresses."""
     s = next_item(progress)
     while s >= 0:
         row = table[s]
-        _columns_pullback(_columns(row, like), row, at(grads, dz[s], row[N_ROWS]), grads[s])
+        _pullback(matrix_at(like, row), row, at(grads, dz[s], row[N_ROWS]), grads[s][: row[N_COLUMNS]])
         s = next_item(progress)
 
 
 @njit()
-def csr_pullback_of_shards(progress: Any, memory: Any, table: Any, like: Any, dz: Any, grads: Any) -> None:
-    """Do the same for CSR matrices."""
-    s = next_item(progress)
-    while s >= 0:
-        n = table[s, N_ROWS]
-        ends, columns, values = _csr(table[s], like)
-        csr_pullback(ends, columns, values, at(grads, dz[s], n), 0, n, grads[s])
-        s = next_item(progress)
-
-
-@njit()
-def dense_cut_of_shards(
+def cut_of_shards(
     progress: Any, memory: Any,
     table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
     address: int, grads: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add a mixture of tangents of shard s to grads[s], and its sums to out[s]."""
-    s = next_item(progress)
-    while s >= 0:
-        row, n = table[s], table[s, N_ROWS]
-        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
-        dense_pullback(_dense(row, like, grads.shape[1]), part, 0, n, grads[s])
-        s = next_item(progress)
-
-
-@njit()
-def columns_cut_of_shards(
-    progress: Any, memory: Any,
-    table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
-    address: int, grads: Any, out: Any,
-) -> None:  # fmt: skip
-    """Do the same for dense matrices by columns."""
+    """Set the first entries of grads[s] to a mixture of tangents of shard s, and add its sums to out[s]."""
     s = next_item(progress)
     while s >= 0:
         row = table[s]
         part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
-        _columns_pullback(_columns(row, like), row, part, grads[s])
-        s = next_item(progress)
-
-
-@njit()
-def csr_cut_of_shards(
-    progress: Any, memory: Any,
-    table: Any, like: Any, z: Any, dz: Any, t: float, shifts: Any, mix: Any, k: Any,
-    address: int, grads: Any, out: Any,
-) -> None:  # fmt: skip
-    """Do the same for CSR matrices."""
-    s = next_item(progress)
-    while s >= 0:
-        row, n = table[s], table[s, N_ROWS]
-        part = _mixed_tangent(row, z[s], dz[s], t, shifts, mix, k, address, memory, out[s])
-        ends, columns, values = _csr(row, like)
-        csr_pullback(ends, columns, values, part, 0, n, grads[s])
+        _pullback(matrix_at(like, row), row, part, grads[s][: row[N_COLUMNS]])
         s = next_item(progress)
 
 
@@ -297,121 +216,61 @@ def _scale(z: Any, h: Any, start: int, stop: int) -> None:
 
 
 @njit()
-def dense_hessian_product_of_shards(
+def hessian_product_of_shards(
     progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
 ) -> None:
-    """Add X' diag(h) X d of shard s to products[s]; h are addresses."""
+    """Set the first entries of products[s] to X' diag(h) X d of shard s; h are addresses."""
     s = next_item(progress)
     while s >= 0:
-        n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
-        X = _dense(row, like, len(d))
-        for i in range(0, n, row[BLOCK_ROWS]):
-            j = min(i + row[BLOCK_ROWS], n)
-            dense_scores(X, d, i, j, memory)
+        row, n, product = table[s], table[s, N_ROWS], products[s][: len(d)]
+        X, curvatures = matrix_at(like, row), at(d, h[s], n)
+        _clear(product)
+        for i in range(0, n, row[HESSIAN_ROWS]):
+            j = min(i + row[HESSIAN_ROWS], n)
+            scores(X, d, i, j, memory)
             _scale(memory, curvatures, i, j)
-            dense_pullback(X, memory, i, j, products[s])
+            pullback(X, memory, i, j, product)
         s = next_item(progress)
 
 
 @njit()
-def columns_hessian_product_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
-) -> None:
-    """Do the same for dense matrices by columns."""
-    s = next_item(progress)
-    while s >= 0:
-        n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
-        T = _columns(row, like)
-        for i in range(0, n, row[PRODUCT_ROWS]):
-            j = min(i + row[PRODUCT_ROWS], n)
-            columns_scores(T, row[STEP], d, i, j, memory[: j - i])
-            _scale(memory, curvatures, i, j)
-            columns_pullback(T, row[STEP], memory, i, j, products[s])
-        s = next_item(progress)
-
-
-@njit()
-def csr_hessian_product_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, d: Any, h: Any, products: Any
-) -> None:
-    """Do the same for CSR matrices."""
-    s = next_item(progress)
-    while s >= 0:
-        n, row, curvatures = table[s, N_ROWS], table[s], at(d, h[s], table[s, N_ROWS])
-        ends, columns, values = _csr(row, like)
-        for i in range(0, n, row[BLOCK_ROWS]):
-            j = min(i + row[BLOCK_ROWS], n)
-            csr_scores(ends, columns, values, d, i, j, memory)
-            _scale(memory, curvatures, i, j)
-            csr_pullback(ends, columns, values, memory, i, j, products[s])
-        s = next_item(progress)
-
-
-@njit()
-def dense_value_grad_of_shards(
+def value_grad_of_shards(
     progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
 ) -> None:
-    """Add the loss of shard s at X w, and its gradient, to out[s] and grads[s]."""
+    """Add the loss of shard s at X w to out[s], and set the first entries of grads[s] to its gradient."""
     s = next_item(progress)
     while s >= 0:
-        n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
-        y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
-        X = _dense(row, like, len(w))
-        dense_value_grad(X, w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
-        s = next_item(progress)
-
-
-@njit()
-def columns_value_grad_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
-) -> None:
-    """Do the same for dense matrices by columns."""
-    s = next_item(progress)
-    while s >= 0:
-        n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
-        y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
-        T = _columns(row, like)
-        columns_value_grad(T, row[STEP], w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
-        s = next_item(progress)
-
-
-@njit()
-def csr_value_grad_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, w: Any, k: Any, address: int, grads: Any, out: Any
-) -> None:
-    """Do the same for CSR matrices."""
-    s = next_item(progress)
-    while s >= 0:
-        n, rows, row = table[s, N_ROWS], table[s, BLOCK_ROWS], table[s]
-        y, c = at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
-        ends, columns, values = _csr(row, like)
-        csr_value_grad(ends, columns, values, w, 0.0, y, c, k, address, 0, n, rows, memory, grads[s], out[s])
+        row, n, grad = table[s], table[s, N_ROWS], grads[s][: len(w)]
+        X, y, c = matrix_at(like, row), at(w, row[LABELS], n), at(w, row[WEIGHTS], n)
+        _clear(grad)
+        value_grad(X, w, 0.0, y, c, k, address, 0, n, row[LOSS_ROWS], memory, grad, out[s])
         s = next_item(progress)
 
 
 # ---------------------------------------------------------------- Gram matrices, and a check
 @njit()
-def dense_gram_of_shards(
+def gram_of_shards(
     progress: Any, memory: Any, table: Any, like: Any, h: Any, syrk: int, block_rows: int, grams: Any
 ) -> None:
-    """Add the upper triangle of X' diag(h) X of shard s to grams[s]; h are addresses."""
+    """Set grams[s] to the upper triangle of X' diag(h) X of shard s of dense rows; h are addresses."""
     s = next_item(progress)
     while s >= 0:
-        n, X = table[s, N_ROWS], _dense(table[s], like, grams.shape[1])
-        dense_gram(X, at(grams, h[s], n), 0, n, syrk, memory, block_rows, grams[s])
+        n = table[s, N_ROWS]
+        for j in range(grams.shape[1]):
+            _clear(grams[s, j])
+        gram(matrix_at(like, table[s]), at(grams, h[s], n), 0, n, syrk, memory, block_rows, grams[s])
         s = next_item(progress)
 
 
 @njit()
-def columns_gram_of_shards(
-    progress: Any, memory: Any, table: Any, like: Any, h: Any, syrk: int, block_rows: int, grams: Any
-) -> None:
-    """Do the same for dense matrices by columns."""
+def gram_diagonal_of_shards(progress: Any, memory: Any, table: Any, like: Any, h: Any, out: Any) -> None:
+    """Set the first entries of out[s] to the diagonal of X' diag(h) X of shard s in CSR; h are addresses."""
     s = next_item(progress)
     while s >= 0:
-        row, n = table[s], table[s, N_ROWS]
-        T = _columns(row, like)
-        columns_gram(T, row[STEP], at(grams, h[s], n), 0, n, syrk, memory, block_rows, grams[s])
+        row = table[s]
+        X, diagonal = matrix_at(like, row), out[s][: row[N_COLUMNS]]
+        _clear(diagonal)
+        csr_gram_diagonal(X[0], X[1], X[2], at(out, h[s], row[N_ROWS]), diagonal)
         s = next_item(progress)
 
 

@@ -177,8 +177,6 @@ def take_part(board: Any, thread: int, sched_yield: int) -> None:
 
 
 @njit()
-def sleepers(board: Any) -> int:
-    """Return how many threads sleep, and count them as awake: the caller must wake them."""
-    n: int = load(board, N_ASLEEP)
+def count_awake(board: Any, n: int) -> None:
+    """Count so many threads as awake, which the caller has woken."""
     fetch_add(board, N_ASLEEP, -n)
-    return n

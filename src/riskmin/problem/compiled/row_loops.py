@@ -147,7 +147,7 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     n, p = X.shape
     check_weight_count(w, p)
     parameters, address = program(traced.first)
-    kernel, parts = _format(X)
+    parts = stored_parts(X)
     grad, out, (y, c) = np.zeros(p), np.zeros(8), labels(shard)
     w = np.ascontiguousarray(w, dtype=np.float64)
     rows = rows_per_call(X)
@@ -156,7 +156,7 @@ def _one_pass(shard: Shard, traced: TracedLoss, w: NDArray, b: float) -> tuple[N
     small = ((i, min(i + step, n)) for i in check_each(range(0, n, step)))
     ranges = small if maps_exceed_budget() else chunk_ranges(0, n, 2 * X.nnz, multiple=rows)
     for i, j in release_between(ranges):
-        kernel(*parts, w, b, y, c, parameters, address, i, j, rows, scratch(), grad, out)
+        _kernels().value_grad(parts, w, b, y, c, parameters, address, i, j, rows, scratch(), grad, out)
     return grad, out
 
 
@@ -165,9 +165,9 @@ def rows_per_call(X: Any) -> int:
     return int(max(min(X.block_rows // PARTS_OF_BLOCK, _kernels().MAX_BLOCK_ROWS), 16))
 
 
-def _format(X: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The kernel of a storage format, and the arrays that it reads."""
-    k = _kernels()
+def stored_parts(X: Any) -> tuple[Any, ...]:
+    """What kernels read of a matrix: see `_numba.products` for the three formats."""
     if X.sparse:
-        return k.csr_value_grad, (X.indptr, X.indices, X.data)
-    return (k.columns_value_grad, X.flat()) if X.by_columns else (k.dense_value_grad, (X.X,))
+        return X.indptr, X.indices, X.data
+    parts: tuple[Any, ...] = X.flat() if X.by_columns else (X.X,)
+    return parts

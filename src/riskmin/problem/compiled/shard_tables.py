@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ MIN_ENTRIES = 2**18
 
 
 @cache
-def _kernels() -> Any:
+def table_kernels() -> Any:
+    """The module of loops over shards."""
     from riskmin._numba.shards import tables  # Numba is imported by the first call, not with the package
 
     return tables
@@ -44,8 +46,32 @@ def address(a: NDArray) -> int:
     return first
 
 
+class RowParts(list[Any]):
+    """The entries of a vector that belong to each shard: views, with addresses that follow from the vector's.
+
+    To ask each of 64 views for its address takes longer than a thread needs for a short product.
+    """
+
+    def __init__(self, vector: Any, ends: NDArray) -> None:
+        super().__init__([vector[i:j] for i, j in pairwise(ends.tolist())])
+        self.vector, self.ends = vector, ends
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the vector has adjacent numbers of double precision."""
+        a = self.vector
+        return isinstance(a, np.ndarray) and a.dtype == np.float64 and a.ndim == 1 and a.flags.c_contiguous
+
+    def addresses(self) -> NDArray:
+        """The addresses of the parts."""
+        found: NDArray = address(self.vector) + self.vector.itemsize * self.ends[:-1]
+        return found
+
+
 def addresses(arrays: Sequence[NDArray]) -> NDArray:
     """The addresses of arrays; they must outlive their use."""
+    if isinstance(arrays, RowParts) and arrays.is_contiguous:
+        return arrays.addresses()
     return np.array([address(a) for a in arrays], dtype=np.int64)
 
 
@@ -59,9 +85,9 @@ class ShardTable:
         self.table = np.array([_table_row(*pair) for pair in zip(shards, self.labels, strict=True)])
         self.entry_work = float(sum(shard.X.nnz for shard in shards))
         """The operations of a pass over X."""
-        self.row_work = float(ROW_OPERATIONS * self.table[:, _kernels().N_ROWS].sum())
+        self.row_work = float(ROW_OPERATIONS * self.table[:, table_kernels().N_ROWS].sum())
         """The operations of an evaluation on cached scores."""
-        self.max_rows = int(self.table[:, _kernels().N_ROWS].max())
+        self.max_rows = int(self.table[:, table_kernels().N_ROWS].max())
         self.known: dict[str, tuple[list[Any], NDArray]] = {}
         """The last arrays of a name, by weak references, and their addresses."""
 
@@ -77,15 +103,14 @@ class ShardTable:
         return cls(shards)
 
     @cached_property
-    def like(self) -> tuple[NDArray, ...]:
-        """Arrays of the types of those of all shards."""
-        return _arrays(self.shards[0].X)
+    def like(self) -> tuple[Any, ...]:
+        """What kernels read of the first shard: it has the types of all."""
+        return row_loops.stored_parts(self.shards[0].X)
 
-    def kernel(self, name: str) -> Any:
-        """The loop over shards of this format."""
-        X = self.shards[0].X
-        form = "csr" if X.sparse else "columns" if X.by_columns else "dense"
-        return getattr(_kernels(), f"{form}_{name}_of_shards")
+    def rows_of_results(self, n: int) -> tuple[NDArray, list[NDArray]]:
+        """An array with one row per shard for n numbers, and these; no two rows share a cache line."""
+        rows = np.empty((len(self.shards), n + 8))
+        return rows, list(rows[:, :n])
 
     def addresses(self, name: str, arrays: list[NDArray]) -> NDArray:
         """The addresses of one array per shard, which are often those of the last call."""
@@ -103,11 +128,6 @@ class ShardTable:
         return len(self.shards)
 
 
-def _arrays(X: Any) -> tuple[NDArray, ...]:
-    """The arrays of a matrix that kernels read."""
-    return (X.indptr, X.indices, X.data) if X.sparse else (X.flat()[0],) if X.by_columns else (X.X,)
-
-
 def _same_format(shards: Sequence[Shard]) -> bool:
     """Whether all shards are dense in the same order, or CSR, with entries of the same type."""
     formats = set()
@@ -116,7 +136,7 @@ def _same_format(shards: Sequence[Shard]) -> bool:
             return False
         if not isinstance(y, np.ndarray) or y.ndim != 1 or y.dtype.kind not in "biuf":
             return False
-        arrays = _arrays(X)
+        arrays = [a for a in row_loops.stored_parts(X) if not isinstance(a, int)]
         if not all(isinstance(a, np.ndarray) and a.flags.c_contiguous for a in arrays):
             return False
         formats.add((X.shape[1], X.by_columns, *(a.dtype for a in arrays)))
@@ -127,12 +147,16 @@ def _table_row(shard: Shard, labels: tuple[NDArray, NDArray]) -> list[int]:
     """The row of a shard, in the order of the columns of `_numba.shards.tables`."""
     X: Any = shard.X
     y, c = (address(a) for a in labels)
-    rows = X.shape[0], *((X.nnz,) if not X.by_columns else X.flat()[0].shape)
-    blocks = row_loops.rows_per_call(X), shard_ops.rows_per_block(X, 1)
+    parts, n = row_loops.stored_parts(X), X.shape[0]
+    entries = len(parts[0]) if X.by_columns else X.nnz
+    # by columns, array code takes blocks of rows, in the order of which their products are added up
+    loss_rows, block_rows = row_loops.rows_per_call(X), shard_ops.rows_per_block(X, 1)
+    blocks = (loss_rows, block_rows, block_rows) if X.by_columns else (loss_rows, max(n, 1), loss_rows)
+    head = [*X.shape, entries, *blocks, y, c]
     if X.sparse:
-        return [*rows, *blocks, y, c, address(X.data), address(X.indices), address(X.indptr), 0]
-    place = address(X.flat()[0] if X.by_columns else X.X)
-    return [*rows, *blocks, y, c, place, 0, 0, X.flat()[1] if X.by_columns else 0]
+        ends, indices, values = (address(part) for part in parts)
+        return [*head, values, indices, ends, 0]
+    return [*head, address(parts[0]), 0, 0, parts[1] if X.by_columns else 0]
 
 
 # ---------------------------------------------------------------- cached scores
@@ -156,7 +180,7 @@ def _line_sums(
             out[:, [1, 5, 6]] = 0.0
         return [pick(s) for s in out.tolist()]
 
-    return SharedCall(_kernels().line_sums_of_shards, args, results, row_loops.scratch_length())
+    return SharedCall(table_kernels().line_sums_of_shards, args, results, row_loops.scratch_length())
 
 
 def value_slopes(
@@ -179,25 +203,25 @@ def pull_back(
 ) -> SharedCall:  # fmt: skip
     """`shard_ops.pull_back` of each shard: its slopes are in cache when X' multiplies them."""
     shifts, weights = np.array([b for b, _ in mix]), np.array([m for _, m in mix])
-    grads, out = np.zeros((len(shards), len(w))), np.zeros((len(shards), 4))
+    (grads, parts), out = shards.rows_of_results(len(w)), np.zeros((len(shards), 4))
     line = *_line(shards, shards.states(key)), float(t), shifts, weights
     args = shards.table, shards.like, *line, *row_loops.program(traced.first), grads, out
 
     def results() -> list[tuple[float, Array, float, float]]:
         found = []
-        for grad, (value, offset, size, cancellation) in zip(grads, out.tolist(), strict=True):
+        for grad, (value, offset, size, cancellation) in zip(parts, out.tolist(), strict=True):
             found.append((value, grad, CUT_ROUNDING * (size + (cancellation if t else 0.0)), offset))
         return found
 
     memory = row_loops.scratch_length() + shards.max_rows
-    return SharedCall(shards.kernel("cut"), args, results, memory)
+    return SharedCall(table_kernels().cut_of_shards, args, results, memory)
 
 
 def advance(shards: ShardTable, key: int, linear_map: LinearMap, t: float, each: Any) -> SharedCall:
     """`shard_ops.advance` of each shard, in place: the scores are in the cache of the shard alone."""
     largest = np.empty(len(shards))
     args = shards.table, *_line(shards, shards.states(key)), float(t), largest
-    return SharedCall(_kernels().advance_shards, args, largest.tolist)
+    return SharedCall(table_kernels().advance_shards, args, largest.tolist)
 
 
 # ---------------------------------------------------------------- products
@@ -206,7 +230,7 @@ def _scores_of(shards: ShardTable, w: Array, out: NDArray, results: Any) -> Shar
     check_weight_count(w, shards.shards[0].X.shape[1])
     largest = np.empty(len(out))
     args = shards.table, shards.like, w, out, largest
-    return SharedCall(shards.kernel("scores"), args, lambda: results(largest.tolist()))
+    return SharedCall(table_kernels().scores_of_shards, args, lambda: results(largest.tolist()))
 
 
 def cache_scores(
@@ -244,13 +268,15 @@ def scores_into(shards: ShardTable, linear_map: LinearMap, w: Array, each: Seque
 def scatter(shards: ShardTable, linear_map: LinearMap, w: Array, each: Sequence[NDArray]) -> SharedCall:
     """`shard_ops.scatter` of each shard."""
     slopes = contiguous(each)
-    grads = np.zeros((len(slopes), len(w)))
+    grads, parts = shards.rows_of_results(len(w))
     args = shards.table, shards.like, addresses(slopes), grads
-    return SharedCall(shards.kernel("pullback"), args, lambda: [(g,) for g in grads], kept=slopes)
+    return SharedCall(table_kernels().pullback_of_shards, args, lambda: [(g,) for g in parts], kept=slopes)
 
 
 def contiguous(each: Sequence[NDArray]) -> list[NDArray]:
     """Vectors of double precision whose entries are adjacent."""
+    if isinstance(each, RowParts) and each.is_contiguous:
+        return each
     return [np.ascontiguousarray(a, dtype=np.float64) for a in each]
 
 
@@ -259,12 +285,12 @@ def value_grad(
 ) -> SharedCall:
     """`shard_ops.value_grad` of each shard."""
     check_weight_count(w, shards.shards[0].X.shape[1])
-    grads, out = np.zeros((len(shards), len(w))), np.zeros((len(shards), 8))
+    (grads, parts), out = shards.rows_of_results(len(w)), np.zeros((len(shards), 8))
     args = shards.table, shards.like, w, *row_loops.program(traced.first), grads, out
     return SharedCall(
-        shards.kernel("value_grad"),
+        table_kernels().value_grad_of_shards,
         args,
-        lambda: list(zip(out[:, 0].tolist(), grads, strict=True)),
+        lambda: list(zip(out[:, 0].tolist(), parts, strict=True)),
         row_loops.scratch_length(),
     )
 
@@ -274,12 +300,12 @@ def hessian_product(
 ) -> SharedCall:
     """`shard_ops.hessian_product` of each shard."""
     curvatures = contiguous(each)
-    products = np.zeros((len(curvatures), len(d)))
+    products, parts = shards.rows_of_results(len(d))
     args = shards.table, shards.like, d, addresses(curvatures), products
     return SharedCall(
-        shards.kernel("hessian_product"),
+        table_kernels().hessian_product_of_shards,
         args,
-        lambda: [(product,) for product in products],
+        lambda: [(product,) for product in parts],
         shards.max_rows,
         curvatures,
     )
@@ -287,9 +313,9 @@ def hessian_product(
 
 def all_finite(shards: ShardTable, each: Any) -> SharedCall:
     """`shard_ops.is_finite` of each shard."""
-    out = np.zeros(len(shards), dtype=bool)
-    args = shards.table, shards.like[-1].reshape(-1), out
-    return SharedCall(_kernels().finite_shards, args, out.tolist)
+    out, values = np.zeros(len(shards), dtype=bool), shards.like[-1 if shards.shards[0].X.sparse else 0]
+    args = shards.table, values.reshape(-1), out
+    return SharedCall(table_kernels().finite_shards, args, out.tolist)
 
 
 # ---------------------------------------------------------------- which arguments they take

@@ -6,6 +6,7 @@ r"""The search for the best intercept on the cached scores of a cursor.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ class InterceptProfile:
     """Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 
     def __init__(self, cursor: ScoreCursor) -> None:
-        self.cursor, self.slack = cursor, 0.0
+        # weak: the cursor owns this search, and a cycle would keep the shards and their threads alive
+        self.cursor: ScoreCursor = weakref.proxy(cursor)
+        self.slack = 0.0
         # by how much values may always be too high: where an evaluation is a round over a network
         self.min_slack = 0.0
         self.brackets: dict[float, tuple[Tangent, Tangent]] = {}  # t -> tangents in b that bracket b(w + t d)

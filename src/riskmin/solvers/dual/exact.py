@@ -100,7 +100,8 @@ class ExactAscent(RowState):
         """Return the run on the rows of a shard."""
         scale = scale_of(obj.reg, shard.X.shape[1])
         share = cls.INTERCEPT_COLUMN_SHARE if obj.risk.intercept.profiled else 0.0
-        state = RowState.create(shard, loss, scale, obj.lam, rng_state(solver.seed), share)
+        rng = rng_state(solver.seed)
+        state = RowState.create(shard, loss, scale, obj.lam, rng, share, obj.risk.executor)
         return cls(**vars(state), solver=solver, obj=obj, w=np.zeros(shard.X.shape[1]))
 
     def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:

@@ -15,8 +15,9 @@ from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense
 from riskmin.core import NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.executors.base import Executor, SerialExecutor
 from riskmin.losses.conjugate import IntervalConjugate
-from riskmin.problem.design_operator import row_major_matrix
+from riskmin.problem.design_operator import entry_ranges, row_major_matrix
 
 sweep_kernels = lazy_module("dual.sweep")
 """Return the module of sweeps."""
@@ -45,14 +46,13 @@ def _record_views(records: NDArray) -> tuple[NDArray, NDArray]:
     return flat, flat.view(np.int64)
 
 
-def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
+def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray, executor: Executor) -> NDArray:
     """Return sum_j x_ij^2 / m_j per row; cached with the shard, since it does not depend on lam."""
     cached = shard.cache.get("lengths")
     if cached is None or not np.array_equal(cached[0], scale):
-        q = np.empty(X.shape[0])
-        factors = scale if len(scale) else None
-        for i, j in chunk_ranges(0, len(q), X.nnz):
-            check_kernels().squared_row_norms(*_indices_and_values(X), ends[i : j + 1], factors, q[i:j])
+        q, cuts = np.empty(X.shape[0]), entry_ranges(X)
+        args = cuts, *_indices_and_values(X), ends, scale if len(scale) else None, q
+        executor.share(check_kernels().squared_row_norms_of_ranges, args, len(cuts) - 1, float(X.nnz))
         cached = shard.cache["lengths"] = scale, q
     norms: NDArray = cached[1]
     return norms
@@ -97,21 +97,25 @@ class RowState:
     """Number of active rows."""
     intercept: NDArray
     """b, and lam / rho for a proximal term rho (b - b_0)^2 / 2 around a center b_0; zeros without one."""
+    executor: Executor
+    """Its threads share the passes over all rows, which are not sweeps."""
 
     @classmethod
     def create(
-        cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray, intercept_share: float = 0.0
-    ) -> Self:
+        cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray,
+        intercept_share: float = 0.0, executor: Executor | None = None,
+    ) -> Self:  # fmt: skip
         """Return the rows of a shard with all dual variables zero.
 
         A share > 0 adds an intercept: lam / rho is this share of the mean squared norm of the rows.
         """
-        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), loss.interval_conjugate(shard.y)
+        executor = executor or SerialExecutor()
+        X, k, conjugate = row_major_matrix(shard, executor), sweep_kernels(), loss.interval_conjugate(shard.y)
         n = X.shape[0]
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.row_ends
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
-        q = _norms(shard, X, ends, scale)
+        q = _norms(shard, X, ends, scale, executor)
         # The intercept is the weight of one more column, constant sqrt(lam / rho).
         intercept = np.array([0.0, intercept_share * (float(shard.c @ q) or 1.0)])
         q = q + intercept[1]
@@ -127,8 +131,9 @@ class RowState:
             records[:, k.INVERSE] = shard.c / lam * q
         rows = rows[:n_rows]
         return cls(
-            shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows, intercept
-        )
+            shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows, intercept,
+            executor,
+        )  # fmt: skip
 
     def set_duals(self, u: NDArray) -> None:
         """Set the dual variables, clipped to their domains."""
@@ -176,9 +181,10 @@ class RowState:
         Returns R(w, b), the offset of the cut, the sum of its absolute terms, the scores, the dual variables
         and the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
         """
-        n, k = len(self.records), check_kernels()
-        z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
-        if self.loss_conjugate is None:
+        n, k, conjugate = len(self.records), check_kernels(), self.loss_conjugate
+        z, u = np.empty(n), np.empty(n)
+        if conjugate is None:
+            a = np.zeros(len(w))
             return *self._evaluate_by_loss(w, fresh, z, u, a), z, u, a
         # An empty w stands for zero, which saves the products.
         args = (
@@ -188,13 +194,13 @@ class RowState:
             w if w.any() else w[:0],
             float(self.intercept[0]),
         )
-        # R(w), the offset of the cut, and the sum of the absolute terms, in blocks of fixed size, so that
-        # the rounding of the sums does not depend on the ranges.
-        sums, shape = np.zeros(3), (self.loss_conjugate.epsilon, self.loss_conjugate.square)
-        for piece in chunk_ranges(0, n, 2 * self.X.nnz, multiple=k.SUM_BLOCK_ROWS):
-            k.evaluate_rows(*args, *shape, fresh, *piece, z, u, a, sums)
-        risk, offset, size = (float(v) for v in sums)
-        return risk, offset, size, z, u, a
+        # Per range: R(w), the offset of the cut, and the sum of the absolute terms; and the slope of the cut.
+        cuts, shape = entry_ranges(self.X, k.SUM_BLOCK_ROWS), (conjugate.epsilon, conjugate.square)
+        sums, slopes = np.zeros((len(cuts) - 1, 3)), np.empty((len(cuts) - 1, len(w)))
+        call = (cuts, *args, *shape, fresh, z, u, slopes, sums)
+        self.executor.share(k.evaluate_ranges, call, len(sums), 2.0 * self.X.nnz)
+        risk, offset, size = (float(v) for v in sums.sum(axis=0))
+        return risk, offset, size, z, u, self.executor.total(list(slopes))
 
     def _evaluate_by_loss(
         self, w: NDArray, fresh: bool, z: NDArray, u: NDArray, a: NDArray

@@ -88,7 +88,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
 
     def value_at_zero(self) -> float:
         """The loss at scores of 0."""
-        return self.evaluate_with_cut(0.0 * self.c, 0.0, None, 0.0)[0].risk
+        return self.evaluate_with_cut(np.zeros(len(self.c)), 0.0, None, 0.0)[0].risk
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,

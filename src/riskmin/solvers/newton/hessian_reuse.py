@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_indices_like
+from riskmin.arrays.namespace import as_indices_like, namespace
 from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
@@ -159,7 +159,7 @@ class ReusedHessian(LinearSystem):
         sample_total = float(sampled.sum())
         if not sample_total > 0:
             return h
-        sample = 0.0 * h
+        sample: NDArray = namespace(h).zeros_like(h)
         sample[chosen] = sampled * (total / sample_total)
         return sample
 

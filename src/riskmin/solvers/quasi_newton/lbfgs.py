@@ -12,6 +12,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.core.deadline import check_each
 from riskmin.core.messages import check_whole
+from riskmin.executors import Executor
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers.base import Regularizer
 from riskmin.solvers.base import mix_two
@@ -90,18 +91,20 @@ class Lbfgs(Solver):
             obj, w, {"S": state["S"], "Y": Y, "inner": inner}, Cut(state["a"], float(state["b"][0]))
         )
 
-    def _pairs(self, w0: Array, saved: dict[str, Any], metric: Metric) -> LbfgsMemory:
+    def _pairs(self, obj: Objective, w0: Array, saved: dict[str, Any], metric: Metric) -> LbfgsMemory:
         """Return the memory with the saved pairs of steps and gradient changes in w, if there are any."""
+        executor = obj.risk.executor if isinstance(obj.risk.executor, Executor) else None
         if not len(saved.get("S", ())):
-            return LbfgsMemory(self.memory, w0)
+            return LbfgsMemory(self.memory, w0, executor)
         inner = None if metric.is_whitened else saved.get("inner")
-        return LbfgsMemory.from_arrays(self.memory, w0, *metric.pairs(saved["S"], saved["Y"]), inner)
+        pairs = metric.pairs(saved["S"], saved["Y"])
+        return LbfgsMemory.from_arrays(self.memory, w0, *pairs, inner, executor)
 
     def _run(self, obj: Objective, w0: Array, saved: dict[str, Any], model: Cut | None) -> Iterator[Iterate]:
         self.check_supports(obj)
         reg: Any = obj.reg
         metric = Whitening.from_objective(obj, w0)
-        pairs = self._pairs(w0, saved, metric)
+        pairs = self._pairs(obj, w0, saved, metric)
         # a whitened step of length 1 is usually accepted: where a call reads X once, it is tried by a call
         cursor = obj.cursor(w0, try_steps=metric.is_whitened)
         value, g, cut = cursor()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.core import Array, NDArray
+from riskmin.executors.base import Executor, SerialExecutor
+
+
+def _kernels() -> Any:
+    from riskmin._numba.newton import pair_products  # Numba is imported on first use, not with the package
+
+    return pair_products
 
 
 class LbfgsMemory:
@@ -24,10 +31,18 @@ class LbfgsMemory:
         Number of pairs in use.
     w : array
         Prototype: the pairs have its length, array library and device.
+    executor : Executor, optional
+        Its threads share the passes over long pairs.
     """
 
-    def __init__(self, memory: int, w: Array) -> None:
+    COMPILED_FROM_COLUMNS = 2**14
+    """Pairs of at least this length are multiplied by compiled loops, which threads share."""
+    RANGE_COLUMNS = 4096
+    """Columns of a range: one row of it stays in cache."""
+
+    def __init__(self, memory: int, w: Array, executor: Executor | None = None) -> None:
         self.memory = memory
+        self.executor = executor or SerialExecutor()
         self.rows = zeros_for((2 * memory + 2, len(w)), w)
         self.inner = np.zeros((2 * memory + 2, 2 * memory + 2))
         # Slots in use, oldest first: slot i has its step s in row 2i, its gradient change y in row 2i + 1.
@@ -36,9 +51,12 @@ class LbfgsMemory:
         self.pending_rows: list[int] = []
 
     @classmethod
-    def from_arrays(cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None) -> Self:
+    def from_arrays(
+        cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None,
+        executor: Executor | None = None,
+    ) -> Self:  # fmt: skip
         """Restore the pairs of an earlier run; `inner` holds their inner products, if they were saved."""
-        self = cls(memory, w)
+        self = cls(memory, w, executor)
         pairs = list(zip(S, Y, strict=True))
         usable = [i for i, (s, y) in enumerate(pairs) if _satisfies_curvature(s, y)][-memory:]
         for slot, i in enumerate(usable):
@@ -71,7 +89,7 @@ class LbfgsMemory:
             return np.asarray(to_numpy(A @ g), dtype=float)
         # Rows of pairs that were already discarded are left out.
         pending, self.pending_rows = [row for row in self.pending_rows if row < used], []
-        products = _products(A, namespace(g).stack([g, *(A[row] for row in pending)]))
+        products = self._inner_products(A, namespace(g).stack([g, *(A[row] for row in pending)]))
         self.inner[:used, pending], self.inner[pending, :used] = products[:, 1:], products[:, 1:].T
         return products[:, 0]
 
@@ -97,7 +115,35 @@ class LbfgsMemory:
         for slot, a in zip(self.slots, reversed(stack), strict=True):
             i = 2 * slot
             x[i] += a - float(G[i + 1] @ x + scale * rows_g[i + 1]) / G[i, i + 1]
-        return as_array_like(x, g) @ self.rows[:used] + scale * g
+        A = self.rows[:used]
+        if not self._is_compiled(A):
+            return as_array_like(x, g) @ A + scale * g
+        direction, ends = np.empty(len(g)), self._range_ends
+        args = ends, x, A, float(scale), np.ascontiguousarray(g), direction
+        self.executor.share(_kernels().mixture_of_ranges, args, len(ends) - 1, float(A.size))
+        return direction
+
+    # ------------------------------------------------------------ products with the rows
+    def _is_compiled(self, A: Array) -> bool:
+        """Whether compiled loops multiply these rows."""
+        return namespace(A) is np and A.shape[1] >= self.COMPILED_FROM_COLUMNS
+
+    @property
+    def _range_ends(self) -> NDArray:
+        """The ends of the ranges of columns."""
+        p = self.rows.shape[1]
+        return np.append(np.arange(0, p, self.RANGE_COLUMNS), p)
+
+    def _inner_products(self, A: Array, R: Array) -> NDArray:
+        """Return A R' for an R of few rows."""
+        if not self._is_compiled(A):
+            return _products(A, R)
+        ends = self._range_ends
+        out = np.empty((len(ends) - 1, len(A), len(R)))
+        work = float(A.size * len(R))
+        self.executor.share(_kernels().products_of_ranges, (ends, A, R, out), len(out), work)
+        products: NDArray = out.sum(axis=0)
+        return products
 
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
         """Return the pairs of some slots, in that order, with their inner products, for a saved state."""
@@ -118,7 +164,7 @@ def _products(A: Array, R: Array) -> NDArray:
     if namespace(A) is not np:
         return np.asarray(to_numpy(A @ R.T), dtype=float)
     products = np.zeros((len(A), len(R)))
-    width = 4096
+    width = LbfgsMemory.RANGE_COLUMNS
     for i in range(0, A.shape[1], width):
         products += A[:, i : i + width] @ R[:, i : i + width].T
     return products

@@ -136,14 +136,17 @@ class ExcessiveGapRun:
     def iterates(self) -> Iterator[Iterate]:
         """Yield one iterate per step."""
         advanced = True
-        while advanced and self.A * self.L < self.MAX_A_TIMES_L:
-            advanced = self._step()
-            info = {"A": self.A, "L": self.L}
-            self.L /= self.GAP_LIPSCHITZ_DECREASE
-            value = self.risk.unsmoothed_value(self.w) + self.obj.lam * self.obj.reg.value(self.w)
-            numbers = np.array([self.A, self.L, self.smoothed_value, self.x.b, self.v.b])
-            saved = {"w": self.w, "x": self.x.a, "v": self.v.a, "numbers": numbers}
-            yield Iterate(self.w, value, self.x, info, saved.copy)
+        try:
+            while advanced and self.A * self.L < self.MAX_A_TIMES_L:
+                advanced = self._step()
+                info = {"A": self.A, "L": self.L}
+                self.L /= self.GAP_LIPSCHITZ_DECREASE
+                value = self.risk.unsmoothed_value(self.w) + self.obj.lam * self.obj.reg.value(self.w)
+                numbers = np.array([self.A, self.L, self.smoothed_value, self.x.b, self.v.b])
+                saved = {"w": self.w, "x": self.x.a, "v": self.v.a, "numbers": numbers}
+                yield Iterate(self.w, value, self.x, info, saved.copy)
+        finally:
+            self.risk.shared.clear()  # the last cursor refers to its risk: a cycle, which would keep threads
 
     def _step(self) -> bool:
         """Take a step with the smallest tried L that keeps the excessive gap condition.
