@@ -236,7 +236,7 @@ class PointEvaluator:
     def _with_sum_zero(self, point: ScoredPoint, risk: float, slope: NDArray) -> tuple[float, NDArray, float]:
         """Scale the slopes of one sign down by a factor 1 - t, so that their sum is zero.
 
-        Losses are nonnegative, so that a row's tangent times 1 - t is a cut of the row, too, which is lower by
+        Losses are nonnegative, so that a row's tangent times 1 - t is a cut of the row, too. It is lower by
         at most t (l_i + |u_i (z_i + b)|).
         """
         up, down = float(np.maximum(slope, 0.0).sum()), float(np.maximum(-slope, 0.0).sum())
