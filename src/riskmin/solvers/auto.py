@@ -329,8 +329,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
         # where the interior-point method would continue, it needs few steps
         if not facts.interior_point or facts.slow_gram:
             return COSTS.sparse_weights_trial_work
-        small = min(COSTS.sparse_weights_trial_entries / facts.n_entries, COSTS.sparse_weights_trial_work)
-        return max(COSTS.interior_point_trial_work, small)
+        # each of its steps factorizes a matrix of this size
+        return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
     if isinstance(first, DualCoordinateAscent):
         return COSTS.dual_trial_work
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts

@@ -14,6 +14,7 @@ from riskmin._numba.compile_cache import njit
 
 CONTINUE, DONE, GIVE_UP = range(3)
 """What `active_set_steps` returns."""
+NO_PLACE = -1
 OUTSIDE, ACTIVE, REFUSED, EMPTY = range(4)
 """Status of a w_j: `REFUSED` may not enter again, and `EMPTY` has a column of zeros."""
 
@@ -27,13 +28,23 @@ def _inner(a: Any, b: Any, n: int) -> float:
 
 
 @njit()
-def append_active(G: Any, terms: Any, index: Any, L: Any, k: int, j: int, damping: float) -> None:
-    """Append column j to the Cholesky factor L of G + diag(square) over the first k of `index`."""
+def append_active(G: Any, terms: Any, index: Any, L: Any, k: int, j: int, rounding: float) -> bool:
+    """Append column j to the Cholesky factor L of G + diag(square) over the first k of `index`.
+
+    A column that depends on those up to rounding gets a pivot of that size. Returns False, without appending
+    it, if there is such a column already: errors would grow from one to the next.
+    """
     row, index[k] = L[k], j
     for a in range(k):
         row[a] = (G[j, index[a]] - _inner(L[a], row, a)) / L[a, a]
-    # a pivot below the rounding of G is that of a column which depends on the others
-    row[k] = np.sqrt(max(G[j, j] + terms[1, j] - _inner(row, row, k), damping * G[j, j]))
+    pivot = G[j, j] + terms[1, j] - _inner(row, row, k)
+    if not pivot > rounding * G[j, j]:
+        pivot = rounding * G[j, j]
+        for a in range(k):
+            if L[a, a] * L[a, a] < 4.0 * rounding * G[index[a], index[a]]:
+                return False
+    row[k] = np.sqrt(pivot)
+    return True
 
 
 @njit()
@@ -100,9 +111,9 @@ def _move(
 @njit(fastmath={"contract"})
 def _enter(
     G: Any, g: Any, w: Any, terms: Any, sign: Any, status: Any, index: Any, L: Any, tol: float,
-    damping: float, k: int, batch: int,
+    rounding: float, k: int, batch: int,
 ) -> int:  # fmt: skip
-    """Let up to `batch` w_j of large violations enter; return the new number, or -1 if there is no place."""
+    """Let up to `batch` w_j of large violations enter; return the new number, or `NO_PLACE`."""
     worst, share, entered = tol, 0.5, False
     for entering in range(2):
         # first the largest violation, then all above a share of it
@@ -116,18 +127,17 @@ def _enter(
                 worst = max(worst, right, left)
             elif max(right, left) > max(tol, share * worst) and batch > 0:
                 if k == len(L):
-                    return k if entered else -1
+                    return k if entered else NO_PLACE
                 sign[j] = np.sign(w[j]) if w[j] != 0.0 else (1.0 if right > left else -1.0)
-                status[j] = ACTIVE
-                append_active(G, terms, index, L, k, j, damping)
-                k, batch, entered = k + 1, batch - 1, True
-    return k
+                if append_active(G, terms, index, L, k, j, rounding):
+                    status[j], k, batch, entered = ACTIVE, k + 1, batch - 1, True
+    return k if entered or worst <= tol else NO_PLACE
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def active_set_steps(
     G: Any, g: Any, w: Any, terms: Any, sign: Any, status: Any, index: Any, L: Any, step: Any, tol: float,
-    damping: float, steps: int, state: Any,
+    rounding: float, steps: int, state: Any,
 ) -> int:  # fmt: skip
     """Minimize the model of `gram_epochs` by steps over an active set.
 
@@ -156,9 +166,9 @@ def active_set_steps(
             batch = max(batch // 4, 1) if t == 0.0 else batch
             k = left
         else:
-            entered = _enter(G, g, w, terms, sign, status, index, L, tol, damping, k, batch)
+            entered = _enter(G, g, w, terms, sign, status, index, L, tol, rounding, k, batch)
             if entered <= k:
-                refused = entered < 0
+                refused = entered == NO_PLACE
                 for j in range(len(w)):
                     refused |= status[j] == REFUSED
                 return GIVE_UP if refused else DONE

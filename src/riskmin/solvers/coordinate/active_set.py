@@ -15,10 +15,12 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import cho_factor, scipy_linalg
-from riskmin.core.deadline import check_each
+from riskmin.core.deadline import check
 
-ACTIVE_SET_BATCH, ACTIVE_SET_MAX_STEPS, ACTIVE_SET_STEPS_PER_CALL = 32, 500, 20
-"""Coordinates that enter an active set at once, steps after which cycles are tried, and steps of one call."""
+ACTIVE_SET_BATCH, ACTIVE_SET_STEPS_PER_CALL = 32, 20
+"""Coordinates that enter an active set at once, and steps between two checks of the deadline."""
+ACTIVE_SET_WORK = 200
+"""Multiplications per entry of G after which cycles are tried: so many of these take as long."""
 DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal to add until G is positive definite; the second is for single precision."""
 
@@ -44,28 +46,40 @@ def active_set_search(
     empty = G.diagonal() <= 0
     w[empty] = np.clip(0.0, lower, upper)[empty]
     active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & ~empty
-    if np.count_nonzero(active) > size:
+    index, L = np.zeros(size, np.int64), np.zeros((size, size))
+    if not _append_all(G, terms, index, L, np.flatnonzero(active), rounding):
         # Cycles leave more than the rank, of which most would leave one by one: start from zero.
         given, start = (w.copy(), g.copy()), np.where(absolute > 0, np.clip(0.0, lower, upper), w)
         g += G @ (start - w)
         w[:], active = start, active & (absolute == 0)
-    index, L, step = np.flatnonzero(active), np.zeros((size, size)), np.empty(size)
-    state, index = (
-        np.array([len(index), ACTIVE_SET_BATCH, 0]),
-        np.append(index, np.zeros(size - len(index), int)),
+        if not _append_all(G, terms, index, L, np.flatnonzero(active), rounding):
+            return False
+    status, state = (
+        np.where(empty, np.int8(loops.EMPTY), active),
+        np.array([active.sum(), ACTIVE_SET_BATCH, 0]),
     )
-    for k in range(state[0]):
-        loops.append_active(G, terms, index, L, k, index[k], rounding)
-    status = np.where(empty, np.int8(loops.EMPTY), active)
-    data = G, g, w, terms, np.sign(w), status, index, L, step, tol, rounding
-    result = loops.CONTINUE
-    for _ in check_each(range(ACTIVE_SET_MAX_STEPS // ACTIVE_SET_STEPS_PER_CALL)):
+    data = G, g, w, terms, np.sign(w), status, index, L, np.empty(size), tol, rounding
+    result, work, m = loops.CONTINUE, 0.0, len(w)
+    while result == loops.CONTINUE and work <= ACTIVE_SET_WORK * float(m) ** 2:
+        check()
         result = loops.active_set_steps(*data, ACTIVE_SET_STEPS_PER_CALL, state)
-        if result != loops.CONTINUE:
-            break
+        # Each step solves two triangular systems, and updates g.
+        work += float(ACTIVE_SET_STEPS_PER_CALL * (state[0] + 1) * (state[0] + m))
     if given is not None and result != loops.DONE:
         w[:], g[:] = given
     return bool(result == loops.DONE)
+
+
+def _append_all(
+    G: NDArray, terms: NDArray, index: NDArray, L: NDArray, columns: NDArray, rounding: float
+) -> bool:
+    """Factorize the matrix of the columns; return False if they are too many, or dependent."""
+    from riskmin._numba.coordinate import active_set as loops
+
+    append = loops.append_active
+    return len(columns) <= len(L) and all(
+        append(G, terms, index, L, k, j, rounding) for k, j in enumerate(columns)
+    )
 
 
 def one_sided_slopes(w: NDArray, g: NDArray, terms: NDArray) -> tuple[NDArray, NDArray]:

@@ -116,7 +116,7 @@ class ColumnGram:
     @property
     def rounding(self) -> float:
         """A bound on the rounding of G, relative to its diagonal."""
-        return 1e-5 if self.single_precision else 1e-12
+        return 1e-5 if self.single_precision else 1e-11
 
     def is_reusable_for(self, model: Model) -> bool:
         """Return whether the model may use this matrix; a slightly different D costs one or two steps."""
