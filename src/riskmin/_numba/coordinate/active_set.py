@@ -15,6 +15,7 @@ from riskmin._numba.compile_cache import njit
 CONTINUE, DONE, GIVE_UP = range(3)
 """What `active_set_steps` returns."""
 NO_PLACE = -1
+"""What `_enter` returns if the factor is full, or all that violate depend on the active columns."""
 OUTSIDE, ACTIVE, REFUSED, EMPTY = range(4)
 """Status of a w_j: `REFUSED` may not enter again, and `EMPTY` has a column of zeros."""
 

@@ -26,7 +26,7 @@ DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
 
 
 def active_set_search(
-    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int, rounding: float = 1e-12
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int, rounding: float = 1e-11
 ) -> bool:
     """Minimize a model on its Gram matrix, in place, by an active set of w_j and their signs.
 
@@ -42,32 +42,33 @@ def active_set_search(
 
     absolute, _, lower, upper = terms
     # Some more than the rank, for the w_j in exchange for which others leave.
-    size, given = min(len(w), max_active + ACTIVE_SET_BATCH), None
+    size, given = min(len(w), max_active + ACTIVE_SET_BATCH), (w.copy(), g.copy())
     empty = G.diagonal() <= 0
     w[empty] = np.clip(0.0, lower, upper)[empty]
     active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & ~empty
-    index, L = np.zeros(size, np.int64), np.zeros((size, size))
-    if not _append_all(G, terms, index, L, np.flatnonzero(active), rounding):
-        # Cycles leave more than the rank, of which most would leave one by one: start from zero.
-        given, start = (w.copy(), g.copy()), np.where(absolute > 0, np.clip(0.0, lower, upper), w)
-        g += G @ (start - w)
-        w[:], active = start, active & (absolute == 0)
-        if not _append_all(G, terms, index, L, np.flatnonzero(active), rounding):
+    factor = np.zeros(size, np.int64), np.zeros((size, size))
+    from_zero = not _append_all(G, terms, *factor, np.flatnonzero(active), rounding)
+    if from_zero:
+        # Cycles leave more than the rank, of which most would leave one by one.
+        w[absolute > 0] = np.clip(0.0, lower, upper)[absolute > 0]
+        g += G @ (w - given[0])
+        active &= absolute == 0
+        if not _append_all(G, terms, *factor, np.flatnonzero(active), rounding):
+            w[:], g[:] = given
             return False
-    status, state = (
-        np.where(empty, np.int8(loops.EMPTY), active),
-        np.array([active.sum(), ACTIVE_SET_BATCH, 0]),
-    )
-    data = G, g, w, terms, np.sign(w), status, index, L, np.empty(size), tol, rounding
+    status = np.where(empty, np.int8(loops.EMPTY), active)
+    state = np.array([np.count_nonzero(active), ACTIVE_SET_BATCH, 0])
+    data = G, g, w, terms, np.sign(w), status, *factor, np.empty(size), tol, rounding
     result, work, m = loops.CONTINUE, 0.0, len(w)
     while result == loops.CONTINUE and work <= ACTIVE_SET_WORK * float(m) ** 2:
         check()
         result = loops.active_set_steps(*data, ACTIVE_SET_STEPS_PER_CALL, state)
         # Each step solves two triangular systems, and updates g.
         work += float(ACTIVE_SET_STEPS_PER_CALL * (state[0] + 1) * (state[0] + m))
-    if given is not None and result != loops.DONE:
+    done = result == loops.DONE and bool(np.isfinite(g).all())
+    if not done and (from_zero or not np.isfinite(g).all()):
         w[:], g[:] = given
-    return bool(result == loops.DONE)
+    return done
 
 
 def _append_all(
