@@ -584,9 +584,9 @@ def test_partially_copied_columns_are_not_cached(monkeypatch):
         Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3), CoordinateDescent(), tol=1e-8
     )
     monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", 100)
-    from riskmin._numba import coordinate_loops
+    from riskmin._numba.coordinate import cycles
 
-    copy_columns, calls = coordinate_loops.copy_csr_columns, []
+    copy_columns, calls = cycles.copy_csr_columns, []
 
     def out_of_time_at_third_call(*args):
         calls.append(0)
@@ -594,7 +594,7 @@ def test_partially_copied_columns_are_not_cached(monkeypatch):
             raise OutOfTime
         copy_columns(*args)
 
-    monkeypatch.setattr(coordinate_loops, "copy_csr_columns", out_of_time_at_third_call)
+    monkeypatch.setattr(cycles, "copy_csr_columns", out_of_time_at_third_call)
     assert minimize(obj, CoordinateDescent(), tol=1e-8).status == "max_seconds"
-    monkeypatch.setattr(coordinate_loops, "copy_csr_columns", copy_columns)
+    monkeypatch.setattr(cycles, "copy_csr_columns", copy_columns)
     assert np.array_equal(minimize(obj, CoordinateDescent(), tol=1e-8).w, expected.w)

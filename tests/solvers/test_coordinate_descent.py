@@ -361,6 +361,23 @@ def test_active_sets_find_the_minimum_over_dependent_columns(bounds):
     assert (np.maximum(right, left) <= 1e-8 * scale).all()
 
 
+@pytest.mark.parametrize("start", [0.0, 1.0])
+@pytest.mark.parametrize("square", [0.0, 0.1])
+def test_active_sets_of_more_columns_than_rows(start, square):
+    """All columns depend on any 12 of them; from w = 1, more are active than the matrix has rank."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((12, 60)) + 3 * rng.standard_normal((12, 1))
+    X[:, 7] = 0.0
+    G, g, w = X.T @ X, X.T @ rng.standard_normal(12), np.full(60, start)
+    terms = np.stack([np.full(60, 0.01), np.full(60, square), np.full(60, -np.inf), np.full(60, np.inf)])
+    slope = g + G @ w
+    assert active_set_search(G, slope, w, terms, 1e-9, 12, 1e-11)
+    assert w[7] == 0
+    assert 0 < np.count_nonzero(w) <= (12 if square == 0 else 60)
+    right, left = one_sided_slopes(w, g + G @ w, terms)
+    assert (np.maximum(right, left) <= 1e-8).all()
+
+
 def test_nearly_dependent_columns_take_few_steps():
     """As in spectra: cycles alone take hundreds of steps, since weights move along with their neighbors."""
     rng = np.random.default_rng(3)

@@ -31,6 +31,10 @@ class ScoredPoint:
     b: float = 0.0
     n_moves: int = 0
     """Number of steps by which z was updated since it was computed from w."""
+    known: tuple[float, NDArray] | None = None
+    """The risk and its derivatives in the scores at z + b, if a line search has computed them."""
+    curvature: float = 0.0
+    """The second derivative of the risk in the intercept, near b."""
 
 
 @dataclass
@@ -47,6 +51,11 @@ class PointEvaluation:
 @dataclass
 class PointEvaluator:
     """Evaluates an objective at points with cached scores."""
+
+    MAX_INTERCEPT_STEPS = 8
+    """Newton steps in the intercept before a bracket is searched."""
+    MAX_INTERCEPT_SLOPE = 1e-13
+    """Slope in the intercept, as a share of its terms, at which these end."""
 
     obj: Objective
     rows: Shard
@@ -68,23 +77,40 @@ class PointEvaluator:
         cut of `guess` proves about as much as the cut at the next point.
         """
         self.obj.count.calls += 1
-        y, c = self.rows.y, self.rows.c
+        c, gap = self.rows.c, 0.0
         if self.has_intercept:
             risk, slope, gap = self._profile(point)
         else:
-            risk, slope = self.loss.value_grad(point.z, y, c)
-            gap = 0.0
+            risk, slope = point.known or self.value_slopes(point.z)
         # `guess` is per unit weight, `slope` includes the sample weights c.
         grad, guess_grad = self._pull_back(slope, None if guess is None else c * guess)
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
-        error = gap + CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
-        value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, float(risk), grad, error))
-        z = point.z + point.b
-        cut = self._with_scaled_slopes(cut, self._per_weight(slope), z)
-        if guess is not None:
-            predicted = self._cut_from_slopes(guess, guess_grad, z)
-            cut = max(cut, self._with_scaled_slopes(predicted, guess, z), key=self.obj.lower)
-        return PointEvaluation(value, grad, cut, float(risk), slope)
+        error = gap + CUT_ROUNDING * self._magnitude(point, slope)
+        value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, risk, grad, error))
+        cut = self._best_cut(cut, slope, guess, guess_grad, point.z + point.b)
+        return PointEvaluation(value, grad, cut, risk, slope)
+
+    def value_slopes(self, z: NDArray) -> tuple[float, NDArray]:
+        """Return the risk and its derivatives in the scores."""
+        value, slopes = self.loss.value_grad(z, self.rows.y, self.rows.c)
+        return float(value), slopes
+
+    @staticmethod
+    def _magnitude(point: ScoredPoint, slope: NDArray) -> float:
+        """Return the sum of |slope_i (z_i + b)|, at most."""
+        size = np.abs(slope)
+        return float(size @ np.abs(point.z)) + abs(point.b) * float(size.sum())
+
+    def curvature(self, z: NDArray) -> NDArray:
+        """Return the second derivatives of the risk in the scores."""
+        if self.loss.constant_curvature:
+            return self._constant_curvature
+        return np.asarray(self.loss.hessian(z, self.rows.y, self.rows.c).diagonal)
+
+    @cached_property
+    def _constant_curvature(self) -> NDArray:
+        y = self.rows.y
+        return np.asarray(self.loss.hessian(np.zeros(len(y)), y, self.rows.c).diagonal)
 
     def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
         """Return X' slope and X' guess, in one pass over the rows."""
@@ -115,25 +141,50 @@ class PointEvaluator:
         dual: Conjugate | None = self.loss.conjugate(self.rows.y)
         return dual
 
-    def _with_scaled_slopes(self, cut: Cut, u: NDArray, z: NDArray) -> Cut:
-        """Return the cut of the slopes s u, for the best scale s of the cut of u; the same cut if s is 1.
+    def _best_cut(
+        self, cut: Cut, slope: NDArray, guess: NDArray | None, guess_grad: NDArray, z: NDArray
+    ) -> Cut:
+        """Return the better of the cuts of the slopes and of the guess, each scaled.
+
+        Where the conjugate of the regularizer is an indicator function, that is the one that is scaled less.
+        """
+        if self._conjugate is None:
+            return cut
+        s, t = self._scale(cut), 0.0
+        if guess is not None:
+            predicted = Cut(guess_grad, cut.b)
+            t = self._scale(predicted)
+            if not self.obj.reg.polyhedral:
+                own = self._with_scaled_slopes(cut, slope, s, z)
+                other = self._cut_from_slopes(t * guess, t * guess_grad, z)
+                return max(own, other, key=self.obj.lower)
+            if t > s:
+                return self._cut_from_slopes(t * guess, t * guess_grad, z)
+        return self._with_scaled_slopes(cut, slope, s, z)
+
+    def _scale(self, cut: Cut) -> float:
+        """Return the best scale of a cut; b <= 0 is no reason for 0, since scaled slopes may have b > 0."""
+        return float(self.obj.reg.scale(Cut(cut.a, max(cut.b, sys.float_info.min)), self.obj.lam))
+
+    def _with_scaled_slopes(self, cut: Cut, slope: NDArray, s: float, z: NDArray) -> Cut:
+        """Return the cut of the slopes times s; the same cut if s is 1.
 
         Where the conjugate of the regularizer is an indicator function, s < 1 is the rule. The conjugate of
         the loss is convex, so that the cut of the scaled slopes proves more than the scaled cut: for
         `Squared` and s near 1, its bound is below J by (1 - s) lam |w|_1 instead of (1 - s) J.
         """
-        if self._conjugate is None:
+        if s in (0.0, 1.0):
             return cut
-        # A cut with b <= 0 proves nothing, but that of s u may: b is no reason for s = 0.
-        s = self.obj.reg.scale(Cut(cut.a, max(cut.b, sys.float_info.min)), self.obj.lam)
-        return cut if s in (0.0, 1.0) else self._cut_from_slopes(s * u, s * cut.a, z)
+        return self._cut_from_slopes(s * self._per_weight(slope), s * cut.a, z)
 
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
         c, dual = self.rows.c, self._conjugate
         assert dual is not None
         # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
-        conjugate = np.where(c > 0, dual.value(u), 0.0)
+        conjugate = dual.value(u)
+        if self._has_zero_weights:
+            conjugate = np.where(c > 0, conjugate, 0.0)
         # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
         magnitude = np.abs(z) + (np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0)
         return Cut(
@@ -151,12 +202,52 @@ class PointEvaluator:
         u = np.clip(self._per_weight(slopes), dual.lower, dual.upper)
         return balanced(u, self.rows.c) if self.has_intercept else u
 
+    @cached_property
+    def _has_zero_weights(self) -> bool:
+        return not self.rows.c.all()
+
     def _per_weight(self, slopes: NDArray) -> NDArray:
         c = self.rows.c
+        if not self._has_zero_weights:
+            return np.asarray(slopes / c)
         return np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0)
 
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
+
+        Newton's method from the point's own b, which mostly is the minimizer of a model.
+        """
+        risk, slope = point.known or self.value_slopes(point.z + point.b)
+        for _ in range(self.MAX_INTERCEPT_STEPS):
+            total, size = float(slope.sum()), float(np.abs(slope).sum())
+            if abs(total) <= self.MAX_INTERCEPT_SLOPE * size:
+                return self._with_sum_zero(point, risk, slope)
+            point.curvature = float(self.curvature(point.z + point.b).sum())
+            # A long step might end where a steep loss overflows.
+            if not abs(total) < point.curvature:
+                break
+            b = point.b - total / point.curvature
+            new_risk, new = self.value_slopes(point.z + b)
+            if not abs(float(new.sum())) < 0.5 * abs(total):
+                break
+            point.b, risk, slope = b, new_risk, new
+        return self._in_bracket(point)
+
+    def _with_sum_zero(self, point: ScoredPoint, risk: float, slope: NDArray) -> tuple[float, NDArray, float]:
+        """Scale the slopes of one sign down by a factor 1 - t, so that their sum is zero.
+
+        Losses are nonnegative, so that a row's tangent times 1 - t is a cut of the row, too. It is lower by
+        at most t (l_i + |u_i (z_i + b)|).
+        """
+        up, down = float(np.maximum(slope, 0.0).sum()), float(np.maximum(-slope, 0.0).sum())
+        t = abs(up - down) / max(up, down, sys.float_info.min)
+        if not t:
+            return risk, slope, 0.0
+        larger = slope > 0 if up > down else slope < 0
+        return risk, np.where(larger, (1 - t) * slope, slope), t * (risk + self._magnitude(point, slope))
+
+    def _in_bracket(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
+        """Find the best intercept in a bracket, with the same results.
 
         As in `InterceptProfile`, two tangents around the minimum are mixed to slope zero in b. They are close
         together, which matters for the gradient where lam is small.

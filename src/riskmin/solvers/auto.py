@@ -327,8 +327,10 @@ def trial_work(first: Solver, facts: Facts) -> float:
     """The work after which the selected solver is judged, in passes over X."""
     if isinstance(first, CoordinateDescent):
         # where the interior-point method would continue, it needs few steps
-        few = facts.interior_point and not facts.slow_gram
-        return COSTS.interior_point_trial_work if few else COSTS.sparse_weights_trial_work
+        if not facts.interior_point or facts.slow_gram:
+            return COSTS.sparse_weights_trial_work
+        # each of its steps factorizes a matrix of this size
+        return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
     if isinstance(first, DualCoordinateAscent):
         return COSTS.dual_trial_work
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts

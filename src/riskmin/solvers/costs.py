@@ -64,6 +64,8 @@ class CostModel:
     """The work after which coordinate descent is judged for `L1`: its bounds improve in its last steps."""
     interior_point_trial_work: float = 200.0
     """The same where the interior-point method would continue."""
+    interior_point_trial_factor: float = 2.0
+    """The least work there, per row or column of X, whichever are fewer."""
     multi_output_trial_work: float = 1000.0
     """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
     nonseparable_trial_work: float = 30.0

@@ -15,89 +15,72 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import cho_factor, scipy_linalg
-from riskmin.core.deadline import check_each
+from riskmin.core.deadline import check
 
-ACTIVE_SET_BATCH, ACTIVE_SET_MAX_STEPS = 32, 500
-"""Coordinates that enter an active set at once, and steps after which cycles are tried."""
+ACTIVE_SET_BATCH, ACTIVE_SET_STEPS_PER_CALL = 32, 20
+"""Coordinates that enter an active set at once, and steps between two checks of the deadline."""
 ACTIVE_SET_WORK = 200
-"""Multiplications of the factorizations per entry of G, up to which cycles would take longer."""
+"""Multiplications per entry of G after which cycles are tried: so many of these take as long."""
 DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal to add until G is positive definite; the second is for single precision."""
 
 
 def active_set_search(
-    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int, rounding: float = 1e-11
 ) -> bool:
     """Minimize a model on its Gram matrix, in place, by an active set of w_j and their signs.
 
     Each step solves for the active w_j, up to the first that changes its sign, which leaves; when all of them
-    are optimal, those with the largest violations enter. Returns False if that takes more work than cycles,
-    or more than `max_active`, the rank of G.
+    are optimal, those with the largest violations enter. `rounding` is that of G, relative to its diagonal.
+    Returns False if it takes too many steps, or many more than `max_active`, the rank of G.
 
     References
     ----------
     H. Lee, A. Battle, R. Raina, A. Y. Ng, Efficient sparse coding algorithms, NIPS 2006.
     """
-    absolute, square, lower, upper = terms
-    active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0)
-    sign, batch, work = np.sign(w), ACTIVE_SET_BATCH, 0.0
-    refused = np.zeros(len(w), np.bool_)
-    for _ in check_each(range(ACTIVE_SET_MAX_STEPS)):
-        index = np.flatnonzero(active)
-        work += len(index) ** 3 / 3
-        if work > ACTIVE_SET_WORK * len(w) ** 2 or len(index) > max_active:
+    from riskmin._numba.coordinate import active_set as loops  # Numba is imported on first use
+
+    absolute, _, lower, upper = terms
+    # Some more than the rank, for the w_j in exchange for which others leave.
+    size, given = min(len(w), max_active + ACTIVE_SET_BATCH), (w.copy(), g.copy())
+    empty = G.diagonal() <= 0
+    w[empty] = np.clip(0.0, lower, upper)[empty]
+    active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & ~empty
+    factor = np.zeros(size, np.int64), np.zeros((size, size))
+    from_zero = not _append_all(G, terms, *factor, np.flatnonzero(active), rounding)
+    if from_zero:
+        # Cycles leave more than the rank, of which most would leave one by one.
+        w[absolute > 0] = np.clip(0.0, lower, upper)[absolute > 0]
+        g += G @ (w - given[0])
+        active &= absolute == 0
+        if not _append_all(G, terms, *factor, np.flatnonzero(active), rounding):
+            w[:], g[:] = given
             return False
-        moved, stopped = _active_step(G, g, w, terms, index, sign)
-        active[stopped] = False
-        if not moved:
-            # Entered in the wrong direction, by rounding or since several entered at once.
-            refused[stopped] = batch == 1
-            batch = max(batch // 4, 1)
-        if len(stopped):
-            continue
-        if len(index) and np.abs((g + square * w + absolute * sign)[index]).max() > tol:
-            # The system was damped: solve again.
-            continue
-        right, left = one_sided_slopes(w, g, terms)
-        violation = np.where(active | refused, 0.0, np.maximum(right, left))
-        # One more than fits, so that a full set is noticed.
-        entering = np.argsort(-violation)[: min(batch, max_active + 1 - len(index))]
-        entering = entering[violation[entering] > tol]
-        if not len(entering):
-            return not refused.any()
-        sign[entering] = np.where(
-            w[entering] != 0, np.sign(w[entering]), np.where(right > left, 1.0, -1.0)[entering]
-        )
-        active[entering] = True
-        batch = max(batch, len(index) // 2)
-    return False
+    status = np.where(empty, np.int8(loops.EMPTY), active)
+    state = np.array([np.count_nonzero(active), ACTIVE_SET_BATCH, 0])
+    data = G, g, w, terms, np.sign(w), status, *factor, np.empty(size), tol, rounding
+    result, work, m = loops.CONTINUE, 0.0, len(w)
+    while result == loops.CONTINUE and work <= ACTIVE_SET_WORK * float(m) ** 2:
+        check()
+        result = loops.active_set_steps(*data, ACTIVE_SET_STEPS_PER_CALL, state)
+        # Each step solves two triangular systems, and updates g.
+        work += float(ACTIVE_SET_STEPS_PER_CALL * (state[0] + 1) * (state[0] + m))
+    done = result == loops.DONE and bool(np.isfinite(g).all())
+    if not done and (from_zero or not np.isfinite(g).all()):
+        w[:], g[:] = given
+    return done
 
 
-def _active_step(
-    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, index: NDArray, sign: NDArray
-) -> tuple[bool, NDArray]:
-    """Step towards the minimizer over w[index], in place, until one of them ends its range.
+def _append_all(
+    G: NDArray, terms: NDArray, index: NDArray, L: NDArray, columns: NDArray, rounding: float
+) -> bool:
+    """Factorize the matrix of the columns; return False if they are too many, or dependent."""
+    from riskmin._numba.coordinate import active_set as loops
 
-    Returns whether w may have moved, and those that ended.
-    """
-    if not len(index):
-        return True, index
-    absolute, square, lower, upper = terms[:, index]
-    start, side = w[index], sign[index]
-    slope = g[index] + square * start + absolute * side
-    step = _damped_solve(G[np.ix_(index, index)], -slope, square)
-    # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
-    low = np.where((side > 0) & (absolute > 0), np.maximum(lower, 0.0), lower)
-    high = np.where((side < 0) & (absolute > 0), np.minimum(upper, 0.0), upper)
-    end, target = np.where(step < 0, low, high), start + step
-    leaves, reach = (target < low) | (target > high), np.full(len(index), np.inf)
-    reach[leaves] = (end[leaves] - start[leaves]) / step[leaves]
-    t = min(1.0, float(reach.min()))
-    if t > 0:
-        new = np.where(reach <= t, end, start + t * step)
-        g += G[:, index] @ (new - start)
-        w[index] = new
-    return t > 0, index[reach <= t]
+    append = loops.append_active
+    return len(columns) <= len(L) and all(
+        append(G, terms, index, L, k, j, rounding) for k, j in enumerate(columns)
+    )
 
 
 def one_sided_slopes(w: NDArray, g: NDArray, terms: NDArray) -> tuple[NDArray, NDArray]:

@@ -72,7 +72,9 @@ class DenseColumns:
                 # The model is the risk, and cycles over a Gram matrix cost less than the next pass over X.
                 model = model._replace(tol=self.EXACT_MODEL_TOLERANCE * model.tol)
             if self.gram is None or not self.gram.is_reusable_for(model):
-                self.gram = ColumnGram(model.curvature, self._stride(model), single_precision=not model.exact)
+                # With fewer rows than columns the matrix is singular, and systems in it need more digits.
+                single = not model.exact and len(model.columns) < self.X.shape[0]
+                self.gram = ColumnGram(model.curvature, self._stride(model), single)
             new = len(np.setdiff1d(model.columns, self.gram.columns))
             # The products of n rows with the new columns.
             build = new * len(model.columns) * (self.X.shape[0] / self.SQUARED_COLUMNS_PER_PASS)

@@ -139,7 +139,9 @@ class CoordinateDescent(Solver):
             schedule = schedule.updated(
                 float(violation.max()), float(violation[columns].max()) if len(columns) else None
             )
-            yield Iterate(point.w, evaluation.value, evaluation.cut, info, _snapshot(point.w, schedule))
+            near = (point.b, point.curvature) if point.curvature > 0 else None
+            state = _snapshot(point.w, schedule)
+            yield Iterate(point.w, evaluation.value, evaluation.cut, info, state, intercept=near)
             if not violation.max() > 0:
                 # No coordinate decreases J: this is the minimum.
                 return

@@ -35,9 +35,9 @@ def gram_work(m: int, n_epochs: int) -> float:
 @cache
 def kernels() -> Any:
     """Return the module of compiled loops; Numba is imported on first use, not with the package."""
-    from riskmin._numba import coordinate_loops
+    from riskmin._numba.coordinate import cycles
 
-    return coordinate_loops
+    return cycles
 
 
 class Model(NamedTuple):
@@ -113,6 +113,11 @@ class ColumnGram:
     columns: NDArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     G: NDArray = field(default_factory=lambda: np.empty((0, 0)))
 
+    @property
+    def rounding(self) -> float:
+        """A bound on the rounding of G, relative to its diagonal."""
+        return 1e-5 if self.single_precision else 1e-11
+
     def is_reusable_for(self, model: Model) -> bool:
         """Return whether the model may use this matrix; a slightly different D costs one or two steps."""
         if model.exact and (self.single_precision or not np.array_equal(model.curvature, self.curvature)):
@@ -149,13 +154,15 @@ def relative_change(curvature: NDArray, reference: NDArray) -> float:
     return float(np.abs(curvature - reference).sum() / reference.sum())
 
 
-def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int) -> int:
+def _descend(
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int, rounding: float
+) -> int:
     """Minimize a model on its Gram matrix, in place: by an active set of at most so many w_j, or by cycles.
 
     Cycles alternate with solves over all w_j != 0: they determine which w_j are zero, but converge slowly on
     the others where columns are correlated.
     """
-    if max_active and active_set_search(G, g, w, terms, tol, max_active):
+    if max_active and active_set_search(G, g, w, terms, tol, max_active, rounding):
         return 1
     n_epochs, active = 0, np.empty(len(w), np.bool_)
     for _ in check_each(range(MAX_EPOCHS_PER_MODEL // CYCLES_PER_SOLVE)):
@@ -185,7 +192,7 @@ def solve_by_gram(
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
     # A model that is soon replaced is not worth an active set.
     max_active = len(model.slope) if model.constant_curvature or model.exact else 0
-    epochs = _descend(G, g, w, terms, model.tol, max_active)
+    epochs = _descend(G, g, w, terms, model.tol, max_active, gram.rounding)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
     work = start.work + gram_work(len(w), epochs)

@@ -148,8 +148,7 @@ class CoordinateProblem:
         self, point: ScoredPoint, evaluation: PointEvaluation, columns: NDArray, schedule: InexactSchedule
     ) -> tuple[Model, InexactSchedule]:
         """Return the quadratic model of the risk over the columns, and the updated schedule."""
-        y, c, z = self.points.rows.y, self.points.rows.c, point.z + point.b
-        curvature = self.points.loss.hessian(z, y, c).diagonal
+        c, curvature = self.points.rows.c, self.points.curvature(point.z + point.b)
         schedule = replace(schedule, max_curvature=max(schedule.max_curvature, float(curvature.sum())))
         constant = self.points.loss.constant_curvature
         if not curvature.all():
@@ -189,18 +188,18 @@ class CoordinateProblem:
         J is evaluated relative to its value at the point, so that a small decrease is not lost in a large J.
         Returns the new point (None if no step decreases J) and the step length.
         """
-        y, c = self.points.rows.y, self.points.rows.c
+        known: dict[float, tuple[float, NDArray]] = {}
         absolute, square = model.terms[0], model.terms[1]
         step, u = solution.w - model.w, solution.u + solution.b
         old_penalty = float(absolute @ np.abs(model.w) + 0.5 * square @ (model.w * model.w))
 
         def evaluate(t: float) -> Tangent:
             w = model.w + t * step if t < 1 else solution.w
-            risk, slope = self.points.loss.value_grad(point.z + point.b + t * u, y, c)
+            risk, slope = known[t] = self.points.value_slopes(point.z + point.b + t * u)
             # One-sided derivatives of |w_j| in the direction of the step.
             signs = np.where(w == 0, np.sign(step), np.sign(w))
             penalty = float(absolute @ np.abs(w) + 0.5 * square @ (w * w))
-            value = penalty - old_penalty + (float(risk) - evaluation.risk)
+            value = penalty - old_penalty + (risk - evaluation.risk)
             return Tangent(t, value, float(slope @ u) + float((absolute * signs + square * w) @ step))
 
         end, noise = evaluate(1.0), 1e-14 * evaluation.value
@@ -215,8 +214,10 @@ class CoordinateProblem:
         w = point.w.copy()
         w[model.columns] = solution.w if t == 1 else model.w + t * step
         # Scores are updated linearly, and recomputed every RECOMPUTE_SCORES_EVERY moves.
-        new = ScoredPoint(w, point.z + t * solution.u, point.b + t * solution.b, point.n_moves + 1)
-        return (self.points.with_scores(w) if new.n_moves % RECOMPUTE_SCORES_EVERY == 0 else new), t
+        z, b, n_moves = point.z + t * solution.u, point.b + t * solution.b, point.n_moves + 1
+        if n_moves % RECOMPUTE_SCORES_EVERY == 0:
+            return self.points.with_scores(w), t
+        return ScoredPoint(w, z, b, n_moves, known[t], point.curvature), t
 
 
 def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
