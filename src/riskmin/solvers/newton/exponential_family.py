@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
@@ -28,6 +28,8 @@ def _kernels() -> Any:
 class ExponentialFamily(CompiledScoreProblem):
     """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
 
+    MAX_RELATIVE_CHANGE = 0.9
+    """By how much a row's multiplier may differ from its slope, as a share of the second derivative."""
     MAX_CLOSED_FORM_STEPS = 30
     """Steps to the intercept, each of which changes the exponents by 36, or 18 for two exponentials."""
 
@@ -69,6 +71,34 @@ class ExponentialFamily(CompiledScoreProblem):
         sums = self.design.range_sums(10, self.point_kernel, z, b, *self.args, *self.point_args, dz, h)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
+
+    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
+        """The evaluation with the cut of the multipliers dz + r, with slope 0 in the intercept.
+
+        l*(u) <= u z - l(z) + (u - l'(z))^2 / l''(z) for these losses, if |u - l'(z)| <= l''(z), to which r is
+        cut off: log x <= x - 1 bounds the Kullback-Leibler divergence of probabilities and that of rates.
+        """
+        h, s = evaluation.hessian_diagonal, z + evaluation.b
+        assert h is not None
+        bound = self.MAX_RELATIVE_CHANGE * h
+        r = np.minimum(np.maximum(r, -bound), bound)
+        u = evaluation.dz + r
+        if self.intercept:
+            shift = float(u.sum()) / float(h.sum()) * h
+            r, u = r - shift, u - shift
+        excess = float(np.divide(r * r, h, out=np.zeros_like(r), where=h > 0).sum())
+        sizes, slopes = np.abs(s), np.abs(u)
+        balanced = not self.intercept or abs(float(u.sum())) <= INTERCEPT_SLOPE_ROUNDING * float(slopes.sum())
+        # beyond the largest exponent, the loss is another one
+        if not (balanced and (np.abs(r) <= h).all() and float(sizes.max()) < _kernels().TANGENT_EXP_ABOVE):
+            return None
+        rounding = CUT_ROUNDING * (evaluation.risk + excess + float(slopes @ sizes))
+        return evaluation._replace(dz=u, offset=evaluation.risk - float(u @ s) - excess - rounding)
+
+    def row_scores(self) -> NDArray | None:
+        """Halfway between each count and the mean of all, for Poisson: log((y + mean) / 2)."""
+        mean = float(self.c @ self.y) if isinstance(self.loss, Poisson) else 0.0
+        return np.log(0.5 * (self.y + mean)) if mean > 0 else None
 
     def minimize_intercept(
         self,

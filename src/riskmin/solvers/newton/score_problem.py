@@ -175,6 +175,14 @@ class ScoreProblem:
         """
         return None
 
+    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
+        """The evaluation at z with the cut of the multipliers dz + r; None if there is no bound for it."""
+        return None
+
+    def row_scores(self) -> NDArray | None:
+        """Scores near the best ones of single rows, around which a quadratic model is a good start."""
+        return None
+
     def initial_center(self, z: NDArray) -> NDArray | None:
         """The first center; None stands for 0."""
         return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,16 @@ from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
 
+class _Position(NamedTuple):
+    """Weights and scores, and the evaluation there."""
+
+    w: Array
+    z: NDArray
+    evaluation: ScoreEvaluation
+    sums: NDArray
+    """The sums of the kernel, see `slots`."""
+
+
 class SmallSmoothProblem:
     """An objective with few dense rows and columns, L2, and a smooth loss with compiled derivatives."""
 
@@ -41,6 +51,8 @@ class SmallSmoothProblem:
     """Newton steps of a stage."""
     MAX_GAP, GAP_SHARE = 5e-4, 1e-3
     """A stage ends at the first relative gap, or at the second share of that before it."""
+    LAST_STEPS_SLOPE = 10.0
+    """Up to this multiple of the allowed gap, the slope of a step is divided by more than a matrix costs."""
     INTERCEPT_SHARE = 0.1
     """The share of the gap at the end of a stage by which an inexact intercept may lower its cut."""
 
@@ -77,8 +89,10 @@ class SmallSmoothProblem:
             obj.count.calls += 1 + point.steps
             info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
             state = NewtonState(point, best, {"cg_steps": 0.0, "small": True}).to_arrays
+            # at w = 0, the intercept is the best one
+            exact = not (self.intercept and point.w.any())
             near = point.evaluation.intercept if self.intercept else None
-            yield Iterate(point.w, value, best, info, state, not self.intercept, near)
+            yield Iterate(point.w, value, best, info, state, exact, near)
             gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
             point = self._stage(point, min(self.GAP_SHARE * gap, self.MAX_GAP))
             last, best = best, max(best, point.cut, key=obj.lower)
@@ -87,32 +101,58 @@ class SmallSmoothProblem:
 
     def _stage(self, point: NewtonPoint, gap: float) -> NewtonPoint:
         """The point after Newton steps up to a relative gap, or where rounding allows no descent."""
-        w, z, b, steps = point.w, point.z, point.evaluation.b, 0
-        evaluation, sums = self.problem.evaluate_with_cut(z, 0.0, None, b)
-        solve, last_square = None, math.inf
+        z, b, steps = point.z, point.evaluation.b, 0
+        now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
+        if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
+            now, steps = fitted, 1
+        h, solve, last_square = None, None, math.inf
         while True:
             check()
-            a, slope_b = evaluation.dz @ self.X, float(sums[slots.CUT_SLOPE_B]) * self.intercept
-            g = np.append(a + self.penalty * w, slope_b)
-            value = evaluation.risk + 0.5 * float((self.penalty * w) @ w)
-            if steps == self.MAX_STEPS or self._estimated_gap(g, sums) <= gap * value:
-                break
+            evaluation, allowed = now.evaluation, gap * self._value(now)
+            a, slope_b = evaluation.dz @ self.X, float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
+            g, proved = np.append(a + self.penalty * now.w, slope_b), None
             square = float(g @ g)
-            # a matrix is used again while each step divides the squared gradient norm by 50
-            solve = None if square > last_square / ReusedHessian.REUSE_DECREASE else solve
-            last_square, is_new = square, solve is None
-            solve = solve or self._factorized(evaluation.hessian_diagonal)
-            moved = self._step(w, z, evaluation, g, solve(-g))
-            if moved is not None:
-                w, z, evaluation, sums = moved
-                steps += 1
-            elif is_new:
+            if steps == self.MAX_STEPS or self._estimated_gap(g, now.sums) <= allowed:
                 break
+            # a matrix is used again while each step divides the squared gradient norm by 50, or near the end
+            direction = g if solve is None else solve(-g)
+            slow = square > last_square / ReusedHessian.REUSE_DECREASE
+            if solve is None or (slow and -float(g @ direction) > self.LAST_STEPS_SLOPE * allowed):
+                h = evaluation.hessian_diagonal
+                solve = self._factorized(h)
+                direction = solve(-g)
+            dz, slope, last_square = self.X @ direction[:-1], float(g @ direction), square
+            # J decreases by half of the slope, and the conjugates exceed the model by about the slope
+            if -1.5 * slope <= allowed:
+                proved = self.problem.with_multipliers(now.z, evaluation, h * (dz + direction[-1]))
+            if proved is not None:
+                a = proved.dz @ self.X
+                proved_gap = self._value(now) - self.obj.lower(Cut(a, proved.offset))
+                if proved_gap <= allowed:
+                    evaluation = self._with_better_intercept(now, proved, proved_gap)
+                    return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
+            moved = self._step(now, direction, dz, slope)
+            if moved is not None:
+                now, steps = moved, steps + 1
+            elif h is evaluation.hessian_diagonal:
+                break
+            else:
+                solve = None
         if self.intercept:
             # the best intercept, and a cut of slope 0 in it
-            evaluation = self.problem.evaluate(z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * gap * value)
+            evaluation = self.problem.evaluate(now.z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * allowed)
             a = evaluation.dz @ self.X
-        return replace(point, w=w, z=z, evaluation=evaluation, a=a, steps=steps)
+        return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
+
+    def _with_better_intercept(self, now: _Position, proved: ScoreEvaluation, gap: float) -> ScoreEvaluation:
+        """The evaluation with the same cut, and the risk at an intercept that raises it by little of the gap."""
+        slope, curvature = float(now.sums[slots.CUT_SLOPE_B]), float(now.sums[slots.CUT_CURVATURE_B])
+        if not self.intercept or 0.5 * slope * slope <= self.INTERCEPT_SHARE * gap * curvature:
+            return proved
+        better, _ = self.problem.evaluate_with_cut(now.z, 0.0, None, proved.b - slope / curvature)
+        if better.risk > proved.risk:
+            return proved
+        return better._replace(dz=proved.dz, offset=proved.offset)
 
     def _estimated_gap(self, g: NDArray, sums: NDArray) -> float:
         """The certified gap at a point with the gradient g in (w, b), once the intercept is minimized out."""
@@ -122,14 +162,31 @@ class SmallSmoothProblem:
         return gap + (0.5 * float(g[-1]) ** 2 / curvature if g[-1] and curvature > 0 else 0.0)
 
     # ------------------------------------------------------------ steps
-    def _step(
-        self, w: Array, z: NDArray, evaluation: ScoreEvaluation, g: NDArray, direction: NDArray
-    ) -> tuple[Array, NDArray, ScoreEvaluation, NDArray] | None:
-        """The weights, scores and evaluation after a step along a direction; None without descent."""
-        d, e, slope, b = direction[:-1], float(direction[-1]), float(g @ direction), evaluation.b
+    def _fit_to_rows(self, now: _Position) -> _Position | None:
+        """The minimum of a quadratic model around scores near the best ones of single rows, if J is lower."""
+        z = self.problem.row_scores()
+        if z is None:
+            return None
+        evaluation, _ = self.problem.evaluate_with_cut(z, 0.0, None, 0.0)
+        h = evaluation.hessian_diagonal
+        # sum_i dz_i (s_i - z_i) + h_i (s_i - z_i)^2 / 2 has the slope h_i s_i - target_i in s_i
+        target = h * z - evaluation.dz
+        v = self._factorized(h)(np.append(target @ self.X, float(target.sum()) * self.intercept))
+        w, b = v[:-1], float(v[-1])
+        scores = self.X @ w
+        moved = _Position(w, scores, *self.problem.evaluate_with_cut(scores, 0.0, None, b))
+        return moved if self._value(moved) < self._value(now) else None
+
+    def _value(self, now: _Position) -> float:
+        """J at the intercept of an evaluation."""
+        return now.evaluation.risk + 0.5 * float((self.penalty * now.w) @ now.w)
+
+    def _step(self, now: _Position, direction: NDArray, dz: NDArray, slope: float) -> _Position | None:
+        """The position after a step along a direction, with the scores dz; None without descent."""
+        w, z, evaluation, _ = now
+        d, e, b = direction[:-1], float(direction[-1]), evaluation.b
         if not -math.inf < slope < 0:
             return None
-        dz = self.X @ d
         # lam Omega along the line: its slope at t = 0, and its second derivative
         first, second = float((self.penalty * w) @ d), float((self.penalty * d) @ d)
 
@@ -154,7 +211,7 @@ class SmallSmoothProblem:
         # in rounding, J may stay the same while its slope still decreases
         if not (change < 0 or abs(end) < abs(slope)) or (at.b == b and np.array_equal(new, w)):
             return None
-        return new, scores, at, sums
+        return _Position(new, scores, at, sums)
 
     def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
         """A function that solves Newton's system in (w, b) for the second derivatives h."""
