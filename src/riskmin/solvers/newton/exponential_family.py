@@ -81,24 +81,43 @@ class ExponentialFamily(CompiledScoreProblem):
         h, s = evaluation.hessian_diagonal, z + evaluation.b
         assert h is not None
         bound = self.MAX_RELATIVE_CHANGE * h
-        r = np.minimum(np.maximum(r, -bound), bound)
+        r = np.clip(r, -bound, bound)
         u = evaluation.dz + r
         if self.intercept:
-            shift = float(u.sum()) / float(h.sum()) * h
-            r, u = r - shift, u - shift
-        excess = float(np.divide(r * r, h, out=np.zeros_like(r), where=h > 0).sum())
-        sizes, slopes = np.abs(s), np.abs(u)
-        balanced = not self.intercept or abs(float(u.sum())) <= INTERCEPT_SLOPE_ROUNDING * float(slopes.sum())
+            shift = float(u.sum()) / float(h.sum())
+            r -= shift * h
+            u -= shift * h
+            rest = abs(float(u.sum())) - INTERCEPT_SLOPE_ROUNDING * float(np.abs(u).sum())
+            if rest > 0 or not abs(shift) <= 1 - self.MAX_RELATIVE_CHANGE:
+                return None
         # beyond the largest exponent, the loss is another one
-        if not (balanced and (np.abs(r) <= h).all() and float(sizes.max()) < _kernels().TANGENT_EXP_ABOVE):
+        if not max(float(s.max()), -float(s.min())) < _kernels().TANGENT_EXP_ABOVE:
             return None
-        rounding = CUT_ROUNDING * (evaluation.risk + excess + float(slopes @ sizes))
-        return evaluation._replace(dz=u, offset=evaluation.risk - float(u @ s) - excess - rounding)
+        r *= r
+        r /= np.maximum(h, np.finfo(np.float64).smallest_normal)  # r = 0 where h = 0
+        excess = float(r.sum())
+        # by Cauchy and Schwarz, an upper bound of the sum of the absolute terms
+        terms = evaluation.risk + excess + math.sqrt(float(u @ u) * float(s @ s))
+        return evaluation._replace(
+            dz=u, offset=evaluation.risk - float(u @ s) - excess - CUT_ROUNDING * terms
+        )
 
-    def row_scores(self) -> NDArray | None:
-        """Halfway between each count and the mean of all, for Poisson: log((y + mean) / 2)."""
+    def constant_intercept(self) -> float:
+        """log(mean) for Poisson, the logarithm of the odds for `Logistic`, and half of it for `Exponential`."""
+        if isinstance(self.loss, Poisson):
+            rise, fall = float(self.c @ self.y), 1.0
+        else:
+            rise, fall = float(self.c @ (self.y > 0)), float(self.c @ (self.y < 0))
+        b = math.log(rise / fall) if rise > 0 and fall > 0 else 0.0
+        return 0.5 * b if isinstance(self.loss, Exponential) else b
+
+    def row_model(self) -> tuple[NDArray, NDArray] | None:
+        """The model at the rate m = (y + mean) / 2 of each row, for Poisson: h = m and a slope of m - y."""
         mean = float(self.c @ self.y) if isinstance(self.loss, Poisson) else 0.0
-        return np.log(0.5 * (self.y + mean)) if mean > 0 else None
+        if not mean > 0:
+            return None
+        m = 0.5 * (self.y + mean)
+        return self.c * m, self.c * (m * np.log(m) - m + self.y)
 
     def minimize_intercept(
         self,

@@ -239,7 +239,8 @@ class Newton(Solver):
             mu_share = 1.0 if center is None else self.WARM_MU_SHARE
             mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
             center = problem.initial_center(z) if center is None else center
-        evaluation = problem.evaluate(z, mu, center, 0.0)
+        b = 0.0 if mu or w.any() or not problem.intercept else problem.constant_intercept()
+        evaluation = problem.evaluate(z, mu, center, b)
         return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
 
     def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:

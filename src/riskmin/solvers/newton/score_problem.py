@@ -179,8 +179,15 @@ class ScoreProblem:
         """The evaluation at z with the cut of the multipliers dz + r; None if there is no bound for it."""
         return None
 
-    def row_scores(self) -> NDArray | None:
-        """Scores near the best ones of single rows, around which a quadratic model is a good start."""
+    def constant_intercept(self) -> float:
+        """The best intercept for scores of 0, where there is a formula; else 0, from which it is searched."""
+        return 0.0
+
+    def row_model(self) -> tuple[NDArray, NDArray] | None:
+        """Second derivatives h and the slopes t of sum_i h_i z_i^2 / 2 - t_i z_i, whose minimum is a start.
+
+        It is a model of the loss around scores near the best ones of single rows.
+        """
         return None
 
     def initial_center(self, z: NDArray) -> NDArray | None:

@@ -23,6 +23,7 @@ from riskmin._numba.newton import slots
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.blas_threads import cholesky, scipy_linalg
 from riskmin.core.deadline import check
+from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import beside_another_library
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
@@ -51,8 +52,12 @@ class SmallSmoothProblem:
     """Newton steps of a stage."""
     MAX_GAP, GAP_SHARE = 5e-4, 1e-3
     """A stage ends at the first relative gap, or at the second share of that before it."""
-    LAST_STEPS_SLOPE = 10.0
-    """Up to this multiple of the allowed gap, the slope of a step is divided by more than a matrix costs."""
+    LAST_STEPS, LAST_STEPS_SLOPE = 2, 10.0
+    """Steps with the same matrix cost less than a new one if the slope is this multiple of the allowed gap."""
+    MODEL_ROWS_PER_COLUMN = 50
+    """Rows of the quadratic model from which a run starts."""
+    MAX_INTERCEPT_STEPS = 3
+    """Newton steps in the intercept alone, once the gap is proved."""
     INTERCEPT_SHARE = 0.1
     """The share of the gap at the end of a stage by which an inexact intercept may lower its cut."""
 
@@ -78,7 +83,8 @@ class SmallSmoothProblem:
     def start(self, w: Array) -> NewtonPoint:
         """The point of the weights w."""
         z = self.X @ w if w.any() else np.zeros(len(self.X))
-        evaluation = self.problem.evaluate(z, 0.0, None, 0.0)
+        b = 0.0 if w.any() or not self.intercept else self.problem.constant_intercept()
+        evaluation = self.problem.evaluate(z, 0.0, None, b)
         return NewtonPoint(w, z, evaluation, evaluation.dz @ self.X)
 
     def iterates(self, point: NewtonPoint, best: Cut) -> Iterator[Iterate]:
@@ -105,7 +111,7 @@ class SmallSmoothProblem:
         now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
         if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
             now, steps = fitted, 1
-        h, solve, last_square = None, None, math.inf
+        h, solve, last_square, n_slow = None, None, math.inf, 0
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
@@ -116,10 +122,11 @@ class SmallSmoothProblem:
                 break
             # a matrix is used again while each step divides the squared gradient norm by 50, or near the end
             direction = g if solve is None else solve(-g)
-            slow = square > last_square / ReusedHessian.REUSE_DECREASE
-            if solve is None or (slow and -float(g @ direction) > self.LAST_STEPS_SLOPE * allowed):
-                h = evaluation.hessian_diagonal
-                solve = self._factorized(h)
+            n_slow += square > last_square / ReusedHessian.REUSE_DECREASE
+            last = n_slow <= self.LAST_STEPS and -float(g @ direction) <= self.LAST_STEPS_SLOPE * allowed
+            if solve is None or (n_slow and not last):
+                h, n_slow = evaluation.hessian_diagonal, 0
+                solve = self._factorized(self.design.gram(h), h, self.X)
                 direction = solve(-g)
             dz, slope, last_square = self.X @ direction[:-1], float(g @ direction), square
             # J decreases by half of the slope, and the conjugates exceed the model by about the slope
@@ -127,9 +134,8 @@ class SmallSmoothProblem:
                 proved = self.problem.with_multipliers(now.z, evaluation, h * (dz + direction[-1]))
             if proved is not None:
                 a = proved.dz @ self.X
-                proved_gap = self._value(now) - self.obj.lower(Cut(a, proved.offset))
-                if proved_gap <= allowed:
-                    evaluation = self._with_better_intercept(now, proved, proved_gap)
+                if self._value(now) - self.obj.lower(Cut(a, proved.offset)) <= allowed:
+                    evaluation = self._with_better_intercept(now, proved)
                     return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
             moved = self._step(now, direction, dz, slope)
             if moved is not None:
@@ -144,15 +150,22 @@ class SmallSmoothProblem:
             a = evaluation.dz @ self.X
         return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
 
-    def _with_better_intercept(self, now: _Position, proved: ScoreEvaluation, gap: float) -> ScoreEvaluation:
-        """The evaluation with the same cut, and the risk at an intercept that raises it by little of the gap."""
-        slope, curvature = float(now.sums[slots.CUT_SLOPE_B]), float(now.sums[slots.CUT_CURVATURE_B])
-        if not self.intercept or 0.5 * slope * slope <= self.INTERCEPT_SHARE * gap * curvature:
-            return proved
-        better, _ = self.problem.evaluate_with_cut(now.z, 0.0, None, proved.b - slope / curvature)
-        if better.risk > proved.risk:
-            return proved
-        return better._replace(dz=proved.dz, offset=proved.offset)
+    def _with_better_intercept(self, now: _Position, proved: ScoreEvaluation) -> ScoreEvaluation:
+        """The evaluation with the same cut, and the risk at an intercept from which the driver need not search.
+
+        That is one at which a Newton step would decrease the risk by less than what it asks for.
+        """
+        evaluation, sums = now.evaluation, now.sums
+        for _ in range(self.MAX_INTERCEPT_STEPS * self.intercept):
+            slope, curvature = float(sums[slots.CUT_SLOPE_B]), float(sums[slots.CUT_CURVATURE_B])
+            if slope * slope <= 0.1 * INTERCEPT_RELATIVE_GAP * curvature * evaluation.risk:
+                break
+            b = evaluation.b - slope / curvature
+            better, sums = self.problem.evaluate_with_cut(now.z, 0.0, None, b)
+            if not better.risk < evaluation.risk:
+                break
+            evaluation = better
+        return evaluation._replace(dz=proved.dz, offset=proved.offset)
 
     def _estimated_gap(self, g: NDArray, sums: NDArray) -> float:
         """The certified gap at a point with the gradient g in (w, b), once the intercept is minimized out."""
@@ -164,17 +177,17 @@ class SmallSmoothProblem:
     # ------------------------------------------------------------ steps
     def _fit_to_rows(self, now: _Position) -> _Position | None:
         """The minimum of a quadratic model around scores near the best ones of single rows, if J is lower."""
-        z = self.problem.row_scores()
-        if z is None:
+        model = self.problem.row_model()
+        if model is None:
             return None
-        evaluation, _ = self.problem.evaluate_with_cut(z, 0.0, None, 0.0)
-        h = evaluation.hessian_diagonal
-        # sum_i dz_i (s_i - z_i) + h_i (s_i - z_i)^2 / 2 has the slope h_i s_i - target_i in s_i
-        target = h * z - evaluation.dz
-        v = self._factorized(h)(np.append(target @ self.X, float(target.sum()) * self.intercept))
-        w, b = v[:-1], float(v[-1])
-        scores = self.X @ w
-        moved = _Position(w, scores, *self.problem.evaluate_with_cut(scores, 0.0, None, b))
+        # a start need not be exact: every k-th row is enough
+        k = max(len(self.X) // (self.MODEL_ROWS_PER_COLUMN * self.X.shape[1]), 1)
+        (h, t), X = (k * v[::k] for v in model), self.X[::k]
+        G = self.design.gram(h) if k == 1 else (X * h[:, None]).T @ X
+        v = self._factorized(G, h, X)(np.append(t @ X, float(t.sum()) * self.intercept))
+        w, scores = v[:-1], self.X @ v[:-1]
+        evaluated = self.problem.evaluate_with_cut(scores, 0.0, None, float(v[-1]))
+        moved = _Position(w, scores, *evaluated)
         return moved if self._value(moved) < self._value(now) else None
 
     def _value(self, now: _Position) -> float:
@@ -213,13 +226,13 @@ class SmallSmoothProblem:
             return None
         return _Position(new, scores, at, sums)
 
-    def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
-        """A function that solves Newton's system in (w, b) for the second derivatives h."""
-        p, lapack = self.X.shape[1], scipy_linalg().lapack
+    def _factorized(self, gram: NDArray, h: Any, X: NDArray) -> Callable[[NDArray], NDArray]:
+        """A function that solves Newton's system in (w, b) for the second derivatives h of the rows of X."""
+        p, lapack = X.shape[1], scipy_linalg().lapack
         G = np.zeros((p + 1, p + 1))
-        G[:p, :p] = self.design.gram(h)
+        G[:p, :p] = gram
         if self.intercept:
-            G[:p, p], G[p, p] = h @ self.X, float(h.sum())
+            G[:p, p], G[p, p] = h @ X, float(h.sum())
         else:
             G[p, p] = 1.0
         diagonal = G.reshape(-1)[:: p + 2]
