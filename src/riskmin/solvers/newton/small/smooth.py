@@ -54,8 +54,6 @@ class SmallSmoothProblem:
     """A stage ends at the first relative gap, or at the second share of that before it."""
     LAST_STEPS, LAST_STEPS_SLOPE = 2, 10.0
     """Steps with the same matrix cost less than a new one if the slope is this multiple of the allowed gap."""
-    MODEL_ROWS_PER_COLUMN = 50
-    """Rows of the quadratic model from which a run starts."""
     MAX_INTERCEPT_STEPS = 3
     """Newton steps in the intercept alone, once the gap is proved."""
     INTERCEPT_SHARE = 0.1
@@ -126,7 +124,7 @@ class SmallSmoothProblem:
             last = n_slow <= self.LAST_STEPS and -float(g @ direction) <= self.LAST_STEPS_SLOPE * allowed
             if solve is None or (n_slow and not last):
                 h, n_slow = evaluation.hessian_diagonal, 0
-                solve = self._factorized(self.design.gram(h), h, self.X)
+                solve = self._factorized(h)
                 direction = solve(-g)
             dz, slope, last_square = self.X @ direction[:-1], float(g @ direction), square
             # J decreases by half of the slope, and the conjugates exceed the model by about the slope
@@ -180,11 +178,8 @@ class SmallSmoothProblem:
         model = self.problem.row_model()
         if model is None:
             return None
-        # a start need not be exact: every k-th row is enough
-        k = max(len(self.X) // (self.MODEL_ROWS_PER_COLUMN * self.X.shape[1]), 1)
-        (h, t), X = (k * v[::k] for v in model), self.X[::k]
-        G = self.design.gram(h) if k == 1 else (X * h[:, None]).T @ X
-        v = self._factorized(G, h, X)(np.append(t @ X, float(t.sum()) * self.intercept))
+        h, t = model
+        v = self._factorized(h)(np.append(t @ self.X, float(t.sum()) * self.intercept))
         w, scores = v[:-1], self.X @ v[:-1]
         evaluated = self.problem.evaluate_with_cut(scores, 0.0, None, float(v[-1]))
         moved = _Position(w, scores, *evaluated)
@@ -226,13 +221,13 @@ class SmallSmoothProblem:
             return None
         return _Position(new, scores, at, sums)
 
-    def _factorized(self, gram: NDArray, h: Any, X: NDArray) -> Callable[[NDArray], NDArray]:
-        """A function that solves Newton's system in (w, b) for the second derivatives h of the rows of X."""
-        p, lapack = X.shape[1], scipy_linalg().lapack
+    def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
+        """A function that solves Newton's system in (w, b) for the second derivatives h."""
+        p, lapack = self.X.shape[1], scipy_linalg().lapack
         G = np.zeros((p + 1, p + 1))
-        G[:p, :p] = gram
+        G[:p, :p] = self.design.gram(h)
         if self.intercept:
-            G[:p, p], G[p, p] = h @ X, float(h.sum())
+            G[:p, p], G[p, p] = h @ self.X, float(h.sum())
         else:
             G[p, p] = 1.0
         diagonal = G.reshape(-1)[:: p + 2]
