@@ -75,8 +75,9 @@ class ExponentialFamily(CompiledScoreProblem):
     def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
         """The evaluation with the cut of the multipliers dz + r, with slope 0 in the intercept.
 
-        l*(u) <= u z - l(z) + (u - l'(z))^2 / l''(z) for these losses, if |u - l'(z)| <= l''(z), to which r is
-        cut off: log x <= x - 1 bounds the Kullback-Leibler divergence of probabilities and that of rates.
+        l*(u) <= u z - l(z) + q^2 (1 + q) l''(z) / 2 for q = |u - l'(z)| / l''(z) <= 1, to which r is cut off:
+        (1 + t) log(1 + t) - t <= t^2 (1 + |t|) / 2 for |t| <= 1 bounds the Kullback-Leibler divergence of
+        rates, and of two probabilities.
         """
         h, s = evaluation.hessian_diagonal, z + evaluation.b
         assert h is not None
@@ -93,9 +94,9 @@ class ExponentialFamily(CompiledScoreProblem):
         # beyond the largest exponent, the loss is another one
         if not max(float(s.max()), -float(s.min())) < _kernels().TANGENT_EXP_ABOVE:
             return None
-        r *= r
-        r /= np.maximum(h, np.finfo(np.float64).smallest_normal)  # r = 0 where h = 0
-        excess = float(r.sum())
+        r = np.abs(r)
+        q = r / np.maximum(h, np.finfo(np.float64).smallest_normal)  # r = 0 where h = 0
+        excess = 0.5 * (float(q @ r) + float((q * q) @ r))
         # by Cauchy and Schwarz, an upper bound of the sum of the absolute terms
         terms = evaluation.risk + excess + math.sqrt(float(u @ u) * float(s @ s))
         return evaluation._replace(

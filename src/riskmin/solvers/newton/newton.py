@@ -115,6 +115,7 @@ class Newton(Solver):
     EARLY_COMPLEMENTARITY = 0.005
     SLOW_MU_DECREASE = 0.5
     SLOW_AFTER_STEPS = 4
+    PREDICTED_GAP_SHARE = 0.3  # a cut of predicted multipliers is worth an iterate if it leaves this share
     INTERCEPT_GAP_SHARE = 1e-5  # the share of the gap by which an inexact intercept may lower a cut
 
     direct: int = 2500
@@ -267,7 +268,8 @@ class Newton(Solver):
             obj.count.calls += 1
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
-            state = NewtonState(point, best, system.to_state()).to_arrays
+            system_state = system.to_state()
+            state = NewtonState(point, best, system_state).to_arrays
             near = point.evaluation.intercept if problem.intercept and problem.smooth else None
             yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
             complementarity, moved = point.complementarity(), None
@@ -277,11 +279,20 @@ class Newton(Solver):
             large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
             early = point.full and not problem.uses_center and large
             if not point.mu or not (early or point.stationary(obj, value, complementarity)):
-                step = obj, problem, system, complementarity, slack
-                moved, n_evaluations, decrease = point.newton_step(*step)
+                step = obj, problem, system
+                direction = point.direction(*step, complementarity)
+                gap = value - obj.lower(best)
+                cut = point.predicted_cut(problem, system.matrix_diagonal, direction, value, gap)
+                if cut is not None and obj.lower(cut) > value - self.PREDICTED_GAP_SHARE * gap:
+                    # the same point with a better bound, before it moves
+                    best, n_evaluations = cut, 0
+                    state = NewtonState(point, best, system_state).to_arrays
+                    yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
+                moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
                 # a reused or sampled matrix may have given no descent direction: once more with a better one
                 if moved is None and system.discard():
-                    moved, n_evaluations, decrease = point.newton_step(*step)
+                    direction = point.direction(*step, complementarity)
+                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
             if moved is None:  # the stage ends, or no descent is left in this precision
                 if point.mu <= self.MU_FLOOR * point.initial_mu:
                     return  # the remaining gap is rounding

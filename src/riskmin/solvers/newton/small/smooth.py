@@ -1,4 +1,4 @@
-r"""Newton's method for smooth losses on few dense entries, in the weights and the intercept together.
+r"""Newton's method for smooth losses on few entries of X, in the weights and the intercept together.
 
 A step solves
 
@@ -44,10 +44,12 @@ class _Position(NamedTuple):
 class SmallSmoothProblem:
     """An objective with few dense rows and columns, L2, and a smooth loss with compiled derivatives."""
 
-    MAX_ENTRIES = 2**20
+    MAX_ENTRIES, MAX_COPIED_ENTRIES = 3 * 2**19, 2**20
     """Entries of X up to which calls cost about as much as sums over the rows."""
-    MAX_COLUMNS = 128
+    MAX_COLUMNS = 256
     """Columns up to which a factorization costs less than deciding whether it is needed."""
+    MAX_ROW_ENTRIES, MAX_SPARSE_ROW_ENTRIES = 128, 16
+    """Entries of a row up to which a matrix X' H X costs less than six steps of conjugate gradients."""
     MAX_STEPS = 50
     """Newton steps of a stage."""
     MAX_GAP, GAP_SHARE = 5e-4, 1e-3
@@ -62,28 +64,35 @@ class SmallSmoothProblem:
     def __init__(self, obj: Objective, problem: Any) -> None:
         self.obj, self.problem, self.design = obj, problem, problem.design
         self.intercept = problem.intercept
-        rows, p = self.design.rows, self.design.shape[1]
-        X = None if rows is None or self.design.standardization is not None else rows.X.array
-        if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
-            X = self.design.gather_dense()
-        self.X: NDArray = X
+        design, (n, p) = self.design, self.design.shape
+        self.forward: Callable[[NDArray], NDArray] = design.forward
+        """X d."""
+        self.adjoint: Callable[[NDArray], NDArray] = design.adjoint
+        """X' dz."""
+        if not design.row_metadata.sparse and n * p <= self.MAX_COPIED_ENTRIES:
+            # fewer calls
+            X = None if design.rows is None or design.standardization is not None else design.rows.X.array
+            if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
+                X = design.gather_dense()
+            self.forward, self.adjoint = X.__matmul__, X.__rmatmul__
         self.penalty = obj.lam * obj.reg.terms(np.ones(p)).square + np.zeros(p)
 
     @classmethod
     def accepts(cls, obj: Objective, direct: int, problem: ScoreProblem) -> bool:
-        """Whether X is dense and small, the regularizer L2, and the derivatives of the loss are compiled."""
-        n, p = problem.design.shape
-        small = n * p <= cls.MAX_ENTRIES and p <= min(cls.MAX_COLUMNS, direct)
-        dense = not (problem.design.row_metadata.sparse or beside_another_library(obj.risk))
-        return small and dense and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
+        """Whether X is small and local, the regularizer L2, and the derivatives of the loss are compiled."""
+        design, (n, p) = problem.design, problem.design.shape
+        row_entries = cls.MAX_SPARSE_ROW_ENTRIES if design.row_metadata.sparse else cls.MAX_ROW_ENTRIES
+        small = design.nnz <= min(cls.MAX_ENTRIES, n * row_entries) and p <= min(cls.MAX_COLUMNS, direct)
+        local = design.rows is not None and not beside_another_library(obj.risk)
+        return small and local and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
 
     # ------------------------------------------------------------ iterates
     def start(self, w: Array) -> NewtonPoint:
         """The point of the weights w."""
-        z = self.X @ w if w.any() else np.zeros(len(self.X))
+        z = self.forward(w) if w.any() else np.zeros(self.design.shape[0])
         b = 0.0 if w.any() or not self.intercept else self.problem.constant_intercept()
         evaluation = self.problem.evaluate(z, 0.0, None, b)
-        return NewtonPoint(w, z, evaluation, evaluation.dz @ self.X)
+        return NewtonPoint(w, z, evaluation, self.adjoint(evaluation.dz))
 
     def iterates(self, point: NewtonPoint, best: Cut) -> Iterator[Iterate]:
         """The iterates from a point: itself, then the ends of stages."""
@@ -113,7 +122,7 @@ class SmallSmoothProblem:
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
-            a, slope_b = evaluation.dz @ self.X, float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
+            a, slope_b = self.adjoint(evaluation.dz), float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
             g, proved = np.append(a + self.penalty * now.w, slope_b), None
             square = float(g @ g)
             if steps == self.MAX_STEPS or self._estimated_gap(g, now.sums) <= allowed:
@@ -126,12 +135,12 @@ class SmallSmoothProblem:
                 h, n_slow = evaluation.hessian_diagonal, 0
                 solve = self._factorized(h)
                 direction = solve(-g)
-            dz, slope, last_square = self.X @ direction[:-1], float(g @ direction), square
+            dz, slope, last_square = self.forward(direction[:-1]), float(g @ direction), square
             # J decreases by half of the slope, and the conjugates exceed the model by about the slope
             if -1.5 * slope <= allowed:
                 proved = self.problem.with_multipliers(now.z, evaluation, h * (dz + direction[-1]))
             if proved is not None:
-                a = proved.dz @ self.X
+                a = self.adjoint(proved.dz)
                 if self._value(now) - self.obj.lower(Cut(a, proved.offset)) <= allowed:
                     evaluation = self._with_better_intercept(now, proved)
                     return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
@@ -145,7 +154,7 @@ class SmallSmoothProblem:
         if self.intercept:
             # the best intercept, and a cut of slope 0 in it
             evaluation = self.problem.evaluate(now.z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * allowed)
-            a = evaluation.dz @ self.X
+            a = self.adjoint(evaluation.dz)
         return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
 
     def _with_better_intercept(self, now: _Position, proved: ScoreEvaluation) -> ScoreEvaluation:
@@ -179,8 +188,8 @@ class SmallSmoothProblem:
         if model is None:
             return None
         h, t = model
-        v = self._factorized(h)(np.append(t @ self.X, float(t.sum()) * self.intercept))
-        w, scores = v[:-1], self.X @ v[:-1]
+        v = self._factorized(h)(np.append(self.adjoint(t), float(t.sum()) * self.intercept))
+        w, scores = v[:-1], self.forward(v[:-1])
         evaluated = self.problem.evaluate_with_cut(scores, 0.0, None, float(v[-1]))
         moved = _Position(w, scores, *evaluated)
         return moved if self._value(moved) < self._value(now) else None
@@ -223,11 +232,11 @@ class SmallSmoothProblem:
 
     def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
         """A function that solves Newton's system in (w, b) for the second derivatives h."""
-        p, lapack = self.X.shape[1], scipy_linalg().lapack
+        p, lapack = self.design.shape[1], scipy_linalg().lapack
         G = np.zeros((p + 1, p + 1))
         G[:p, :p] = self.design.gram(h)
         if self.intercept:
-            G[:p, p], G[p, p] = h @ self.X, float(h.sum())
+            G[:p, p], G[p, p] = self.adjoint(h), float(h.sum())
         else:
             G[p, p] = 1.0
         diagonal = G.reshape(-1)[:: p + 2]
