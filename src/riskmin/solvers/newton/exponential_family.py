@@ -28,6 +28,7 @@ def _kernels() -> Any:
 class ExponentialFamily(CompiledScoreProblem):
     """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
 
+    smoother = True
     MAX_RELATIVE_CHANGE = 0.9
     """By how much a row's multiplier may differ from its slope, as a share of the second derivative."""
     MAX_CLOSED_FORM_STEPS = 30

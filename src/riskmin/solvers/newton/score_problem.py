@@ -61,6 +61,8 @@ class ScoreProblem:
     """The next direction is damped after a line search that ended below this step length."""
     compiled = False
     """Whether there are kernels for the derivatives along a line and at a point."""
+    smoother = False
+    """Whether second derivatives change without jumps."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.design = design_of(risk)

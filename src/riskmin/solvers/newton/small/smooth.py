@@ -44,8 +44,10 @@ class _Position(NamedTuple):
 class SmallSmoothProblem:
     """An objective with few dense rows and columns, L2, and a smooth loss with compiled derivatives."""
 
-    MAX_ENTRIES, MAX_COPIED_ENTRIES = 3 * 2**19, 2**20
+    MAX_ENTRIES = 2**20
     """Entries of X up to which calls cost about as much as sums over the rows."""
+    SMOOTHER_MAX_ENTRIES = 3 * 2**19
+    """The same for losses with infinitely many derivatives, which need fewer matrices."""
     MAX_COLUMNS = 256
     """Columns up to which a factorization costs less than deciding whether it is needed."""
     MAX_ROW_ENTRIES, MAX_SPARSE_ROW_ENTRIES = 128, 16
@@ -69,7 +71,7 @@ class SmallSmoothProblem:
         """X d."""
         self.adjoint: Callable[[NDArray], NDArray] = design.adjoint
         """X' dz."""
-        if not design.row_metadata.sparse and n * p <= self.MAX_COPIED_ENTRIES:
+        if not design.row_metadata.sparse and n * p <= self.MAX_ENTRIES:
             # fewer calls
             X = None if design.rows is None or design.standardization is not None else design.rows.X.array
             if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
@@ -82,7 +84,8 @@ class SmallSmoothProblem:
         """Whether X is small and local, the regularizer L2, and the derivatives of the loss are compiled."""
         design, (n, p) = problem.design, problem.design.shape
         row_entries = cls.MAX_SPARSE_ROW_ENTRIES if design.row_metadata.sparse else cls.MAX_ROW_ENTRIES
-        small = design.nnz <= min(cls.MAX_ENTRIES, n * row_entries) and p <= min(cls.MAX_COLUMNS, direct)
+        entries = cls.SMOOTHER_MAX_ENTRIES if problem.smoother else cls.MAX_ENTRIES
+        small = design.nnz <= min(entries, n * row_entries) and p <= min(cls.MAX_COLUMNS, direct)
         local = design.rows is not None and not beside_another_library(obj.risk)
         return small and local and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
 
