@@ -185,11 +185,11 @@ class Newton(Solver):
     ) -> Iterator[Iterate] | None:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method.
 
-        Smooth losses have no use for multipliers.
+        Smooth losses have no use for multipliers, but for the matrix of a small problem.
         """
         self.check_supports(obj)
         if obj.risk.loss.smooth:
-            return None
+            return self._warm_started_small(obj, state) if "matrix" in state else None
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
         if SmallProblem.accepts(obj, self.direct):
@@ -218,6 +218,16 @@ class Newton(Solver):
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
         return iterates
+
+    def _warm_started_small(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
+        """The iterates from the point and with the matrix of a run for another lam."""
+        problem = choose_score_problem(obj)
+        if not SmallSmoothProblem.accepts(obj, self.direct, problem):
+            return None
+        small = SmallSmoothProblem(obj, problem)
+        small.kept = state["kept"], state["matrix"]
+        start = small.start(state["w"], float(state["number.b"][0]))
+        return small.iterates(start, start.cut, warm=True)
 
     def _run_small(self, problem: SmallProblem, w: Array, center: NDArray | None = None) -> Iterator[Iterate]:
         """The iterates on few rows and columns; known multipliers need less smoothing."""

@@ -228,6 +228,8 @@ class NewtonPoint:
         return replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 
 
+SYSTEM_ARRAYS = ("kept", "matrix")
+"""The arrays of a linear system: second derivatives of rows, and for few columns the matrix of them."""
 POINT_NUMBERS = [f.name for f in fields(NewtonPoint)][5:]
 """The fields of a point that are numbers, from `mu` on."""
 
@@ -245,11 +247,12 @@ class NewtonState:
         """The arrays of a saved state; numbers have names that begin with ``number.``."""
         p, evaluation = self.point, self.point.evaluation
         arrays = {"w": p.w, "z": p.z, "dz": evaluation.dz, "a": p.a, "center": p.center}
-        arrays |= {"cut": np.append(self.best.a, self.best.b), "kept": self.system.get("kept")}
+        arrays |= {"cut": np.append(self.best.a, self.best.b)}
+        arrays |= {name: self.system.get(name) for name in SYSTEM_ARRAYS}
         arrays |= {"hessian_diagonal": evaluation.hessian_diagonal}
         numbers = {name: getattr(p, name) for name in POINT_NUMBERS}
         numbers |= {"offset": evaluation.offset, "b": evaluation.b, "risk": evaluation.risk}
-        numbers |= {name: v for name, v in self.system.items() if name != "kept"}
+        numbers |= {name: v for name, v in self.system.items() if name not in SYSTEM_ARRAYS}
         arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
         return {name: a for name, a in arrays.items() if a is not None}
 
@@ -279,7 +282,7 @@ class NewtonState:
             state |= {f"number.{name}": np.array([v]) for name, v in numbers.items()}
         rows = f"n{' k' * obj.risk.multi_output}"
         shapes = {"w": "d", "a": "d", "cut": "e", "z": rows, "dz": rows, "center?": rows}
-        shapes |= {"hessian_diagonal?": "n", "kept?": "n"}
+        shapes |= {"hessian_diagonal?": "n", "kept?": "n", "matrix?": "e e"}
         shapes |= {f"number.{name}": "one" for name in (*POINT_NUMBERS, "offset", "b", "risk", "cg_steps")}
         shapes |= {name: "one" for name in state if name.startswith("number.")}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), one=1)
@@ -290,5 +293,5 @@ class NewtonState:
         kinds = {"age": int, "full": bool, "steps": int}
         own: dict[str, Any] = {name: kinds.get(name, float)(n.pop(name)) for name in POINT_NUMBERS}
         point = NewtonPoint(state["w"], state["z"], evaluation, state["a"], state.get("center"), **own)
-        system = n | ({"kept": state["kept"]} if "kept" in state else {})
+        system = n | {name: state[name] for name in SYSTEM_ARRAYS if name in state}
         return cls(point, Cut(state["cut"][:-1], float(state["cut"][-1])), system)

@@ -46,8 +46,8 @@ class SmallSmoothProblem:
 
     MAX_ENTRIES = 2**20
     """Entries of X up to which calls cost about as much as sums over the rows."""
-    SMOOTHER_MAX_ENTRIES = 3 * 2**19
-    """The same for losses with infinitely many derivatives, which need fewer matrices."""
+    SMOOTHER_RATIO = 2
+    """By how much there may be more of them if second derivatives change without jumps."""
     MAX_COLUMNS = 256
     """Columns up to which a factorization costs less than deciding whether it is needed."""
     MAX_ROW_ENTRIES, MAX_SPARSE_ROW_ENTRIES = 128, 16
@@ -77,6 +77,8 @@ class SmallSmoothProblem:
             if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
                 X = design.gather_dense()
             self.forward, self.adjoint = X.__matmul__, X.__rmatmul__
+        self.kept: tuple[NDArray, NDArray] | None = None
+        """The second derivatives of the rows for the last matrix, and that matrix."""
         self.penalty = obj.lam * obj.reg.terms(np.ones(p)).square + np.zeros(p)
 
     @classmethod
@@ -84,44 +86,50 @@ class SmallSmoothProblem:
         """Whether X is small and local, the regularizer L2, and the derivatives of the loss are compiled."""
         design, (n, p) = problem.design, problem.design.shape
         row_entries = cls.MAX_SPARSE_ROW_ENTRIES if design.row_metadata.sparse else cls.MAX_ROW_ENTRIES
-        entries = cls.SMOOTHER_MAX_ENTRIES if problem.smoother else cls.MAX_ENTRIES
+        entries = cls.MAX_ENTRIES * (cls.SMOOTHER_RATIO if problem.smoother else 1)
         small = design.nnz <= min(entries, n * row_entries) and p <= min(cls.MAX_COLUMNS, direct)
         local = design.rows is not None and not beside_another_library(obj.risk)
         return small and local and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
 
     # ------------------------------------------------------------ iterates
-    def start(self, w: Array) -> NewtonPoint:
-        """The point of the weights w."""
+    def start(self, w: Array, b: float = 0.0) -> NewtonPoint:
+        """The point of the weights w; b is a guess of its intercept."""
         z = self.forward(w) if w.any() else np.zeros(self.design.shape[0])
-        b = 0.0 if w.any() or not self.intercept else self.problem.constant_intercept()
+        b = b if w.any() or not self.intercept else self.problem.constant_intercept()
         evaluation = self.problem.evaluate(z, 0.0, None, b)
         return NewtonPoint(w, z, evaluation, self.adjoint(evaluation.dz))
 
-    def iterates(self, point: NewtonPoint, best: Cut) -> Iterator[Iterate]:
+    def iterates(self, point: NewtonPoint, best: Cut, warm: bool = False) -> Iterator[Iterate]:
         """The iterates from a point: itself, then the ends of stages."""
         obj = self.obj
         while True:
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             obj.count.calls += 1 + point.steps
             info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
-            state = NewtonState(point, best, {"cg_steps": 0.0, "small": True}).to_arrays
+            kept = dict(zip(("kept", "matrix"), self.kept or (), strict=False))
+            state = NewtonState(point, best, {"cg_steps": 0.0, "small": True} | kept).to_arrays
             # at w = 0, the intercept is the best one
             exact = not (self.intercept and point.w.any())
             near = point.evaluation.intercept if self.intercept else None
             yield Iterate(point.w, value, best, info, state, exact, near)
             gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
-            point = self._stage(point, min(self.GAP_SHARE * gap, self.MAX_GAP))
+            point = self._stage(point, self.GAP_SHARE * gap if gap <= self.MAX_GAP else self.MAX_GAP, warm)
+            warm = False
             last, best = best, max(best, point.cut, key=obj.lower)
             if not point.steps and best is last:  # rounding allows no descent, nor a better intercept
                 return
 
-    def _stage(self, point: NewtonPoint, gap: float) -> NewtonPoint:
-        """The point after Newton steps up to a relative gap, or where rounding allows no descent."""
+    def _stage(self, point: NewtonPoint, gap: float, warm: bool) -> NewtonPoint:
+        """The point after Newton steps up to a relative gap, or where rounding allows no descent.
+
+        With `warm`, the first step uses the matrix that was kept.
+        """
         z, b, steps = point.z, point.evaluation.b, 0
         now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
         if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
             now, steps = fitted, 1
-        h, solve, last_square, n_slow = None, None, math.inf, 0
+        h, matrix = self.kept if warm and self.kept else (None, None)
+        solve, last_square, n_slow = None if matrix is None else self._factorized(matrix), math.inf, 0
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
@@ -136,7 +144,8 @@ class SmallSmoothProblem:
             last = n_slow <= self.LAST_STEPS and -float(g @ direction) <= self.LAST_STEPS_SLOPE * allowed
             if solve is None or (n_slow and not last):
                 h, n_slow = evaluation.hessian_diagonal, 0
-                solve = self._factorized(h)
+                self.kept = h, self._matrix(h)
+                solve = self._factorized(self.kept[1])
                 direction = solve(-g)
             dz, slope, last_square = self.forward(direction[:-1]), float(g @ direction), square
             # J decreases by half of the slope, and the conjugates exceed the model by about the slope
@@ -191,7 +200,7 @@ class SmallSmoothProblem:
         if model is None:
             return None
         h, t = model
-        v = self._factorized(h)(np.append(self.adjoint(t), float(t.sum()) * self.intercept))
+        v = self._factorized(self._matrix(h))(np.append(self.adjoint(t), float(t.sum()) * self.intercept))
         w, scores = v[:-1], self.forward(v[:-1])
         evaluated = self.problem.evaluate_with_cut(scores, 0.0, None, float(v[-1]))
         moved = _Position(w, scores, *evaluated)
@@ -233,18 +242,23 @@ class SmallSmoothProblem:
             return None
         return _Position(new, scores, at, sums)
 
-    def _factorized(self, h: Any) -> Callable[[NDArray], NDArray]:
-        """A function that solves Newton's system in (w, b) for the second derivatives h."""
-        p, lapack = self.design.shape[1], scipy_linalg().lapack
+    def _matrix(self, h: Any) -> NDArray:
+        """The second derivatives of the risk in (w, b), for those of the rows."""
+        p = self.design.shape[1]
         G = np.zeros((p + 1, p + 1))
         G[:p, :p] = self.design.gram(h)
         if self.intercept:
             G[:p, p], G[p, p] = self.adjoint(h), float(h.sum())
         else:
             G[p, p] = 1.0
-        diagonal = G.reshape(-1)[:: p + 2]
+        return G
+
+    def _factorized(self, matrix: NDArray) -> Callable[[NDArray], NDArray]:
+        """A function that solves Newton's system in (w, b) with the matrix of the risk."""
+        G, lapack = matrix.copy(), scipy_linalg().lapack
+        diagonal = G.reshape(-1)[:: len(G) + 1]
         shift = 1e-14 * float(diagonal.max())  # the rounding error of sums that cancel
-        diagonal[:p] += self.penalty
+        diagonal[:-1] += self.penalty
         factor = cholesky(G.T, diagonal, shift)
         if factor is None:
             return lambda g: g
