@@ -105,7 +105,7 @@ class ExponentialFamily(CompiledScoreProblem):
         )
 
     def constant_intercept(self) -> float:
-        """log(mean) for Poisson, the logarithm of the odds for `Logistic`, and half of it for `Exponential`."""
+        """log(mean) for `Poisson`, the log-odds for `Logistic`, and half of these for `Exponential`."""
         if isinstance(self.loss, Poisson):
             rise, fall = float(self.c @ self.y), 1.0
         else:

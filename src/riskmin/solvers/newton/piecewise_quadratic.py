@@ -36,6 +36,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     MIN_CURVED_WEIGHT = 0.1
     """A smooth loss is smoothed further at first if active rows have less than this share of the weight."""
+    MAX_BOUND = 1e300
+    """Stands for an infinite bound of the multipliers, where it is multiplied by weights."""
     MIN_MU_PER_SQUARE = 0.1
     """The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
 
@@ -146,8 +148,10 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         None if they have a slope in the intercept then.
         """
-        h, c, low, high = evaluation.hessian_diagonal, self.c, self.c * self.lower, self.c * self.upper
+        h, c = evaluation.hessian_diagonal, self.c
         assert h is not None
+        # bounds may be infinite, and weights 0
+        low, high = c * np.maximum(self.lower, -self.MAX_BOUND), c * np.minimum(self.upper, self.MAX_BOUND)
         u = np.clip(evaluation.dz + r, low, high)
         if self.intercept:
             total = float(h.sum())

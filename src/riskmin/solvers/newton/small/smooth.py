@@ -57,7 +57,7 @@ class SmallSmoothProblem:
     MAX_GAP, GAP_SHARE = 5e-4, 1e-3
     """A stage ends at the first relative gap, or at the second share of that before it."""
     LAST_STEPS, LAST_STEPS_SLOPE = 2, 10.0
-    """Steps with the same matrix cost less than a new one if the slope is this multiple of the allowed gap."""
+    """So many steps with an old matrix cost less than a new one, for slopes of this multiple of the gap."""
     MAX_INTERCEPT_STEPS = 3
     """Newton steps in the intercept alone, once the gap is proved."""
     INTERCEPT_SHARE = 0.1
@@ -83,13 +83,13 @@ class SmallSmoothProblem:
 
     @classmethod
     def accepts(cls, obj: Objective, direct: int, problem: ScoreProblem) -> bool:
-        """Whether X is small and local, the regularizer L2, and the derivatives of the loss are compiled."""
+        """Whether X is small, the regularizer L2, and the derivatives of the loss are compiled."""
         design, (n, p) = problem.design, problem.design.shape
         row_entries = cls.MAX_SPARSE_ROW_ENTRIES if design.row_metadata.sparse else cls.MAX_ROW_ENTRIES
         entries = cls.MAX_ENTRIES * (cls.SMOOTHER_RATIO if problem.smoother else 1)
         small = design.nnz <= min(entries, n * row_entries) and p <= min(cls.MAX_COLUMNS, direct)
-        local = design.rows is not None and not beside_another_library(obj.risk)
-        return small and local and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
+        numpy = not beside_another_library(obj.risk)
+        return small and numpy and bool(obj.reg.diagonal) and problem.compiled and problem.smooth
 
     # ------------------------------------------------------------ iterates
     def start(self, w: Array, b: float = 0.0) -> NewtonPoint:
@@ -108,8 +108,8 @@ class SmallSmoothProblem:
             info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
             kept = dict(zip(("kept", "matrix"), self.kept or (), strict=False))
             state = NewtonState(point, best, {"cg_steps": 0.0, "small": True} | kept).to_arrays
-            # at w = 0, the intercept is the best one
-            exact = not (self.intercept and point.w.any())
+            # at the start, the intercept is the best one
+            exact = not self.intercept or not (point.steps or point.w.any())
             near = point.evaluation.intercept if self.intercept else None
             yield Iterate(point.w, value, best, info, state, exact, near)
             gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
@@ -128,13 +128,14 @@ class SmallSmoothProblem:
         now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
         if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
             now, steps = fitted, 1
-        h, matrix = self.kept if warm and self.kept else (None, None)
-        solve, last_square, n_slow = None if matrix is None else self._factorized(matrix), math.inf, 0
+        h, solve, last_square, n_slow = None, None, math.inf, 0
+        if warm and self.kept is not None:
+            h, solve = self.kept[0], self._factorized(self.kept[1])
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
             a, slope_b = self.adjoint(evaluation.dz), float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
-            g, proved = np.append(a + self.penalty * now.w, slope_b), None
+            g = np.append(a + self.penalty * now.w, slope_b)
             square = float(g @ g)
             if steps == self.MAX_STEPS or self._estimated_gap(g, now.sums) <= allowed:
                 break
@@ -144,18 +145,11 @@ class SmallSmoothProblem:
             last = n_slow <= self.LAST_STEPS and -float(g @ direction) <= self.LAST_STEPS_SLOPE * allowed
             if solve is None or (n_slow and not last):
                 h, n_slow = evaluation.hessian_diagonal, 0
-                self.kept = h, self._matrix(h)
-                solve = self._factorized(self.kept[1])
+                solve = self._factorized(self._matrix(h))
                 direction = solve(-g)
             dz, slope, last_square = self.forward(direction[:-1]), float(g @ direction), square
-            # J decreases by half of the slope, and the conjugates exceed the model by about the slope
-            if -1.5 * slope <= allowed:
-                proved = self.problem.with_multipliers(now.z, evaluation, h * (dz + direction[-1]))
-            if proved is not None:
-                a = self.adjoint(proved.dz)
-                if self._value(now) - self.obj.lower(Cut(a, proved.offset)) <= allowed:
-                    evaluation = self._with_better_intercept(now, proved)
-                    return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
+            if (proved := self._proved(now, h * (dz + direction[-1]), slope, allowed)) is not None:
+                return replace(point, w=now.w, z=now.z, evaluation=proved[0], a=proved[1], steps=steps)
             moved = self._step(now, direction, dz, slope)
             if moved is not None:
                 now, steps = moved, steps + 1
@@ -169,8 +163,26 @@ class SmallSmoothProblem:
             a = self.adjoint(evaluation.dz)
         return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
 
+    def _proved(
+        self, now: _Position, change: NDArray, slope: float, allowed: float
+    ) -> tuple[ScoreEvaluation, NDArray] | None:
+        """The evaluation with the cut of the multipliers that a step predicts, if it proves an allowed gap.
+
+        X' of these multipliers is -P (w + d): the bound is less than J(w) by half of the slope of the step,
+        and by about as much again, by which their conjugates exceed the quadratic model.
+        """
+        if -1.5 * slope > allowed:
+            return None
+        predicted = self.problem.with_multipliers(now.z, now.evaluation, change)
+        if predicted is None:
+            return None
+        a = self.adjoint(predicted.dz)
+        if self._value(now) - self.obj.lower(Cut(a, predicted.offset)) > allowed:
+            return None
+        return self._with_better_intercept(now, predicted), a
+
     def _with_better_intercept(self, now: _Position, proved: ScoreEvaluation) -> ScoreEvaluation:
-        """The evaluation with the same cut, and the risk at an intercept from which the driver need not search.
+        """The evaluation with the same cut, at an intercept so close to the best that the driver takes it.
 
         That is one at which a Newton step would decrease the risk by less than what it asks for.
         """
@@ -251,6 +263,7 @@ class SmallSmoothProblem:
             G[:p, p], G[p, p] = self.adjoint(h), float(h.sum())
         else:
             G[p, p] = 1.0
+        self.kept = h, G
         return G
 
     def _factorized(self, matrix: NDArray) -> Callable[[NDArray], NDArray]:
