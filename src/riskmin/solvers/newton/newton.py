@@ -47,7 +47,8 @@ class Newton(Solver):
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
     **Smooth losses** with second derivatives, such as `Logistic` and `SquaredHinge`. The tangent at each
-    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2. The
+    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the
+    multipliers that a factorized step predicts give one whose gap hardly depends on :math:`\lambda`. The
     matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With many
     rows per column, the matrix is that of a sample, unless the sample turns out to be too different. With
     many features, or if they cost less, conjugate gradients solve the system up to a residual of a fifth of
@@ -66,8 +67,8 @@ class Newton(Solver):
 
     On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
     :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
-    are steps for smooth losses on up to 2^20 dense entries, in the weights and the intercept together, until
-    the gap is 5e-4, and then until it is a thousandth of the last one.
+    are steps for smooth losses on up to 2^20 entries (2^21 if second derivatives are continuous), in the
+    weights and the intercept together, until the gap is 5e-4, and then until it is a thousandth of the last.
 
     If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
     multiplied by tensor cores; one score per row is supported there.

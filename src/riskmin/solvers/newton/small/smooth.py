@@ -7,7 +7,8 @@ A step solves
 
 for the diagonal matrix H of the second derivatives h, and P = lam K. Each iterate is the end of
 a stage of several steps: most of the time of a step would be spent on certificates that no run ends with.
-The intercept is minimized out at the end of a stage alone, where its cut is needed.
+A stage ends with a proof of its gap: the multipliers dz + H (X d + e) that a step (d, e) predicts have
+X' (dz + H (X d + e)) = -P (w + d) and the sum 0, so that the bound of their cut is near J(w + d) for any lam.
 """
 
 from __future__ import annotations
