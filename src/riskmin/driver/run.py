@@ -247,6 +247,11 @@ class RunState:
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
             self.slack, self.bound_reduction = slack, reduction
+        self._reduce_to_value()
+
+    def _reduce_to_value(self) -> None:
+        """Check that the bound is below J, up to rounding, by which it is reduced."""
+        assert self.cut is not None
         # in columns of very different units, rounding may be most of a bound: estimate it
         if self._bound_exceeds_value() and self.watch is None and self.cuts_valid:
             self.lower, _, _ = self._lower_with_rounding(self.cut)
@@ -255,7 +260,7 @@ class RunState:
             if self.watch is not None:
                 self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
         if self.refutation or not self.cuts_valid:
-            self.cut, self.lower, self.cuts_valid = Cut(0.0 * cut.a, 0.0), 0.0, False
+            self.cut, self.lower, self.cuts_valid = Cut(0.0 * self.cut.a, 0.0), 0.0, False
         # a bound slightly above J is rounding: report one below J, and remember the difference
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value - CUT_ROUNDING * abs(self.value))
@@ -285,14 +290,23 @@ class RunState:
         recompute = self.obj.reg.recompute if self.obj.reg.halves else None
         # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
-        value, _, cut = limit.call(self.obj, w, self.near)
+        cut = None
+        if self.near is not None and self.cut is not None:
+            value = limit.call(self.obj.value_near, w, self.near)
+        else:
+            value, _, cut = limit.call(self.obj, w, self.near)
         self.w, self.value = w, value
-        if self.cut is None:
+        if self.cut is None and cut is not None:
             self._bound(cut)
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
             self.lower, self.slack, self.bound_reduction = limit.call(self._lower_with_rounding, self.cut)
+        if cut is None:
+            self._reduce_to_value()
+            if self.criterion():
+                return  # the solver's cut proves enough: none at the best point is needed
+            cut = limit.call(self.obj, w, self.near).cut
         self._bound(cut)
 
     def accept(self, it: Iterate) -> Status | None:

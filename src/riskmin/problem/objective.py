@@ -107,6 +107,14 @@ class Objective:
         """J(w)."""
         return self(w)[0]
 
+    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+        """J(w), without a cut; `near` is an intercept near the best, see `Iterate`."""
+        self.count.calls += 1
+        r = self.risk.value_near(w, near)
+        if r != r:
+            refuse_nan(self.risk, r, math.nan)
+        return r + self.lam * self.reg.value(w)
+
     def cut(self, w: Array) -> Cut:
         """The cut at w."""
         return self(w)[2]

@@ -81,6 +81,10 @@ class Oracle(ABC):
         value, gradient, _ = self.evaluate(w)
         return value, gradient
 
+    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+        """R(w), given an intercept near the best one, see `Iterate`."""
+        return self.evaluate(w).value
+
     def cursor(self, w: Array) -> Cursor:
         """A cursor at w, for line searches."""
         return OracleCursor(self, w)

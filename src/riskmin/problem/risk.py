@@ -170,6 +170,15 @@ class Risk(Oracle):
             self._remember_minimum(w, cursor.profile.b, evaluation.value)
         return evaluation
 
+    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+        """R(w), without a cut; `near` is an intercept near the best one, see `Iterate`."""
+        cursor = self.cursor(w)
+        if cursor.profile is None:
+            return cursor.evaluate().value
+        value = cursor.profile.value_near(*near)
+        self._remember_minimum(w, cursor.profile.b, value)
+        return value
+
     def compiled(self, loss: Loss) -> Loss | TracedLoss:
         """A loss in the form that the shards evaluate: traced and compiled for large problems, if it can be.
 

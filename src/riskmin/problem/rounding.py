@@ -139,7 +139,10 @@ def shard_sizes(
     """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""
     columns, others, sampled_weight, whole = abs(0.0 * w), 0.0, 0.0, float(shard.c.sum())
     shard = _strided(shard)
-    for i, j in _sampled_blocks(shard, linear_map):
+    ranges = list(_sampled_blocks(shard, linear_map))
+    if len(ranges) > 1 and not shard.X.sparse and shard.X.sequence_ends is None:
+        shard, ranges = _gathered(shard, ranges)
+    for i, j in ranges:
         z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]
         slopes, extra = _slope_sizes(loss, z + b if b else z, b, shard.y[i:j], c, slope_sum * c)
         others += extra
@@ -171,6 +174,15 @@ def _strided(shard: Shard) -> Shard:
     # views, without a copy
     X, y, c = (a[::step] for a in (shard.X.foreign, shard.y, shard.c))
     return Shard(as_matrix(X), y, c, {})
+
+
+def _gathered(shard: Shard, ranges: list[tuple[int, int]]) -> tuple[Shard, list[tuple[int, int]]]:
+    """The rows in some ranges as one block, since each range costs several calls; where they are stored."""
+    index = np.concatenate([np.arange(i, j) for i, j in ranges])
+    rows = shard.X.sample(index) if len(index) * shard.X.shape[1] <= 2 * LIMITS.sampled_entries else None
+    if rows is None:
+        return shard, ranges
+    return Shard(as_matrix(rows), shard.y[index], shard.c[index], {}), [(0, len(index))]
 
 
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:

@@ -1,5 +1,6 @@
 """Newton's method for smooth losses on few dense entries, and systems of fewer rows than columns."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -8,6 +9,8 @@ import scipy.sparse as sp
 
 from riskmin import (
     L2,
+    Cut,
+    Exponential,
     Huber,
     Logistic,
     Newton,
@@ -17,6 +20,7 @@ from riskmin import (
     SquaredHinge,
     linear_risk,
     minimize,
+    path,
 )
 from riskmin.arrays.matrix import as_matrix
 from riskmin.losses.hessian import separable_hessian
@@ -63,6 +67,58 @@ def test_every_iterate_has_a_valid_cut():
     for it in islice(Newton().iterates(obj, np.zeros(50)), 4):
         assert all(risk >= it.cut.b + it.cut.a @ w - 1e-12 for w, risk in zip(points, risks, strict=True))
         assert it.value >= obj(it.w)[0] * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", [Logistic(), Poisson(), Exponential(), SquaredHinge(), Huber(0.5)], ids=repr)
+def test_cuts_of_other_multipliers_are_valid_and_nearly_tight(loss, intercept):
+    """Their offset is at most that of the conjugates, and close to it for small changes."""
+    scores, rng = choose_score_problem(problem(loss, intercept, p=5)), np.random.default_rng(2)
+    z = rng.standard_normal(len(scores.y))
+    evaluation = scores.evaluate(z, 0.0, None, 0.0)
+    found = 0
+    for size in (1e-3, 0.3, 3.0):  # the last ones are cut off
+        r = size * evaluation.hessian_diagonal * rng.standard_normal(len(z))
+        other = scores.with_multipliers(z, evaluation, r)
+        if other is None:
+            assert intercept
+            continue
+        weighted = scores.c > 0
+        u = other.dz[weighted] / scores.c[weighted]
+        exact = -float(scores.c[weighted] @ loss.conjugate(scores.y[weighted]).value(u))
+        assert other.offset <= exact + 1e-15
+        assert other.offset >= exact - 0.6 * size * float(np.abs(other.dz - evaluation.dz).sum()) - 1e-12
+        assert not intercept or abs(other.dz.sum()) < 1e-14
+        found += 1
+    assert found >= 1
+
+
+def test_few_matrices_prove_the_gap():
+    """For a small lam, the tangents of the same points would prove nothing."""
+    obj = replace(problem(Poisson(), True), lam=1e-7)
+    scores = choose_score_problem(obj)
+    small = SmallSmoothProblem(obj, scores)
+    start = small.start(np.zeros(50))
+    proved = next(islice(small.iterates(start, start.cut), 1, None))
+    assert proved.value - obj.lower(proved.cut) <= 5e-4 * proved.value
+    tangent = scores.evaluate(small.forward(proved.w), 0.0, None, proved.intercept[0])
+    assert obj.lower(Cut(small.adjoint(tangent.dz), tangent.offset)) < 0.5 * proved.value
+    # the intercept is so good that J needs no search for it
+    assert obj.value_near(proved.w, proved.intercept) == pytest.approx(obj.value(proved.w), rel=1e-12)
+
+
+def test_a_path_keeps_the_matrix_of_the_run_before(monkeypatch):
+    obj, matrices = problem(Logistic(), True), []
+    form = SmallSmoothProblem._matrix
+    monkeypatch.setattr(SmallSmoothProblem, "_matrix", lambda self, h: matrices.append(h) or form(self, h))
+    lams = np.geomspace(1e-1, 1e-4, 12)
+    results = path(obj.risk, L2(), lams, tol=1e-4)
+    assert len(matrices) < len(lams)
+    monkeypatch.setattr(SmallSmoothProblem, "MAX_ENTRIES", 0)
+    for lam, result in zip(lams, results, strict=True):
+        alone = minimize(replace(obj, lam=lam), Newton(), tol=1e-6)
+        assert result.status == "converged"
+        assert result.lower <= alone.value <= result.value * (1 + 1e-6)
 
 
 def test_a_saved_state_continues_with_the_same_bits():

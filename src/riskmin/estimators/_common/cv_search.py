@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn import config_context
 
 from riskmin.core import NDArray, Result
 from riskmin.driver.path import lam_grid, path
@@ -202,10 +203,10 @@ def _score_alphas(
     if test.weight is not None and takes_weights(scorer):
         extra["sample_weight"] = test.weight
     rows = problems[0].rows
-    scores = []
+    scores, params = [], template.get_params(deep=False)
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
         # set the fitted attributes of a new model as `fit` does, without another run
-        model = type(template)(**template.get_params(deep=False)).set_params(alpha=float(alpha))
+        model = type(template)(**params | {"alpha": float(alpha)})
         model.n_features_in_ = train.X.shape[1]
         fits = [
             problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
@@ -215,8 +216,9 @@ def _score_alphas(
         else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
             model._set_fitted(w, b, train.X, rows._replace(labels=train.y))
-        # the scorer sees a fitted estimator, as in scikit-learn
-        scores.append(float(scorer(model, test.X, test.y, **extra)))
+        # the scorer sees a fitted estimator, as in scikit-learn; its rows are checked already
+        with config_context(assume_finite=True):
+            scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 

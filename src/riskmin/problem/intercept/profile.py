@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
-from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
+from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP, bracket_intercept, refine_intercept
 
 if TYPE_CHECKING:
     from riskmin.problem.risk import ScoreCursor
@@ -49,6 +49,16 @@ class InterceptProfile:
         if not self.searched:  # the first search is at t = 0
             self.searched, self.b = True, best_tangent(*bracket).x
         return bracket
+
+    def value_near(self, b: float, curvature: float) -> float:
+        """min_b R(w, b), from one evaluation if b is best up to `INTERCEPT_RELATIVE_GAP`."""
+        start = self._tangent(0.0, b)
+        self.b, self.curvature = b, curvature
+        # a Newton step would decrease the risk by slope^2 / (2 curvature)
+        if start.slope**2 <= 0.5 * curvature * INTERCEPT_RELATIVE_GAP * start.value:
+            self.searched = True
+            return start.value
+        return best_tangent(*self.tangents(0.0)).value
 
     def best(self) -> float:
         """A best intercept of w."""

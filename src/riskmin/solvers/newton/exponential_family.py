@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem
@@ -28,6 +28,9 @@ def _kernels() -> Any:
 class ExponentialFamily(CompiledScoreProblem):
     """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
 
+    smoother = True
+    MAX_RELATIVE_CHANGE = 0.9
+    """By how much a row's multiplier may differ from its slope, as a share of the second derivative."""
     MAX_CLOSED_FORM_STEPS = 30
     """Steps to the intercept, each of which changes the exponents by 36, or 18 for two exponentials."""
 
@@ -69,6 +72,54 @@ class ExponentialFamily(CompiledScoreProblem):
         sums = self.design.range_sums(10, self.point_kernel, z, b, *self.args, *self.point_args, dz, h)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
+
+    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
+        """The evaluation with the cut of the multipliers dz + r, with slope 0 in the intercept.
+
+        l*(u) <= u z - l(z) + q^2 (1 + q) l''(z) / 2 for q = |u - l'(z)| / l''(z) <= 1, to which r is cut off:
+        (1 + t) log(1 + t) - t <= t^2 (1 + |t|) / 2 for |t| <= 1 bounds the Kullback-Leibler divergence of
+        rates, and of two probabilities.
+        """
+        h, s = evaluation.hessian_diagonal, z + evaluation.b
+        assert h is not None
+        bound = self.MAX_RELATIVE_CHANGE * h
+        r = np.clip(r, -bound, bound)
+        u = evaluation.dz + r
+        if self.intercept:
+            shift = float(u.sum()) / float(h.sum())
+            r -= shift * h
+            u -= shift * h
+            rest = abs(float(u.sum())) - INTERCEPT_SLOPE_ROUNDING * float(np.abs(u).sum())
+            if rest > 0 or not abs(shift) <= 1 - self.MAX_RELATIVE_CHANGE:
+                return None
+        # beyond the largest exponent, the loss is another one
+        if not max(float(s.max()), -float(s.min())) < _kernels().TANGENT_EXP_ABOVE:
+            return None
+        r = np.abs(r)
+        q = r / np.maximum(h, np.finfo(np.float64).smallest_normal)  # r = 0 where h = 0
+        excess = 0.5 * (float(q @ r) + float((q * q) @ r))
+        # by Cauchy and Schwarz, an upper bound of the sum of the absolute terms
+        terms = evaluation.risk + excess + math.sqrt(float(u @ u) * float(s @ s))
+        return evaluation._replace(
+            dz=u, offset=evaluation.risk - float(u @ s) - excess - CUT_ROUNDING * terms
+        )
+
+    def constant_intercept(self) -> float:
+        """log(mean) for `Poisson`, the log-odds for `Logistic`, and half of these for `Exponential`."""
+        if isinstance(self.loss, Poisson):
+            rise, fall = float(self.c @ self.y), 1.0
+        else:
+            rise, fall = float(self.c @ (self.y > 0)), float(self.c @ (self.y < 0))
+        b = math.log(rise / fall) if rise > 0 and fall > 0 else 0.0
+        return 0.5 * b if isinstance(self.loss, Exponential) else b
+
+    def row_model(self) -> tuple[NDArray, NDArray] | None:
+        """The model at the rate m = (y + mean) / 2 of each row, for Poisson: h = m and a slope of m - y."""
+        mean = float(self.c @ self.y) if isinstance(self.loss, Poisson) else 0.0
+        if not mean > 0:
+            return None
+        m = 0.5 * (self.y + mean)
+        return self.c * m, self.c * (m * np.log(m) - m + self.y)
 
     def minimize_intercept(
         self,

@@ -112,6 +112,10 @@ class ReusedHessian(LinearSystem):
                 self.factor = factorized(self.design, self.reg, lam, used)
         return self.factor(-1.0 * g)
 
+    @property
+    def matrix_diagonal(self) -> NDArray | None:
+        return self.hessian_diagonal
+
     def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:

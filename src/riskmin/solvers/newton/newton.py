@@ -48,7 +48,8 @@ class Newton(Solver):
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
     **Smooth losses** with second derivatives, such as `Logistic` and `SquaredHinge`. The tangent at each
-    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2. The
+    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the
+    multipliers that a factorized step predicts give one whose gap hardly depends on :math:`\lambda`. The
     matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With many
     rows per column, the matrix is that of a sample, unless the sample turns out to be too different. With
     many features, or if they cost less, conjugate gradients solve the system up to a residual of a fifth of
@@ -67,8 +68,8 @@ class Newton(Solver):
 
     On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
     :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
-    are steps for smooth losses on up to 2^20 dense entries, in the weights and the intercept together, until
-    the gap is 5e-4, and then until it is a thousandth of the last one.
+    are steps for smooth losses on up to 2^20 entries (2^21 if second derivatives are continuous), in the
+    weights and the intercept together, until the gap is 5e-4, and then until it is a thousandth of the last.
 
     If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
     multiplied by tensor cores; one score per row is supported there.
@@ -116,6 +117,7 @@ class Newton(Solver):
     EARLY_COMPLEMENTARITY = 0.005
     SLOW_MU_DECREASE = 0.5
     SLOW_AFTER_STEPS = 4
+    PREDICTED_GAP_SHARE = 0.3  # a cut of predicted multipliers is worth an iterate if it leaves this share
     INTERCEPT_GAP_SHARE = 1e-5  # the share of the gap by which an inexact intercept may lower a cut
 
     direct: int = 2500
@@ -185,11 +187,11 @@ class Newton(Solver):
     ) -> Iterator[Iterate] | None:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method.
 
-        Smooth losses have no use for multipliers.
+        Smooth losses have no use for multipliers, but for the matrix of a small problem.
         """
         self.check_supports(obj)
         if obj.risk.loss.smooth:
-            return None
+            return self._warm_started_small(obj, state) if "matrix" in state else None
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
         if SmallProblem.accepts(obj, self.direct):
@@ -219,6 +221,16 @@ class Newton(Solver):
         next(iterates)  # the iterate that was saved
         return iterates
 
+    def _warm_started_small(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
+        """The iterates from the point and with the matrix of a run for another lam."""
+        problem = choose_score_problem(obj)
+        if not SmallSmoothProblem.accepts(obj, self.direct, problem):
+            return None
+        small = SmallSmoothProblem(obj, problem)
+        small.kept = state["kept"], state["matrix"]
+        start = small.start(state["w"], float(state["number.b"][0]))
+        return small.iterates(start, start.cut, warm=True)
+
     def _run_small(self, problem: SmallProblem, w: Array, center: NDArray | None = None) -> Iterator[Iterate]:
         """The iterates on few rows and columns; known multipliers need less smoothing."""
         point = problem.start(w, center, 1.0 if center is None else self.WARM_MU_SHARE)
@@ -240,7 +252,8 @@ class Newton(Solver):
             mu_share = 1.0 if center is None else self.WARM_MU_SHARE
             mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
             center = problem.initial_center(z) if center is None else center
-        evaluation = problem.evaluate(z, mu, center, 0.0)
+        b = 0.0 if mu or w.any() or not problem.intercept else problem.constant_intercept()
+        evaluation = problem.evaluate(z, mu, center, b)
         return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
 
     def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:
@@ -267,7 +280,8 @@ class Newton(Solver):
             obj.count.calls += 1
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
-            state = NewtonState(point, best, system.to_state()).to_arrays
+            system_state = system.to_state()
+            state = NewtonState(point, best, system_state).to_arrays
             near = point.evaluation.intercept if problem.intercept and problem.smooth else None
             yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
             complementarity, moved = point.complementarity(), None
@@ -277,11 +291,20 @@ class Newton(Solver):
             large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
             early = point.full and not problem.uses_center and large
             if not point.mu or not (early or point.stationary(obj, value, complementarity)):
-                step = obj, problem, system, complementarity, slack
-                moved, n_evaluations, decrease = point.newton_step(*step)
+                step = obj, problem, system
+                direction = point.direction(*step, complementarity)
+                gap = value - obj.lower(best)
+                cut = point.predicted_cut(problem, system.matrix_diagonal, direction, value, gap)
+                if cut is not None and obj.lower(cut) > value - self.PREDICTED_GAP_SHARE * gap:
+                    # the same point with a better bound, before it moves
+                    best, n_evaluations = cut, 0
+                    state = NewtonState(point, best, system_state).to_arrays
+                    yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
+                moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
                 # a reused or sampled matrix may have given no descent direction: once more with a better one
                 if moved is None and system.discard():
-                    moved, n_evaluations, decrease = point.newton_step(*step)
+                    direction = point.direction(*step, complementarity)
+                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
             if moved is None:  # the stage ends, or no descent is left in this precision
                 if point.mu <= self.MU_FLOOR * point.initial_mu:
                     return  # the remaining gap is rounding

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
@@ -36,6 +36,8 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     MIN_CURVED_WEIGHT = 0.1
     """A smooth loss is smoothed further at first if active rows have less than this share of the weight."""
+    MAX_BOUND = 1e300
+    """Stands for an infinite bound of the multipliers, where it is multiplied by weights."""
     MIN_MU_PER_SQUARE = 0.1
     """The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
 
@@ -140,3 +142,26 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         sums = self.design.range_sums(10, k.evaluate_with_cut_of_ranges, *args)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
+
+    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
+        """The evaluation with the cut of the multipliers dz + r, cut off at their bounds; for smooth losses.
+
+        None if they have a slope in the intercept then.
+        """
+        h, c = evaluation.hessian_diagonal, self.c
+        assert h is not None
+        # bounds may be infinite, and weights 0
+        low, high = c * np.maximum(self.lower, -self.MAX_BOUND), c * np.minimum(self.upper, self.MAX_BOUND)
+        u = np.clip(evaluation.dz + r, low, high)
+        if self.intercept:
+            total = float(h.sum())
+            u = np.clip(u - (float(u.sum()) / total if total > 0 else 0.0) * h, low, high)
+            if abs(float(u.sum())) > INTERCEPT_SLOPE_ROUNDING * float(np.abs(u).sum()):
+                return None
+        size = np.abs(u)
+        # c l*(u / c) = shift u + epsilon |u| + square u^2 / (2 c)
+        inner = self.epsilon * float(size.sum()) + 0.5 * self.square * float(
+            np.divide(u * u, c, out=np.zeros_like(u), where=c > 0).sum()
+        )
+        rounding = CUT_ROUNDING * (float(size @ np.abs(self.shift)) + inner)
+        return evaluation._replace(dz=u, offset=-float(u @ self.shift) - inner - rounding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,18 @@ FORMER_NUMBERS = {
 """The names of the numbers that states had in one array, by its length: those of the two former solvers."""
 
 
+class Direction(NamedTuple):
+    """Newton's direction d at a point."""
+
+    d: Array
+    hessian: Any
+    """The Hessian in the scores, of the point itself."""
+    slope: float
+    """The derivative of the smoothed objective along d."""
+    dz: NDArray | None
+    """X d; None if J does not decrease along d."""
+
+
 @dataclass(frozen=True)
 class NewtonPoint:
     """A point with its scores, and its multipliers for a mu and a center."""
@@ -32,6 +44,7 @@ class NewtonPoint:
     RELAX_DAMPING_ABOVE = 0.9
     UNIT_STEP_MAX_SLOPE_LEFT = 0.1
     UNIT_STEP_MAX_SLOPE_REVERSED = 0.9
+    PREDICTED_GAP_SHARE, MAX_PREDICTED_GAP = 0.1, 1e-3
 
     w: Array
     z: NDArray
@@ -75,23 +88,50 @@ class NewtonPoint:
         center = self.evaluation.dz if problem.uses_center else None
         return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem, slack=slack)
 
+    def direction(
+        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+    ) -> Direction:
+        """Newton's direction, with its scores where it is one of descent.
+
+        Conjugate gradients, if used, end once the residual adds little to the gap beside complementarity.
+        """
+        d, hessian, slope = self._direction(obj, problem, system, complementarity)
+        descent = -math.inf < slope < 0
+        return Direction(d, hessian, slope, problem.design.forward(d) if descent else None)
+
+    def predicted_cut(
+        self, problem: ScoreProblem, h: NDArray | None, direction: Direction, value: float, gap: float
+    ) -> Cut | None:
+        """The cut of the multipliers dz + H X d that the linear model predicts, if it may improve the gap.
+
+        Where lam K d + X' H X d = -g, X' of them is -lam K (w + d): the bound is below J at the end of a
+        unit step only by the errors of the model, about the slope.
+        """
+        enough = min(self.PREDICTED_GAP_SHARE * gap, self.MAX_PREDICTED_GAP * value)
+        if h is None or direction.dz is None or self.mu or -direction.slope > enough:
+            return None
+        change = h * direction.dz
+        if problem.intercept:
+            change = change - (problem.design.total(change) / problem.design.total(h)) * h
+        predicted = problem.with_multipliers(self.z, self.evaluation, change)
+        return None if predicted is None else Cut(problem.design.adjoint(predicted.dz), predicted.offset)
+
     def newton_step(
         self,
         obj: Objective,
         problem: ScoreProblem,
         system: LinearSystem,
-        complementarity: float,
+        direction: Direction,
         slack: float = 0.0,
     ) -> tuple[NewtonPoint | None, int, float]:
         """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
 
-        None in place of the point if there is no descent. Conjugate gradients, if used, end once the residual
-        adds little to the gap beside complementarity; an inexact intercept may lower the cut by `slack`.
+        None in place of the point if there is no descent. An inexact intercept may lower the cut by `slack`.
         """
-        d, hessian, slope = self._direction(obj, problem, system, complementarity)
-        if not -math.inf < slope < 0:
+        d, hessian, slope, dz = direction
+        if dz is None:
             return None, 0, 0.0
-        dz, line, b = problem.design.forward(d), obj.reg.line(self.w, d), self.evaluation.b
+        line, b = obj.reg.line(self.w, d), self.evaluation.b
         b_slope = problem.intercept_slope(hessian, dz)
         evaluation, t, n_evaluations = None, 1.0, 0
         if system.tries_unit_step:
@@ -188,6 +228,8 @@ class NewtonPoint:
         return replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 
 
+SYSTEM_ARRAYS = ("kept", "matrix")
+"""The arrays of a linear system: second derivatives of rows, and for few columns the matrix of them."""
 POINT_NUMBERS = [f.name for f in fields(NewtonPoint)][5:]
 """The fields of a point that are numbers, from `mu` on."""
 
@@ -205,11 +247,12 @@ class NewtonState:
         """The arrays of a saved state; numbers have names that begin with ``number.``."""
         p, evaluation = self.point, self.point.evaluation
         arrays = {"w": p.w, "z": p.z, "dz": evaluation.dz, "a": p.a, "center": p.center}
-        arrays |= {"cut": np.append(self.best.a, self.best.b), "kept": self.system.get("kept")}
+        arrays |= {"cut": np.append(self.best.a, self.best.b)}
+        arrays |= {name: self.system.get(name) for name in SYSTEM_ARRAYS}
         arrays |= {"hessian_diagonal": evaluation.hessian_diagonal}
         numbers = {name: getattr(p, name) for name in POINT_NUMBERS}
         numbers |= {"offset": evaluation.offset, "b": evaluation.b, "risk": evaluation.risk}
-        numbers |= {name: v for name, v in self.system.items() if name != "kept"}
+        numbers |= {name: v for name, v in self.system.items() if name not in SYSTEM_ARRAYS}
         arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
         return {name: a for name, a in arrays.items() if a is not None}
 
@@ -239,7 +282,7 @@ class NewtonState:
             state |= {f"number.{name}": np.array([v]) for name, v in numbers.items()}
         rows = f"n{' k' * obj.risk.multi_output}"
         shapes = {"w": "d", "a": "d", "cut": "e", "z": rows, "dz": rows, "center?": rows}
-        shapes |= {"hessian_diagonal?": "n", "kept?": "n"}
+        shapes |= {"hessian_diagonal?": "n", "kept?": "n", "matrix?": "e e"}
         shapes |= {f"number.{name}": "one" for name in (*POINT_NUMBERS, "offset", "b", "risk", "cg_steps")}
         shapes |= {name: "one" for name in state if name.startswith("number.")}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), one=1)
@@ -250,5 +293,5 @@ class NewtonState:
         kinds = {"age": int, "full": bool, "steps": int}
         own: dict[str, Any] = {name: kinds.get(name, float)(n.pop(name)) for name in POINT_NUMBERS}
         point = NewtonPoint(state["w"], state["z"], evaluation, state["a"], state.get("center"), **own)
-        system = n | ({"kept": state["kept"]} if "kept" in state else {})
+        system = n | {name: state[name] for name in SYSTEM_ARRAYS if name in state}
         return cls(point, Cut(state["cut"][:-1], float(state["cut"][-1])), system)

@@ -61,6 +61,8 @@ class ScoreProblem:
     """The next direction is damped after a line search that ended below this step length."""
     compiled = False
     """Whether there are kernels for the derivatives along a line and at a point."""
+    smoother = False
+    """Whether second derivatives change without jumps."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.design = design_of(risk)
@@ -172,6 +174,21 @@ class ScoreProblem:
 
         This is the model in which the multipliers stay on the faces of those of the center; None if these
         faces are not known.
+        """
+        return None
+
+    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
+        """The evaluation at z with the cut of the multipliers dz + r; None if there is no bound for it."""
+        return None
+
+    def constant_intercept(self) -> float:
+        """The best intercept for scores of 0, where there is a formula; else 0, from which it is searched."""
+        return 0.0
+
+    def row_model(self) -> tuple[NDArray, NDArray] | None:
+        """Second derivatives h and the slopes t of sum_i h_i z_i^2 / 2 - t_i z_i, whose minimum is a start.
+
+        It is a model of the loss around scores near the best ones of single rows.
         """
         return None
 
