@@ -4,7 +4,7 @@
 
 A cell is a set, a task, a lam, and whether there is an intercept. All its runs are in one process with one
 thread: `Auto` first, then every other solver that supports the problem, each until 1.1 times the best time so
-far. The solvers that are near the best time then run again, in turn with `Auto`, and the smallest time counts.
+far. The solvers that are near the best time run again, in turn with `Auto`, and the smallest time counts.
 `Auto` is near in a cell if it is within 1.2 times of the best solver, or within 3 ms. Cells that no solver
 proves within the time limit are listed, and not counted. Seconds are those of the CPU; with --wall, those of
 the wall, for machines whose clock of the CPU is coarse.
