@@ -250,7 +250,7 @@ def report(done):
     for cell in sorted((c for c in proved if not is_near(c)), key=label):
         solver, best = min(cell["times"].items(), key=lambda one: one[1])
         auto = cell["times"].get("auto", np.inf)
-        yield f"| {label(cell)} | {auto:.4f} | {solver} {best:.4f} | {auto / best:.1f} | {cell['ran']} |"
+        yield f"| {label(cell)} | {auto:.4f} | {solver} {best:.4f} | {auto / max(best, 1e-9):.1f} | {cell['ran']} |"
     yield "\nNot proved by any solver within the limit:"
     for cell in sorted((c for c in done if not c["times"]), key=label):
         yield f"- {label(cell)}"

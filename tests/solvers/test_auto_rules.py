@@ -149,8 +149,8 @@ PROBLEMS = {
     "A non-decomposable loss that can be smoothed, `L2`, no intercept": [
         remote(problem(RocArea())),
         problem(Prbep()),
+        problem(RocArea(), table(1000, 3), lam=10.0),
         problem(RocArea(), lam=10.0),
-        problem(Prbep(), WIDE, lam=10.0),
         problem(RocArea(), WIDE, lam=1e-8),
         problem(RocArea(), lam=1e-6),
     ],

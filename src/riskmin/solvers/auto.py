@@ -228,15 +228,15 @@ NONDECOMPOSABLE_RULES = (
         "{loss} is not smooth, and X is small",
     ),
     Rule(
-        "pairs, large lam relative to the squared gradient at zero",
+        "pairs, 1000 rows or more, large lam relative to the squared gradient at zero",
         # a mean over many pairs is nearly smooth
-        lambda f: not f.centered and f.large_lam,
+        lambda f: not f.centered and f.shape[0] >= COSTS.lbfgs_min_rows_of_pairs and f.large_lam,
         Lbfgs(),
-        "{loss} is a mean over pairs, and lam is large",
+        "{loss} is a mean over many pairs, and lam is large",
     ),
     Rule(
-        "contingency tables, more than 2500 features, large lam relative to the squared gradient at zero",
-        lambda f: f.wide_weights and f.large_lam,
+        "the same with fewer rows; contingency tables and wide X",
+        lambda f: (f.wide_weights or not f.centered) and f.large_lam,
         BUNDLE,
         "{loss} is not smooth, and lam is large",
     ),

@@ -52,9 +52,11 @@ class CostModel:
     bundle_max_entries: int = 2**14
     """Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
     bundle_max_slope_ratio_of_pairs: float = 500.0
-    """|grad R(0)|^2 / lam up to which L-BFGS needs few steps for losses on pairs."""
+    """|grad R(0)|^2 / lam up to which L-BFGS needs few steps, and `Bundle` few cuts, for losses on pairs."""
+    lbfgs_min_rows_of_pairs: int = 1000
+    """Rows from which a mean over their pairs is smooth enough for L-BFGS."""
     bundle_max_slope_ratio_of_tables: float = 10.0
-    """The same, for the cuts of `Bundle` for contingency-table losses, where X is wide."""
+    """The same for contingency-table losses, where X is wide."""
     interior_point_rows_per_column: float = 100.0
     """Rows per column up to which the interior-point method is faster than `Bundle`."""
     trial_work: float = 100.0
