@@ -1,7 +1,7 @@
 """Cost models: up to which sizes, and from which ratios, one method is faster than another.
 
-`python -m benchmarks.auto` runs all solvers on problems on both sides of these limits and prints by how much
-`Auto` is slower than the fastest of them.
+`python -m benchmarks.auto` runs all solvers on many problems, and prints where `Auto` is slower than the
+fastest of them.
 """
 
 from __future__ import annotations
