@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from benchmarks import auto
 from benchmarks.__main__ import main
 from benchmarks.harness import data, ours, racers, report
 from benchmarks.harness.peers import PEERS, Peer, Rung
@@ -273,6 +274,47 @@ def test_measurement_of_a_cell(tmp_path, monkeypatch):
     assert cell["solvers"]["LinearSVC"]["reached"]["1e-03"]["cpu"] > 0
     assert "| tiny | hinge | 0.01 | bundle, proved |" in invoked.output
     assert saved["versions"]["numpy"] == np.__version__
+
+
+def test_auto_is_near_the_best_solver_within_a_factor_or_3_ms():
+    def cell(lam, **times):
+        return {
+            "data": "a",
+            "task": "hinge",
+            "intercept": False,
+            "lam": lam,
+            "tol": 1e-3,
+            "times": times,
+            "ran": "",
+        }
+
+    cells = [
+        cell(1.0, auto=0.12, dual=0.1),
+        cell(2.0, auto=0.0049, dual=0.002),
+        cell(3.0, auto=0.13, dual=0.1),
+        cell(4.0, dual=0.1),
+        cell(5.0),
+    ]
+    assert [auto.is_near(one) for one in cells[:4]] == [True, True, False, False]
+    text = "\n".join(auto.report(cells))
+    assert "to 0.001: 2 of 4 cells, 50.0 %" in text
+    assert "| a | hinge | 3 | 0.001 | 0.1300 | dual 0.1000 | 1.3 |  |" in text
+    assert text.endswith("limit:\n- a | hinge | 5 | 0.001")
+
+
+@pytest.mark.slow
+def test_auto_and_the_other_solvers_run_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setitem(data.SETS, "tiny", data.Set(lambda folder: problem(TASKS["hinge"], n=400), "signs"))
+    lines = tmp_path / "cells.jsonl"
+    options = ["--set", "tiny", "--task", "hinge", "--lam", "1e-2", "--intercept", "no", "--rounds", "1"]
+    invoked = CliRunner().invoke(auto.main, [*options, "--lines", str(lines)])
+    assert invoked.exit_code == 0, invoked.output
+    cells = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [cell["tol"] for cell in cells] == [1e-3, 1e-6]
+    for cell in cells:
+        assert {"auto", "newton"} <= set(cell["times"])
+        assert "Newton" in cell["ran"]
+    assert "coordinate_descent" not in cells[0]["times"]  # it does not support the problem
 
 
 @pytest.mark.exhaustive

@@ -11,6 +11,7 @@ from helpers import Ridge
 from riskmin import (
     L1,
     L2,
+    Absolute,
     Auto,
     Box,
     ChainMaxMargin,
@@ -23,6 +24,7 @@ from riskmin import (
     Prbep,
     QNorm,
     Quadratic,
+    Quantile,
     RocArea,
     Softmax,
     SquaredHinge,
@@ -121,6 +123,7 @@ PROBLEMS = {
         remote(problem(Hinge(), WIDE)),
         problem(Hinge(), table(900, 1)),
         problem(Hinge(), table(3, 24), fit_intercept=True),
+        problem(Hinge(), table(300, 130), lam=1.0, fit_intercept=True),
         problem(Hinge()),
         problem(Hinge(), table(density=0.9), fit_intercept=True),
         problem(Hinge(), table(10_000, 20, 0.9), lam=1e-6),
@@ -131,6 +134,7 @@ PROBLEMS = {
     "A non-decomposable loss that can be smoothed, `L2`, no intercept": [
         remote(problem(RocArea())),
         problem(Prbep()),
+        problem(RocArea(), table(1000, 3), lam=10.0),
         problem(RocArea(), lam=10.0),
         problem(RocArea(), WIDE, lam=1e-8),
         problem(RocArea(), lam=1e-6),
@@ -167,6 +171,26 @@ def test_other_problems_beside_another_library(loss, reg, solver):
     """Methods that visit single rows or columns are never selected there."""
     obj = problem(loss, tensor(table()), reg=reg)
     assert type(Auto().choose(obj)[0]).__name__ == solver
+
+
+@pytest.mark.parametrize(
+    ("loss", "n", "solver"),
+    [(Absolute(), 40, "Newton"), (Absolute(), 150, "Switching"), (Quantile(0.9), 40, "Switching")],
+    ids=str,
+)
+def test_few_rows_and_equal_slopes_on_both_sides_go_to_newton(loss, n, solver):
+    """A quantile has unequal slopes, so that many of its multipliers are at a bound."""
+    obj = problem(loss, table(n, 200), lam=1e-3)
+    assert type(Auto().choose(obj)[0]).__name__ == solver
+    assert minimize(obj, tol=1e-4).status == "converged"
+
+
+@pytest.mark.parametrize(("entries", "solver"), [(5, "Newton"), (20, "Switching")])
+def test_visits_of_short_sparse_rows_cost_more_than_passes(entries, solver):
+    n, p = 3000, 2600
+    columns = np.concatenate([RNG.choice(p, entries, replace=False) for _ in range(n)])
+    X = sp.csr_array((np.ones(n * entries), columns, np.arange(n + 1) * entries), shape=(n, p))
+    assert type(Auto().choose(problem(SquaredHinge(), X))[0]).__name__ == solver
 
 
 def test_the_tolerance_decides_when_to_switch():

@@ -76,33 +76,36 @@ DEVICE_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, not fewer than features, at most 2500 features, and 5000 weights "
-        "if X is dense",
+        "several outputs, `L2`, local rows, not fewer than features, at most 2500 features and 1000 weights",
         lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "exact dual steps, not `Squared`, `L2`, local dense X of fewer rows than columns, above 2^17 entries",
+        "exact dual steps (sparse X: a quadratic conjugate), not `Squared`, nor `Huber` on at most 128 dense "
+        "rows, `L2`, local X of fewer rows than columns, above 2^17 entries",
         # of a constant curvature, a single linear system: conjugate gradients
         lambda f: (
             not f.risk.loss.constant_curvature
             and f.local
-            and not f.sparse
+            and (f.interval_conjugate or not f.sparse)
             and f.wider_than_long
             and f.n_entries > COSTS.newton_small_entries
             and f.exact_steps
+            and not f.small_system
         ),
         DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wider than long",
     ),
     Rule(
-        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
+        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features and 8 entries "
+        "per row",
         lambda f: (
             not f.risk.loss.constant_curvature
             and f.local
             and f.sparse
             and f.wide
+            and f.n_entries >= COSTS.dual_min_entries_per_row * f.shape[0]
             and f.interval_conjugate
             and f.exact_steps
         ),
@@ -175,10 +178,18 @@ INTERVAL_RULES = (
     ),
     Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
     Rule(
-        "fewer rows than columns, `L2`",
-        lambda f: f.wider_than_long and f.l2,
+        "fewer rows than columns, `L2`; not `Absolute` on at most 128 dense rows",
+        lambda f: f.wider_than_long and f.l2 and not f.small_system,
         DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is wider than long",
+    ),
+    Rule(
+        "dense X that is not small, large lam, `L2`",
+        lambda f: (
+            not f.sparse and f.l2 and not f.newton_small and f.row_norm_ratio <= COSTS.hard_row_norm_ratio
+        ),
+        DUAL_THEN_NEWTON,
+        "{loss} is not smooth, and lam is large",
     ),
     Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
@@ -217,7 +228,14 @@ NONDECOMPOSABLE_RULES = (
         "{loss} is not smooth, and X is small",
     ),
     Rule(
-        "large lam relative to the squared gradient at zero (contingency tables: and wide X)",
+        "pairs, 1000 rows or more, large lam relative to the squared gradient at zero",
+        # a mean over many pairs is nearly smooth
+        lambda f: not f.centered and f.shape[0] >= COSTS.lbfgs_min_rows_of_pairs and f.large_lam,
+        Lbfgs(),
+        "{loss} is a mean over many pairs, and lam is large",
+    ),
+    Rule(
+        "the same with fewer rows; contingency tables and wide X",
         lambda f: (f.wide_weights or not f.centered) and f.large_lam,
         BUNDLE,
         "{loss} is not smooth, and lam is large",
@@ -333,8 +351,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
         return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
     if isinstance(first, DualCoordinateAscent):
         return COSTS.dual_trial_work
-    # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
-    if not facts.separable:
+    # where J is nearly 0, losses of contingency tables need many Newton steps but few cuts
+    if not facts.separable and facts.centered:
         return COSTS.nonseparable_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
         return COSTS.multi_output_trial_work

@@ -1,7 +1,7 @@
 """Cost models: up to which sizes, and from which ratios, one method is faster than another.
 
-`python -m benchmarks.auto` runs all solvers on problems on both sides of these limits and prints by how much
-`Auto` is slower than the fastest of them.
+`python -m benchmarks.auto` runs all solvers on many problems, and prints where `Auto` is slower than the
+fastest of them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ class CostModel:
     """Entries of X up to which Newton's method takes milliseconds for smooth losses, to many digits."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
-    newton_max_smooth_weights: int = 5000
-    """Weights of several outputs up to which Newton's method is fast for smooth losses on dense X."""
+    newton_max_rows: int = 128
+    """Rows, fewer than columns, up to which a system of the rows costs less than a pass over X."""
+    newton_max_quadratic_weights: int = 5000
+    """Weights of several outputs up to which Newton's method is fast for the squared loss on dense X."""
     newton_max_weights: int = 1000
-    """Multiclass weights up to which Newton's method is fast, if rows are long."""
+    """Multiclass weights up to which Newton's method is fast; for nonsmooth losses, if rows are long."""
+    dual_min_entries_per_row: float = 8.0
+    """Entries per sparse row from which a visit of dual ascent costs about as much as a pass over the row."""
     newton_max_weights_with_intercepts: int = 2000
     """The same with explicit intercepts, which dual ascent approaches slowly."""
     hard_row_norm_ratio: float = 2.0
-    """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss."""
+    """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss, or dense X."""
     slow_dual_row_norm_ratio: float = 50.0
     """Mean |x_i|^2 / (n lam) from which Newton's method is faster than dual ascent on few sparse columns."""
     factorization_passes: float = 100.0
@@ -48,7 +52,9 @@ class CostModel:
     bundle_max_entries: int = 2**14
     """Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
     bundle_max_slope_ratio_of_pairs: float = 500.0
-    """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
+    """|grad R(0)|^2 / lam up to which L-BFGS needs few steps, and `Bundle` few cuts, for losses on pairs."""
+    lbfgs_min_rows_of_pairs: int = 1000
+    """Rows from which a mean over their pairs is smooth enough for L-BFGS."""
     bundle_max_slope_ratio_of_tables: float = 10.0
     """The same for contingency-table losses, where X is wide."""
     interior_point_rows_per_column: float = 100.0
@@ -69,7 +75,7 @@ class CostModel:
     multi_output_trial_work: float = 1000.0
     """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
     nonseparable_trial_work: float = 30.0
-    """The work after which Newton's method is judged on non-decomposable losses, in passes over X."""
+    """The work after which Newton's method is judged on contingency-table losses, in passes over X."""
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,19 @@ class Facts:
         return self.shape[0] < self.shape[1]
 
     @property
+    def small_system(self) -> bool:
+        """Whether dense X has few rows, fewer than columns, and the loss the same slope on both sides of y.
+
+        For such losses (`Absolute`, `Huber`) hardly a multiplier is at a bound of its interval, so that a
+        Newton step, a system of the rows, changes all of them at once.
+        """
+        n, p = self.shape
+        if self.sparse or n >= p or n > COSTS.newton_max_rows or not self.interval_conjugate:
+            return False
+        rows = self.risk.loss.interval_conjugate(self.risk.row_metadata.y[:1])
+        return not rows.epsilon and float(rows.lower[0]) == -float(rows.upper[0])
+
+    @property
     def n_entries(self) -> float:
         """Stored entries of local X; infinite if X is not local."""
         return math.inf if self.risk.rows is None else max(1, self.risk.rows.X.nnz)
@@ -238,10 +251,11 @@ class Facts:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
         if not self.newton_multi_output or self.wide:
             return False
+        # one linear system
+        if self.risk.loss.constant_curvature:
+            return self.sparse or self.risk.dim <= COSTS.newton_max_quadratic_weights
         # with fewer rows than columns, most of the weights that a Newton step solves for are redundant
-        if self.shape[0] < self.shape[1] and not self.risk.loss.constant_curvature:
-            return False
-        return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
+        return self.shape[0] >= self.shape[1] and self.risk.dim <= COSTS.newton_max_weights
 
     @cached_property
     def exact_steps(self) -> bool:
