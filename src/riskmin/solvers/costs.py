@@ -29,6 +29,9 @@ class CostModel:
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_smooth_weights: int = 5000
     """Weights of several outputs up to which Newton's method is fast for smooth losses on dense X."""
+    newton_max_wide_products: int = 2**20
+    """Products of a pass over dense X of fewer rows than columns, with several outputs, up to which Newton's
+    method is faster than L-BFGS: it makes fewer calls."""
     newton_max_weights: int = 1000
     """Multiclass weights up to which Newton's method is fast, if rows are long."""
     newton_max_weights_with_intercepts: int = 2000
@@ -74,15 +77,17 @@ class CostModel:
 class ProductCosts:
     """Costs relative to one operation of a large dense matrix product."""
 
-    thin_product: float = 10.0
+    thin_product: float = 6.0
     """One operation of a product of thin matrices."""
-    elementwise: float = 110.0
+    elementwise: float = 40.0
     """One operation of elementwise work."""
-    sparse_entry: float = 40.0
+    sparse_entry: float = 25.0
     """One operation of a sparse product."""
     triangular_entry: float = 50.0
     """One entry of a triangular solve."""
-    numpy_call: float = 1e6
+    inverse: float = 4.0
+    """p^-3 times an inverse of a p by p matrix."""
+    numpy_call: float = 2e5
     """One call of NumPy."""
 
 

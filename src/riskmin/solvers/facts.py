@@ -236,11 +236,11 @@ class Facts:
     @property
     def newton_smooth_multi_output(self) -> bool:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
-        if not self.newton_multi_output or self.wide:
+        if not self.newton_multi_output:
             return False
-        # with fewer rows than columns, most of the weights that a Newton step solves for are redundant
-        if self.shape[0] < self.shape[1] and not self.risk.loss.constant_curvature:
-            return False
+        # with fewer rows than columns, conjugate gradients alone pay where calls cost as much as products
+        if self.wider_than_long and not self.sparse and not self.risk.loss.constant_curvature:
+            return self.n_entries * self.risk.linear_map.columns <= COSTS.newton_max_wide_products
         return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
 
     @cached_property

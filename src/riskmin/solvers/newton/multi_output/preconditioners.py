@@ -92,12 +92,18 @@ def cg_step_cost(part: MultiOutputActiveRows) -> float:
 
 
 def gram_cost(part: MultiOutputActiveRows) -> float:
-    """The cost of one matrix X' diag(h) X and its inverse."""
+    """The cost of one matrix X' diag(h) X."""
     m, p = part.X.shape
     # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
     if part.X.sparse:
-        return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**3
-    return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise) + p**3
+        return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**2
+    return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise)
+
+
+def inverses_cost(part: MultiOutputActiveRows) -> float:
+    """The cost of the inverse of a matrix of the features for each class."""
+    p = part.X.shape[1]
+    return float(part.linear_map.columns * (PRODUCT_COSTS.inverse * p**3 + PRODUCT_COSTS.numpy_call))
 
 
 def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
