@@ -19,7 +19,6 @@ from riskmin import (
     Logistic,
     MulticlassHinge,
     Objective,
-    Prbep,
     QNorm,
     Quadratic,
     RocArea,
@@ -145,7 +144,6 @@ PROBLEMS = {
     ],
     "A non-decomposable loss that can be smoothed, `L2`, no intercept": [
         remote(problem(RocArea())),
-        problem(Prbep()),
         problem(RocArea(), lam=10.0),
         problem(RocArea(), WIDE, lam=1e-8),
         problem(RocArea(), lam=1e-6),

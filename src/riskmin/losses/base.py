@@ -84,6 +84,10 @@ class Loss(ABC):
         conjugate = self.conjugate(y)
         return conjugate if isinstance(conjugate, IntervalConjugate) else None
 
+    def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
+        """Return (l, f) if a non-decomposable loss is f min_b sum_i c_i l(z_i + b, y_i), else None."""
+        return None
+
     def values(self, z: Array, y: Array) -> Array:
         """Return l(z_i, y_i) per row; by default from the conjugate."""
         conjugate = self.conjugate(y)

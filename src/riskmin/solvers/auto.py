@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from riskmin.core import Array, Iterate, Solver
@@ -23,6 +23,7 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
+from riskmin.solvers.unpenalized.intercept_form import InterceptForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
 
@@ -76,8 +77,8 @@ DEVICE_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, not fewer than features, at most 2500 features, and 5000 weights "
-        "if X is dense",
+        "several outputs, `L2`, local rows; if X is dense, at most 5000 weights, or, with fewer rows than "
+        "columns, 2^20 products of a pass",
         lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
@@ -211,20 +212,14 @@ INTERVAL_RULES = (
 NONDECOMPOSABLE_RULES = (
     Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
     Rule(
-        "contingency tables, at most 2^14 entries of X",
-        lambda f: f.small_table,
-        BUNDLE,
-        "{loss} is not smooth, and X is small",
-    ),
-    Rule(
-        "large lam relative to the squared gradient at zero (contingency tables: and wide X)",
-        lambda f: (f.wide_weights or not f.centered) and f.large_lam,
+        "large lam relative to the squared gradient at zero",
+        lambda f: f.large_lam,
         BUNDLE,
         "{loss} is not smooth, and lam is large",
     ),
     Rule(
-        "pairs, more than 2500 features",
-        lambda f: f.wide_weights and not f.centered,
+        "more than 2500 features",
+        lambda f: f.wide_weights,
         Smoothing(),
         "{loss} can be smoothed, and X is wide",
     ),
@@ -363,7 +358,8 @@ class Auto(Solver):
 
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
-        return self._choose(Facts(obj), tol)
+        fallback, reason = self.with_fallbacks(obj, tol)
+        return fallback.solvers[0], reason
 
     def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
         """The solver for a problem with these facts, and the reason."""
@@ -374,6 +370,12 @@ class Auto(Solver):
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         facts = Facts(obj)
+        if (same := SeparableProblem.from_objective(obj)) is not None:
+            # a smaller problem of the same solution, with faster solvers
+            inner, reason = self.with_fallbacks(same.obj, tol)
+            solvers = tuple(InterceptForm(solver) for solver in inner.solvers)
+            reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
+            return replace(inner, solvers=solvers), reason
         first, reason = self._choose(facts, tol)
         fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]

@@ -48,12 +48,8 @@ class CostModel:
     """Rows times classes up to which dual ascent stores multipliers (half a gigabyte)."""
     dual_max_remote_rows: int = 2**22
     """Remote rows whose dual variables are stored in this process, a dozen numbers each."""
-    bundle_max_entries: int = 2**14
-    """Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
-    bundle_max_slope_ratio_of_pairs: float = 500.0
+    bundle_max_slope_ratio: float = 500.0
     """|grad R(0)|^2 / lam up to which `Bundle` needs few cuts for losses on pairs."""
-    bundle_max_slope_ratio_of_tables: float = 10.0
-    """The same for contingency-table losses, where X is wide."""
     interior_point_rows_per_column: float = 100.0
     """Rows per column up to which the interior-point method is faster than `Bundle`."""
     trial_work: float = 100.0

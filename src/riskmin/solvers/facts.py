@@ -91,11 +91,6 @@ class Facts:
             and loss.interval_conjugate(np.ones(1)) is None
         )
 
-    @property
-    def centered(self) -> bool:
-        """Whether the smoothing can be centered at earlier multipliers: contingency tables, not pairs."""
-        return self.loss is not None and self.loss.supports_center
-
     # ------------------------------------------------------------ the regularizer
     @property
     def kernel(self) -> bool:
@@ -240,7 +235,7 @@ class Facts:
             return False
         # with fewer rows than columns, conjugate gradients alone pay where calls cost as much as products
         if self.wider_than_long and not self.sparse and not self.risk.loss.constant_curvature:
-            return self.n_entries * self.risk.linear_map.columns <= COSTS.newton_max_wide_products
+            return bool(self.n_entries * self.risk.linear_map.columns <= COSTS.newton_max_wide_products)
         return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
 
     @cached_property
@@ -314,15 +309,9 @@ class Facts:
         """Whether dual ascent hardly moves explicit intercepts."""
         return bool(self.obj.n_intercepts) and self.row_norm_ratio > COSTS.intercept_row_norm_ratio
 
-    @property
-    def small_table(self) -> bool:
-        """Whether the loss is one of contingency tables, and X has few entries."""
-        return self.centered and math.prod(self.shape) <= COSTS.bundle_max_entries
-
     @cached_property
     def large_lam(self) -> bool:
         """Whether lam is so large relative to the squared gradient of the risk at zero that cuts are few."""
         # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
         g = self.risk(np.zeros(self.risk.dim))[1]
-        table, pairs = COSTS.bundle_max_slope_ratio_of_tables, COSTS.bundle_max_slope_ratio_of_pairs
-        return float(g @ g) <= (table if self.centered else pairs) * self.obj.lam
+        return float(g @ g) <= COSTS.bundle_max_slope_ratio * self.obj.lam
