@@ -23,7 +23,7 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
-from riskmin.solvers.unpenalized.intercept_form import InterceptForm, SeparableProblem
+from riskmin.solvers.unpenalized.separable_form import SeparableForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
 
@@ -218,6 +218,12 @@ NONDECOMPOSABLE_RULES = (
         "{loss} is not smooth, and lam is large",
     ),
     Rule(
+        "fewer rows than columns, at most 2^22 entries of the differences of pairs",
+        lambda f: f.few_pairs,
+        SeparableForm(DUAL),
+        "{loss} is a hinge loss of few pairs of rows",
+    ),
+    Rule(
         "more than 2500 features",
         lambda f: f.wide_weights,
         Smoothing(),
@@ -324,7 +330,7 @@ def trial_work(first: Solver, facts: Facts) -> float:
         # where the interior-point method would continue, it needs few steps
         few = facts.interior_point and not facts.slow_gram
         return COSTS.interior_point_trial_work if few else COSTS.sparse_weights_trial_work
-    if isinstance(first, DualCoordinateAscent):
+    if isinstance(first, DualCoordinateAscent | SeparableForm):
         return COSTS.dual_trial_work
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
     if not facts.separable:
@@ -373,7 +379,7 @@ class Auto(Solver):
         if (same := SeparableProblem.from_objective(obj)) is not None:
             # a smaller problem of the same solution, with faster solvers
             inner, reason = self.with_fallbacks(same.obj, tol)
-            solvers = tuple(InterceptForm(solver) for solver in inner.solvers)
+            solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
             return replace(inner, solvers=solvers), reason
         first, reason = self._choose(facts, tol)

@@ -22,6 +22,7 @@ from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
+from riskmin.solvers.unpenalized.separable_form import PairProblem
 
 
 class Facts:
@@ -308,6 +309,11 @@ class Facts:
     def slow_intercepts(self) -> bool:
         """Whether dual ascent hardly moves explicit intercepts."""
         return bool(self.obj.n_intercepts) and self.row_norm_ratio > COSTS.intercept_row_norm_ratio
+
+    @cached_property
+    def few_pairs(self) -> bool:
+        """Whether the loss is a sum over few pairs of rows, which are fewer than columns."""
+        return PairProblem.pairs_of(self.obj) is not None
 
     @cached_property
     def large_lam(self) -> bool:

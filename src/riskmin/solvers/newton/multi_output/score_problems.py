@@ -195,8 +195,8 @@ class SimplexDual(MultiOutputScoreProblem):
     DUAL_CURVATURE_SHARE = 0.1
     """The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
     MAX_INITIAL_MU = 10.0
-    """The largest initial mu, in units of J: a few raw columns of large numbers make the mean curvature large,
-    and a larger mu takes further stages."""
+    """The largest initial mu, in units of J: a few raw columns of large numbers make the mean curvature
+    large, and a larger mu takes further stages."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)

@@ -1,14 +1,15 @@
-"""Losses of break-even points as hinge losses with an intercept: the same risk, and the same minima."""
+"""Break-even points and pairs as separable losses: the same risk, and the same minima."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin import L2, InterceptForm, Objective, linear_risk, minimize
+from riskmin import L2, Objective, SeparableForm, linear_risk, minimize
 from riskmin.core import UnsupportedProblem
-from riskmin.solvers.unpenalized.intercept_form import SeparableProblem
+from riskmin.solvers.unpenalized.separable_form import PairProblem, SeparableProblem
 
 
 def draw(n, p, n_positive, seed=0):
@@ -41,11 +42,44 @@ def test_auto_reaches_the_minimum_of_the_cutting_planes(n, p, lam):
     obj = Objective(linear_risk(X, y, rm.Prbep()), L2(), lam)
     result = minimize(obj, tol=1e-7)
     assert result.status == "converged"
-    assert result.solver.startswith("InterceptForm(")
+    assert result.solver.startswith("SeparableForm(")
     assert obj.value(result.w) == pytest.approx(result.value, rel=1e-12)
     planes = minimize(obj, rm.Bundle(), tol=1e-6, max_iter=2000)
     assert result.lower <= planes.value * (1 + 1e-12)
     assert planes.lower <= result.value * (1 + 1e-12)
+
+
+PAIR_LOSSES = [rm.RocArea(), rm.Ordinal(), rm.Ordinal(costs=[[0], [1, 0], [3, 1, 0]])]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", PAIR_LOSSES, ids=str)
+def test_the_risk_of_the_pairs_is_the_same_function(loss, sparse):
+    X, y = draw(12, 30, 5)
+    y = y if loss == PAIR_LOSSES[0] else np.arange(12.0) % 3
+    X = sp.csr_array(X * (X > 0.5)) if sparse else X
+    risk = linear_risk(X, y, loss, sample_weight=np.arange(1.0, 13.0))
+    obj = Objective(risk, L2(np.linspace(0.5, 2.0, 30)), lam=0.3)
+    same = PairProblem.from_objective(obj)
+    rng = np.random.default_rng(1)
+    for v in rng.standard_normal((5, 12)) * [[0.1], [1], [3], [10], [0]]:
+        w = same.weights(v)
+        np.testing.assert_allclose(same.start(w), v, atol=1e-12)
+        assert obj.value(w) == pytest.approx(same.factor * same.obj.value(v), rel=1e-10)
+        # the cut of the pairs bounds the risk at all weights, not only at those in the span of the rows
+        cut = same.obj.cut(v)
+        a, b = same.factor * same.slope(cut.a), same.factor * cut.b
+        for u in [w, *(w + rng.standard_normal((10, 30)))]:
+            assert risk(u)[0] >= a @ u + b - 1e-9
+        assert risk(w)[0] == pytest.approx(a @ w + b, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-6])
+def test_auto_certifies_the_roc_area_of_fewer_rows_than_columns(lam):
+    X, y = draw(40, 120, 15)
+    result = minimize(Objective(linear_risk(X, y, rm.RocArea()), L2(), lam), tol=1e-6)
+    assert result.status == "converged"
+    assert "few pairs" in result.solver
 
 
 def test_other_losses_have_no_such_form():
@@ -53,8 +87,9 @@ def test_other_losses_have_no_such_form():
     for loss in (rm.PrecisionAtK(3), rm.RocArea(), rm.FBeta(), rm.Hinge()):
         obj = Objective(linear_risk(X, y, loss), L2(), lam=0.1)
         assert SeparableProblem.from_objective(obj) is None
-        with pytest.raises(UnsupportedProblem, match="InterceptForm needs local rows and a loss such as"):
-            minimize(obj, InterceptForm(rm.DualCoordinateAscent()))
+        with pytest.raises(UnsupportedProblem, match="SeparableForm needs local rows and Prbep"):
+            minimize(obj, SeparableForm(rm.DualCoordinateAscent()))
+    assert rm.RocArea().pairs(y, np.ones(12), 31) is None  # of 4 x 8 pairs
 
 
 def test_weights_are_refused_as_by_the_loss_itself():
@@ -64,13 +99,14 @@ def test_weights_are_refused_as_by_the_loss_itself():
         minimize(Objective(risk, L2(), lam=0.1))
 
 
-def test_a_run_continues_and_starts_warm(tmp_path):
-    X, y = draw(40, 6, 13)
-    obj = Objective(linear_risk(X, y, rm.Prbep()), L2(), lam=1e-2)
-    solver, file = InterceptForm(rm.DualCoordinateAscent()), rm.Checkpoint(tmp_path / "run", every=0.0)
+@pytest.mark.parametrize(("loss", "p"), [(rm.Prbep(), 6), (rm.RocArea(), 60)])
+def test_a_run_continues_and_starts_warm(loss, p, tmp_path):
+    X, y = draw(40, p, 13)
+    obj = Objective(linear_risk(X, y, loss), L2(), lam=1e-2)
+    solver, file = SeparableForm(rm.DualCoordinateAscent()), rm.Checkpoint(tmp_path / "run", every=0.0)
     whole = minimize(obj, solver, tol=1e-8)
     minimize(obj, solver, tol=1e-8, max_iter=2, checkpoint=file)
     resumed = minimize(obj, solver, tol=1e-8, checkpoint=file)
     np.testing.assert_array_equal(resumed.w, whole.w)
-    for result in rm.path(obj.risk, L2(), [1e-1, 1e-2], tol=1e-6):
+    for result in rm.path(obj.risk, L2(), [1e-2, 1e-4], tol=1e-6):
         assert result.status == "converged"
