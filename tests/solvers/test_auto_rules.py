@@ -146,7 +146,7 @@ PROBLEMS = {
         remote(problem(RocArea())),
         problem(RocArea(), lam=10.0),
         problem(RocArea(), WIDE, lam=1e-8),
-        problem(RocArea(), table(300, 2600, 0.01), lam=1e-8),
+        problem(RocArea(), table(400, 2600, 0.01), lam=1e-4),
         problem(RocArea(), lam=1e-6),
     ],
     "Any other": [

@@ -218,7 +218,7 @@ NONDECOMPOSABLE_RULES = (
         "{loss} is not smooth, and lam is large",
     ),
     Rule(
-        "fewer rows than columns, at most 2^22 entries of the differences of pairs",
+        "fewer rows than columns, at most 2^23 entries of the differences of pairs",
         lambda f: f.few_pairs,
         SeparableForm(DUAL),
         "{loss} is a hinge loss of few pairs of rows",

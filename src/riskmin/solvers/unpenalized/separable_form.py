@@ -80,7 +80,7 @@ class PairProblem(SeparableProblem):
         n, p = rows.X.shape
         if not n < p <= LIMITS.copy_max_entries // n:
             return None
-        pairs = obj.risk.loss.pairs(rows.y, rows.c, LIMITS.copy_max_entries // (2 * n))
+        pairs = obj.risk.loss.pairs(rows.y, rows.c, LIMITS.copy_max_entries // n)
         return pairs if pairs is not None and len(pairs[0]) > 1 else None
 
     @classmethod
