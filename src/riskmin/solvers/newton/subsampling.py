@@ -30,7 +30,7 @@ SAMPLE_SHARD_ENTRIES = 2**17
 """Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
 """Rows per column that a sample needs, and the iterations on it."""
-MULTI_OUTPUT_SAMPLE = (20, 60)
+MULTI_OUTPUT_SAMPLE = (10, 60)
 """The same for nonsmooth losses of several outputs, whose first steps on all rows are expensive."""
 
 

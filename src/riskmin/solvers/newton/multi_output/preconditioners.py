@@ -261,11 +261,13 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
     # copying the rows with h != 0 pays only if they are clearly fewer
     index = np.flatnonzero(h)
     rows, h = (X.take(index), h[index]) if len(index) < 0.7 * len(h) else (X.array, h)
-    if len(h) and h.min() < 0:
+    sign = -1.0 if len(h) and h.max() <= 0 else 1.0
+    if sign > 0 and len(h) and h.min() < 0:
         return np.asarray(_long_product((rows * h[:, None]).T, rows))
-    # with a square root, both factors are the same array, for which BLAS computes one triangle only
-    scaled = rows * np.sqrt(h)[:, None]
-    return _long_product(scaled.T, scaled)
+    # with a square root, both factors are the same array, for which BLAS computes one triangle only; the
+    # second derivatives in two different classes are all negative
+    scaled = rows * np.sqrt(np.abs(h))[:, None]
+    return sign * _long_product(scaled.T, scaled)
 
 
 def _long_product(A: NDArray, B: NDArray) -> NDArray:
