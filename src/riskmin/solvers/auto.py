@@ -377,7 +377,7 @@ class Auto(Solver):
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         facts = Facts(obj)
         if (same := SeparableProblem.from_objective(obj)) is not None:
-            # a smaller problem of the same solution, with faster solvers
+            # the same problem in another form, which has faster solvers
             inner, reason = self.with_fallbacks(same.obj, tol)
             solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"

@@ -92,7 +92,7 @@ class PairProblem(SeparableProblem):
         above, below, c = pairs
         reg: Any = obj.reg
         X, roots = obj.risk.rows.X, np.sqrt(reg.penalized_part.weights)
-        dense = X.as_scipy().toarray() if X.sparse else X.array
+        dense = np.asarray(X.as_scipy().toarray() if X.sparse else X.array, dtype=np.float64)
         # X / roots = R' Q', so that the scores are those of R' and v, and |Q v| = |v|
         Q, R = np.linalg.qr((dense / roots).T)
         # labels of both signs, as the hinge loss needs them: a row and its label change sign together
