@@ -21,7 +21,6 @@ from riskmin import (
     Logistic,
     MulticlassHinge,
     Objective,
-    Prbep,
     QNorm,
     Quadratic,
     Quantile,
@@ -133,10 +132,10 @@ PROBLEMS = {
     ],
     "A non-decomposable loss that can be smoothed, `L2`, no intercept": [
         remote(problem(RocArea())),
-        problem(Prbep()),
         problem(RocArea(), table(1000, 3), lam=10.0),
         problem(RocArea(), lam=10.0),
         problem(RocArea(), WIDE, lam=1e-8),
+        problem(RocArea(), table(400, 2600, 0.01), lam=1e-4),
         problem(RocArea(), lam=1e-6),
     ],
     "Any other": [

@@ -84,6 +84,17 @@ class Loss(ABC):
         conjugate = self.conjugate(y)
         return conjugate if isinstance(conjugate, IntervalConjugate) else None
 
+    def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
+        """Return (l, f) if a non-decomposable loss is f min_b sum_i c_i l(z_i + b, y_i), else None."""
+        return None
+
+    def pairs(self, y: Array, c: Array, limit: int) -> tuple[NDArray, NDArray, NDArray] | None:
+        """Return the rows i, j and weights c_ij if a loss is sum c_ij max(0, 1 - (z_i - z_j)) over few pairs.
+
+        None for more than `limit` pairs.
+        """
+        return None
+
     def values(self, z: Array, y: Array) -> Array:
         """Return l(z_i, y_i) per row; by default from the conjugate."""
         conjugate = self.conjugate(y)

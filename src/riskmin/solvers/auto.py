@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from riskmin.core import Array, Iterate, Solver
@@ -23,6 +23,7 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
+from riskmin.solvers.unpenalized.separable_form import SeparableForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
 
@@ -76,7 +77,8 @@ DEVICE_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows, not fewer than features, at most 2500 features and 1000 weights",
+        "several outputs, `L2`, local rows; if X is dense, at most 5000 weights, or, with fewer rows than "
+        "columns, 2^20 products of a pass",
         lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
@@ -222,27 +224,27 @@ INTERVAL_RULES = (
 NONDECOMPOSABLE_RULES = (
     Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
     Rule(
-        "contingency tables, at most 2^14 entries of X",
-        lambda f: f.small_table,
-        BUNDLE,
-        "{loss} is not smooth, and X is small",
-    ),
-    Rule(
-        "pairs, 1000 rows or more, large lam relative to the squared gradient at zero",
+        "1000 rows or more, large lam relative to the squared gradient at zero",
         # a mean over many pairs is nearly smooth
-        lambda f: not f.centered and f.shape[0] >= COSTS.lbfgs_min_rows_of_pairs and f.large_lam,
+        lambda f: f.shape[0] >= COSTS.lbfgs_min_rows_of_pairs and f.large_lam,
         Lbfgs(),
         "{loss} is a mean over many pairs, and lam is large",
     ),
     Rule(
-        "the same with fewer rows; contingency tables and wide X",
-        lambda f: (f.wide_weights or not f.centered) and f.large_lam,
+        "the same with fewer rows",
+        lambda f: f.large_lam,
         BUNDLE,
         "{loss} is not smooth, and lam is large",
     ),
     Rule(
-        "pairs, more than 2500 features",
-        lambda f: f.wide_weights and not f.centered,
+        "fewer rows than columns, at most 2^23 entries of the differences of pairs",
+        lambda f: f.few_pairs,
+        SeparableForm(DUAL),
+        "{loss} is a hinge loss of few pairs of rows",
+    ),
+    Rule(
+        "more than 2500 features",
+        lambda f: f.wide_weights,
         Smoothing(),
         "{loss} can be smoothed, and X is wide",
     ),
@@ -349,11 +351,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
             return COSTS.sparse_weights_trial_work
         # each of its steps factorizes a matrix of this size
         return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
-    if isinstance(first, DualCoordinateAscent):
+    if isinstance(first, DualCoordinateAscent | SeparableForm):
         return COSTS.dual_trial_work
-    # where J is nearly 0, losses of contingency tables need many Newton steps but few cuts
-    if not facts.separable and facts.centered:
-        return COSTS.nonseparable_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
         return COSTS.multi_output_trial_work
     if isinstance(first, Newton | Switching):
@@ -383,7 +382,8 @@ class Auto(Solver):
 
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
-        return self._choose(Facts(obj), tol)
+        fallback, reason = self.with_fallbacks(obj, tol)
+        return fallback.solvers[0], reason
 
     def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
         """The solver for a problem with these facts, and the reason."""
@@ -394,6 +394,12 @@ class Auto(Solver):
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         facts = Facts(obj)
+        if (same := SeparableProblem.from_objective(obj)) is not None:
+            # the same problem in another form, which has faster solvers
+            inner, reason = self.with_fallbacks(same.obj, tol)
+            solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
+            reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
+            return replace(inner, solvers=solvers), reason
         first, reason = self._choose(facts, tol)
         fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
         others = [solver for solver in fallbacks if type(solver) is not type(first)]

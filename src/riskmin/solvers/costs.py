@@ -29,8 +29,11 @@ class CostModel:
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_rows: int = 128
     """Rows, fewer than columns, up to which a system of the rows costs less than a pass over X."""
-    newton_max_quadratic_weights: int = 5000
-    """Weights of several outputs up to which Newton's method is fast for the squared loss on dense X."""
+    newton_max_smooth_weights: int = 5000
+    """Weights of several outputs up to which Newton's method is fast for smooth losses on dense X."""
+    newton_max_wide_products: int = 2**20
+    """Products of a pass over dense X of fewer rows than columns, with several outputs, up to which Newton's
+    method is faster than L-BFGS: it makes fewer calls."""
     newton_max_weights: int = 1000
     """Multiclass weights up to which Newton's method is fast; for nonsmooth losses, if rows are long."""
     dual_min_entries_per_row: float = 8.0
@@ -49,14 +52,10 @@ class CostModel:
     """Rows times classes up to which dual ascent stores multipliers (half a gigabyte)."""
     dual_max_remote_rows: int = 2**22
     """Remote rows whose dual variables are stored in this process, a dozen numbers each."""
-    bundle_max_entries: int = 2**14
-    """Entries of X up to which cuts of contingency-table losses cost less than the many Newton steps."""
-    bundle_max_slope_ratio_of_pairs: float = 500.0
+    bundle_max_slope_ratio: float = 500.0
     """|grad R(0)|^2 / lam up to which L-BFGS needs few steps, and `Bundle` few cuts, for losses on pairs."""
     lbfgs_min_rows_of_pairs: int = 1000
     """Rows from which a mean over their pairs is smooth enough for L-BFGS."""
-    bundle_max_slope_ratio_of_tables: float = 10.0
-    """The same for contingency-table losses, where X is wide."""
     interior_point_rows_per_column: float = 100.0
     """Rows per column up to which the interior-point method is faster than `Bundle`."""
     trial_work: float = 100.0
@@ -74,23 +73,23 @@ class CostModel:
     """The least work there, per row or column of X, whichever are fewer."""
     multi_output_trial_work: float = 1000.0
     """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
-    nonseparable_trial_work: float = 30.0
-    """The work after which Newton's method is judged on contingency-table losses, in passes over X."""
 
 
 @dataclass(frozen=True)
 class ProductCosts:
     """Costs relative to one operation of a large dense matrix product."""
 
-    thin_product: float = 10.0
+    thin_product: float = 6.0
     """One operation of a product of thin matrices."""
-    elementwise: float = 110.0
+    elementwise: float = 40.0
     """One operation of elementwise work."""
-    sparse_entry: float = 40.0
+    sparse_entry: float = 25.0
     """One operation of a sparse product."""
     triangular_entry: float = 50.0
     """One entry of a triangular solve."""
-    numpy_call: float = 1e6
+    inverse: float = 4.0
+    """p^-3 times an inverse of a p by p matrix."""
+    numpy_call: float = 2e5
     """One call of NumPy."""
 
 

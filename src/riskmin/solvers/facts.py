@@ -22,6 +22,7 @@ from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
+from riskmin.solvers.unpenalized.separable_form import PairProblem
 
 
 class Facts:
@@ -90,11 +91,6 @@ class Facts:
             and not loss.multi_output
             and loss.interval_conjugate(np.ones(1)) is None
         )
-
-    @property
-    def centered(self) -> bool:
-        """Whether the smoothing can be centered at earlier multipliers: contingency tables, not pairs."""
-        return self.loss is not None and self.loss.supports_center
 
     # ------------------------------------------------------------ the regularizer
     @property
@@ -249,13 +245,12 @@ class Facts:
     @property
     def newton_smooth_multi_output(self) -> bool:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
-        if not self.newton_multi_output or self.wide:
+        if not self.newton_multi_output:
             return False
-        # one linear system
-        if self.risk.loss.constant_curvature:
-            return self.sparse or self.risk.dim <= COSTS.newton_max_quadratic_weights
-        # with fewer rows than columns, most of the weights that a Newton step solves for are redundant
-        return self.shape[0] >= self.shape[1] and self.risk.dim <= COSTS.newton_max_weights
+        # with fewer rows than columns, conjugate gradients alone pay where calls cost as much as products
+        if self.wider_than_long and not self.sparse and not self.risk.loss.constant_curvature:
+            return bool(self.n_entries * self.risk.linear_map.columns <= COSTS.newton_max_wide_products)
+        return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
 
     @cached_property
     def exact_steps(self) -> bool:
@@ -328,15 +323,14 @@ class Facts:
         """Whether dual ascent hardly moves explicit intercepts."""
         return bool(self.obj.n_intercepts) and self.row_norm_ratio > COSTS.intercept_row_norm_ratio
 
-    @property
-    def small_table(self) -> bool:
-        """Whether the loss is one of contingency tables, and X has few entries."""
-        return self.centered and math.prod(self.shape) <= COSTS.bundle_max_entries
+    @cached_property
+    def few_pairs(self) -> bool:
+        """Whether the loss is a sum over few pairs of rows, which are fewer than columns."""
+        return PairProblem.pairs_of(self.obj) is not None
 
     @cached_property
     def large_lam(self) -> bool:
         """Whether lam is so large relative to the squared gradient of the risk at zero that cuts are few."""
         # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
         g = self.risk(np.zeros(self.risk.dim))[1]
-        table, pairs = COSTS.bundle_max_slope_ratio_of_tables, COSTS.bundle_max_slope_ratio_of_pairs
-        return float(g @ g) <= (table if self.centered else pairs) * self.obj.lam
+        return float(g @ g) <= COSTS.bundle_max_slope_ratio * self.obj.lam

@@ -21,6 +21,7 @@ from riskmin.core import Array, NDArray
 from riskmin.core.messages import check_whole
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
+from riskmin.losses.margin import Hinge
 from riskmin.losses.nondecomposable.entropy_smoothing import smoothed_by_entropy
 from riskmin.losses.thresholds import best_f_beta_threshold, threshold_for_count
 from riskmin.numerics.sorting import as_float64, prefix_sums, stable_argsort
@@ -35,6 +36,18 @@ def check_equal_weights(loss: object, c: Array) -> None:
             f"{type(loss).__name__} counts rows, so all must weigh the same: fit without sample_weight and "
             "class_weight, or use the loss 'roc_area', which takes weights"
         )
+
+
+def break_even_form(loss: object, y: Array, c: Array) -> tuple[Loss, float] | None:
+    r"""Return the hinge loss and the factor of :math:`2 \min_b \sum_i c_i \max(0, \rho - y_i (z_i + b))`.
+
+    With :math:`\rho = n / (4 n_+)` it is the loss of as many alarms as misses, :math:`\Delta = misses / n_+`:
+    by duality of linear programs, :math:`\tfrac2n \max_\beta \sum_i \beta_i (\rho - y_i z_i)` with
+    multipliers in [0, 1] whose sums over positives and negatives are equal, which has integer solutions.
+    """
+    check_equal_weights(loss, c)
+    n_positive = int((y > 0).sum())
+    return (Hinge(len(y) / (4 * n_positive)), 2.0) if 0 < n_positive < len(y) else None
 
 
 @dataclass(frozen=True)
@@ -226,6 +239,10 @@ class PrecisionAtK(Loss):
             return 0.0 * values[best], xp.zeros_like(z)
         best_hits = int(hits[best])
         return values[best], s.subgradient(len(s.positives) - best_hits, self.k - best_hits)
+
+    def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
+        """Return twice a hinge loss, if k is the number of positives."""
+        return break_even_form(self, y, c) if self.k == int((y > 0).sum()) else None
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
         """Return the threshold on scores that k rows exceed."""

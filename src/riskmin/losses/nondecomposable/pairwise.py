@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays.devices.gpu import as_cupy, from_cupy, on_stream_of, runs_kernels
 from riskmin.arrays.namespace import as_array_like, namespace
-from riskmin.core import Array, Hessian, PairBlock
+from riskmin.core import Array, Hessian, NDArray, PairBlock
 from riskmin.losses.base import Loss
 from riskmin.losses.hessian import pair_block_products
 from riskmin.losses.labels import check_grades, check_signs
@@ -71,6 +71,21 @@ def smoothed_pair_hinges(
     # 0.0 - x: no negative zeros
     grad_low, grad_s = 0.0 - p * beta, q * gamma
     return grad_low @ low + grad_s @ s - offset, grad_low, grad_s, offset
+
+
+def pair_list(
+    parts: Iterator[tuple[Array, Array, Array, Array]], total: Any, limit: int
+) -> tuple[NDArray, NDArray, NDArray] | None:
+    """Return both rows and the weight of each pair of the parts; None for more than `limit` pairs."""
+    listed: list[tuple[NDArray, NDArray, NDArray]] = []
+    for above, p, below, q in parts:
+        limit -= len(above) * len(below)
+        if limit < 0:
+            return None
+        weights = (p[:, None] * q[None, :]).reshape(-1) / total
+        listed.append((np.repeat(above, len(below)), np.tile(below, len(above)), weights))
+    above, below, c = (np.concatenate(arrays) for arrays in zip(*listed, strict=True))
+    return above, below, c
 
 
 def split_into_cells(mu: float, *lists: Array) -> tuple[Any, ...]:
@@ -228,6 +243,10 @@ class RocArea(Loss):
         wide = as_float64(z)
         return _pair_hinges_hessian(wide, self._parts(wide, y, as_float64(c)), mu, 1.0)
 
+    def pairs(self, y: Array, c: Array, limit: int) -> tuple[NDArray, NDArray, NDArray] | None:
+        """Return the pairs of a positive and a negative row, if there are at most `limit`."""
+        return pair_list(self._parts(np.zeros(len(y)), y, c), 1.0, limit)
+
     def _parts(self, z: Array, y: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield the pairs in the form that `_pair_hinges_sum` takes."""
         xp = namespace(z)
@@ -321,6 +340,10 @@ class Ordinal(Loss):
         wide = as_float64(z)
         parts, total = self._parts(wide, y, as_float64(c))
         return _pair_hinges_hessian(wide, parts, mu, total)
+
+    def pairs(self, y: Array, c: Array, limit: int) -> tuple[NDArray, NDArray, NDArray] | None:
+        """Return the pairs of different grades, if there are at most `limit`."""
+        return pair_list(*self._parts(np.zeros(len(y)), y, c), limit)
 
     def _parts(self, z: Array, y: Array, c: Array) -> tuple[Iterator[tuple[Array, Array, Array, Array]], Any]:
         """Return the pairs in the form that `_pair_hinges_sum` takes, and their total weight."""

@@ -20,7 +20,12 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import check_signs
-from riskmin.losses.nondecomposable.contingency import SortedScores, check_equal_weights, count_range
+from riskmin.losses.nondecomposable.contingency import (
+    SortedScores,
+    break_even_form,
+    check_equal_weights,
+    count_range,
+)
 from riskmin.losses.thresholds import threshold_for_count
 from riskmin.numerics.sorting import as_float64
 
@@ -62,6 +67,10 @@ class Prbep(Loss):
         values = s.as_float(count) / len(s.positives) + s.score_gain(count, count)
         best = int(xp.argmax(values))
         return values[best], s.subgradient(best, best)
+
+    def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
+        """Return the hinge loss of margin n / (4 n+), and 2."""
+        return break_even_form(self, y, c)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
         """Return the threshold on scores that as many rows exceed as are positive."""

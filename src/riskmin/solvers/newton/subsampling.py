@@ -30,6 +30,8 @@ SAMPLE_SHARD_ENTRIES = 2**17
 """Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
 NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
 """Rows per column that a sample needs, and the iterations on it."""
+MULTI_OUTPUT_SAMPLE = (10, 60)
+"""The same for nonsmooth losses of several outputs, whose first steps on all rows are expensive."""
 
 
 def sampled_objective(
@@ -80,7 +82,8 @@ def sampled_start(
     `run` gives the iterates for an objective, a starting point and a mu. A smooth loss needs fewer rows per
     column and iterations, since its runs end as soon as they are as accurate as the sample.
     """
-    mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else NONSMOOTH_SAMPLE)
+    nonsmooth = MULTI_OUTPUT_SAMPLE if obj.risk.multi_output else NONSMOOTH_SAMPLE
+    mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else nonsmooth)
     beside = beside_another_library(obj.risk)
     if beside and obj.risk.row_metadata.nnz < BESIDE_MIN_ENTRIES:
         return w0, mu

@@ -53,12 +53,12 @@ class MultiOutputNewtonSystem(LinearSystem):
     """Rows with the smallest second derivatives are dropped, up to this share of the sum."""
     MAX_DROP_REDUCTIONS = 4
     """The number of times the share is divided by 10 because the residual is too large; then it is 0."""
-    SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
+    SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.15, 0.01
     """Residual, as a share of |g|, at which conjugate gradients stop: a smaller one saves no steps."""
-    N_PRECONDITIONERS = 3
+    N_PRECONDITIONERS = 4
     """The number of levels of preconditioners, from 0 on."""
     DROPPED_ROWS_RESIDUAL = 0.2
-    """Residual, as a share of the gradient, that dropped rows may cause."""
+    """Residual, as a share of the gradient, up to which rows may be dropped."""
     MIN_DROPPED_ROWS = 0.2
     """Rows are dropped only if they are at least this share of all: a copy of the others takes time."""
     SMOOTH_INTERCEPT_PENALTY = 1e-9
@@ -125,7 +125,7 @@ class MultiOutputNewtonSystem(LinearSystem):
                 return d
             # the residual of the system of all rows, which includes the error of dropped rows
             r = -g - penalty * d - all_active.product(d)
-            if norm(r) <= max(2 * tol, drop_tol):
+            if norm(r) <= drop_tol:
                 return d
             # continue from d and its residual, with fewer rows dropped
             self.n_drop_reductions += 1
@@ -186,7 +186,7 @@ class MultiOutputNewtonSystem(LinearSystem):
             self.level = options[-1].level
         options = [option for option in options if option.level >= self.level] or options[-1:]
         # applying a factor of the whole matrix costs two triangular solves
-        triangular = PRODUCT_COSTS.triangular_entry * penalty.size**2 if self.level == 2 else 0.0
+        triangular = PRODUCT_COSTS.triangular_entry * penalty.size**2 if self.level == 3 else 0.0
         reuse_step = step + triangular
         if self.preconditioner is not None and options[0].cost > self.REBUILD_MAX_COST * reuse_step:
             self.skip_reuse -= 1
@@ -220,20 +220,21 @@ class MultiOutputNewtonSystem(LinearSystem):
     def _options(self, part: MultiOutputActiveRows, P: NDArray) -> list[PreconditionerOption]:
         """The preconditioners from cheap to exact, without any that costs more than a better one."""
         rows = PreconditionerOption(
-            2, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
+            3, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
         )
+        options = [PreconditionerOption(0, 0.0, inverse.diagonal_preconditioner)]
         # more features than `direct`: no matrix by features
         if part.X.shape[1] > self.direct:
-            options = [PreconditionerOption(0, 0.0, inverse.diagonal_preconditioner), rows]
+            options.append(rows)
         else:
-            gram_cost = inverse.gram_cost(part)
+            gram_cost, inverses = inverse.gram_cost(part), inverse.inverses_cost(part)
             cost = inverse.feature_solver_cost(part, self.direct)
-            features = PreconditionerOption(2, cost, inverse.exact_feature_solver)
-            options = [
-                PreconditionerOption(0, gram_cost, inverse.shared_preconditioner),
-                PreconditionerOption(1, P.shape[1] * gram_cost, inverse.per_class_preconditioner),
+            features = PreconditionerOption(3, cost, inverse.exact_feature_solver)
+            options += [
+                PreconditionerOption(1, gram_cost + inverses, inverse.shared_preconditioner),
+                PreconditionerOption(2, P.shape[1] * gram_cost + inverses, inverse.per_class_preconditioner),
+                min(rows, features, key=lambda option: option.cost),
             ]
-            options.append(min(rows, features, key=lambda option: option.cost))
         return [
             option
             for i, option in enumerate(options)

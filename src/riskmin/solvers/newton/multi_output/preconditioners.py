@@ -92,12 +92,18 @@ def cg_step_cost(part: MultiOutputActiveRows) -> float:
 
 
 def gram_cost(part: MultiOutputActiveRows) -> float:
-    """The cost of one matrix X' diag(h) X and its inverse."""
+    """The cost of one matrix X' diag(h) X."""
     m, p = part.X.shape
     # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
     if part.X.sparse:
-        return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**3
-    return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise) + p**3
+        return 0.5 * PRODUCT_COSTS.sparse_entry * part.nnz**2 / max(m, 1) + p**2
+    return m * p * (p + 0.5 * PRODUCT_COSTS.elementwise)
+
+
+def inverses_cost(part: MultiOutputActiveRows) -> float:
+    """The cost of the inverse of a matrix of the features for each class."""
+    p = part.X.shape[1]
+    return float(part.linear_map.columns * (PRODUCT_COSTS.inverse * p**3 + PRODUCT_COSTS.numpy_call))
 
 
 def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
@@ -255,11 +261,13 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
     # copying the rows with h != 0 pays only if they are clearly fewer
     index = np.flatnonzero(h)
     rows, h = (X.take(index), h[index]) if len(index) < 0.7 * len(h) else (X.array, h)
-    if len(h) and h.min() < 0:
+    sign = -1.0 if len(h) and h.max() <= 0 else 1.0
+    if sign > 0 and len(h) and h.min() < 0:
         return np.asarray(_long_product((rows * h[:, None]).T, rows))
-    # with a square root, both factors are the same array, for which BLAS computes one triangle only
-    scaled = rows * np.sqrt(h)[:, None]
-    return _long_product(scaled.T, scaled)
+    # with a square root, both factors are the same array, for which BLAS computes one triangle only; the
+    # second derivatives in two different classes are all negative
+    scaled = rows * np.sqrt(np.abs(h))[:, None]
+    return sign * _long_product(scaled.T, scaled)
 
 
 def _long_product(A: NDArray, B: NDArray) -> NDArray:

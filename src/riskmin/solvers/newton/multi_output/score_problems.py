@@ -194,6 +194,9 @@ class SimplexDual(MultiOutputScoreProblem):
 
     DUAL_CURVATURE_SHARE = 0.1
     """The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
+    MAX_INITIAL_MU = 10.0
+    """The largest initial mu, in units of J: a few raw columns of large numbers make the mean curvature
+    large, and a larger mu takes further stages."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
@@ -217,7 +220,8 @@ class SimplexDual(MultiOutputScoreProblem):
         """
         # 1 in place of J = 0, since mu divides; then the geometric mean of J and a share of the curvature
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
-        return max(value, math.sqrt(self.DUAL_CURVATURE_SHARE * self.dual_curvature * value))
+        mean = math.sqrt(self.DUAL_CURVATURE_SHARE * self.dual_curvature * value)
+        return min(max(value, mean), self.MAX_INITIAL_MU * value)
 
     def evaluate(
         self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0

@@ -1,0 +1,112 @@
+"""Break-even points and pairs as separable losses: the same risk, and the same minima."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin as rm
+from riskmin import L2, Objective, SeparableForm, linear_risk, minimize
+from riskmin.core import UnsupportedProblem
+from riskmin.solvers.unpenalized.separable_form import PairProblem, SeparableProblem
+
+
+def draw(n, p, n_positive, seed=0):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, p)), np.where(np.arange(n) < n_positive, 1.0, -1.0)
+    return X + 0.4 * y[:, None], y
+
+
+@pytest.mark.parametrize("n_positive", [1, 4, 9, 14])
+@pytest.mark.parametrize("loss", [rm.Prbep(), rm.PrecisionAtK, rm.RecallAtK])
+def test_the_separable_risk_is_the_same_function(loss, n_positive):
+    X, y = draw(15, 3, n_positive)
+    loss = loss if isinstance(loss, rm.Prbep) else loss(n_positive)
+    obj = Objective(linear_risk(X, y, loss), L2(), lam=0.3)
+    same = SeparableProblem.from_objective(obj)
+    for w in np.random.default_rng(1).standard_normal((6, 3)) * [[0.1], [1], [1], [3], [10], [0]]:
+        (value, slope), (other, _) = obj.risk(w), same.obj.risk(w)
+        assert value == pytest.approx(same.factor * other, rel=1e-12)
+        assert obj.value(w) == pytest.approx(same.factor * same.obj.value(w), rel=1e-12)
+        # a subgradient of the separable form, times the factor, is one of the loss
+        g = same.factor * same.obj.risk(w)[1]
+        for v in w + np.random.default_rng(2).standard_normal((20, 3)):
+            assert obj.risk(v)[0] >= value + g @ (v - w) - 1e-9
+    assert slope.shape == (3,)
+
+
+@pytest.mark.parametrize(("n", "p", "lam"), [(30, 80, 1e-4), (60, 5, 1e-3)])
+def test_auto_reaches_the_minimum_of_the_cutting_planes(n, p, lam):
+    X, y = draw(n, p, n // 3)
+    obj = Objective(linear_risk(X, y, rm.Prbep()), L2(), lam)
+    result = minimize(obj, tol=1e-7)
+    assert result.status == "converged"
+    assert result.solver.startswith("SeparableForm(")
+    assert obj.value(result.w) == pytest.approx(result.value, rel=1e-12)
+    planes = minimize(obj, rm.Bundle(), tol=1e-6, max_iter=2000)
+    assert result.lower <= planes.value * (1 + 1e-12)
+    assert planes.lower <= result.value * (1 + 1e-12)
+
+
+PAIR_LOSSES = [rm.RocArea(), rm.Ordinal(), rm.Ordinal(costs=[[0], [1, 0], [3, 1, 0]])]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", PAIR_LOSSES, ids=str)
+def test_the_risk_of_the_pairs_is_the_same_function(loss, sparse):
+    X, y = draw(12, 30, 5)
+    y = y if loss == PAIR_LOSSES[0] else np.arange(12.0) % 3
+    X = sp.csr_array(X * (X > 0.5)) if sparse else X
+    risk = linear_risk(X, y, loss, sample_weight=np.arange(1.0, 13.0))
+    obj = Objective(risk, L2(np.linspace(0.5, 2.0, 30)), lam=0.3)
+    same = PairProblem.from_objective(obj)
+    rng = np.random.default_rng(1)
+    for v in rng.standard_normal((5, 12)) * [[0.1], [1], [3], [10], [0]]:
+        w = same.weights(v)
+        np.testing.assert_allclose(same.start(w), v, atol=1e-12)
+        assert obj.value(w) == pytest.approx(same.factor * same.obj.value(v), rel=1e-10)
+        # the cut of the pairs bounds the risk at all weights, not only at those in the span of the rows
+        cut = same.obj.cut(v)
+        a, b = same.factor * same.slope(cut.a), same.factor * cut.b
+        for u in [w, *(w + rng.standard_normal((10, 30)))]:
+            assert risk(u)[0] >= a @ u + b - 1e-9
+        assert risk(w)[0] == pytest.approx(a @ w + b, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-6])
+def test_auto_certifies_the_roc_area_of_fewer_rows_than_columns(lam):
+    X, y = draw(40, 120, 15)
+    result = minimize(Objective(linear_risk(X, y, rm.RocArea()), L2(), lam), tol=1e-6)
+    assert result.status == "converged"
+    assert "few pairs" in result.solver
+
+
+def test_other_losses_have_no_such_form():
+    X, y = draw(12, 2, 4)
+    for loss in (rm.PrecisionAtK(3), rm.RocArea(), rm.FBeta(), rm.Hinge()):
+        obj = Objective(linear_risk(X, y, loss), L2(), lam=0.1)
+        assert SeparableProblem.from_objective(obj) is None
+        with pytest.raises(UnsupportedProblem, match="SeparableForm needs local rows and Prbep"):
+            minimize(obj, SeparableForm(rm.DualCoordinateAscent()))
+    assert rm.RocArea().pairs(y, np.ones(12), 31) is None  # of 4 x 8 pairs
+
+
+def test_weights_are_refused_as_by_the_loss_itself():
+    X, y = draw(12, 2, 4)
+    risk = linear_risk(X, y, rm.Prbep(), sample_weight=np.arange(1.0, 13.0))
+    with pytest.raises(ValueError, match="Prbep counts rows"):
+        minimize(Objective(risk, L2(), lam=0.1))
+
+
+@pytest.mark.parametrize(("loss", "p"), [(rm.Prbep(), 6), (rm.RocArea(), 60)])
+def test_a_run_continues_and_starts_warm(loss, p, tmp_path):
+    X, y = draw(40, p, 13)
+    obj = Objective(linear_risk(X, y, loss), L2(), lam=1e-2)
+    solver, file = SeparableForm(rm.DualCoordinateAscent()), rm.Checkpoint(tmp_path / "run", every=0.0)
+    whole = minimize(obj, solver, tol=1e-8)
+    minimize(obj, solver, tol=1e-8, max_iter=2, checkpoint=file)
+    resumed = minimize(obj, solver, tol=1e-8, checkpoint=file)
+    np.testing.assert_array_equal(resumed.w, whole.w)
+    for result in rm.path(obj.risk, L2(), [1e-2, 1e-4], tol=1e-6):
+        assert result.status == "converged"
