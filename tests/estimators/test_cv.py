@@ -179,8 +179,8 @@ def test_interrupted_search_raises(diabetes, monkeypatch):
 
     from riskmin.problem.risk import ScoreCursor
 
-    scores = ScoreCursor.pull_back
-    monkeypatch.setattr(ScoreCursor, "pull_back", impatient)
+    scores = ScoreCursor.evaluate_at
+    monkeypatch.setattr(ScoreCursor, "evaluate_at", impatient)
     model = LinearRegressorCV(alphas=ALPHAS, cv=2)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*diabetes)
