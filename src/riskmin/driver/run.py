@@ -73,9 +73,11 @@ class RunState:
     obj: Objective
     limits: Limits
     coordination: Coordination  # with several ranks, rank 0 decides for all
+    problem: PreconditionedProblem | None = None  # the problem in the variables of solvers, too
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
+    preconditioned: bool = False  # whether the cut was computed in preconditioned variables
     near: tuple[float, float] | None = None  # an intercept near the best one for w, see `Iterate`
     lower: float = 0.0  # J >= 0
     cuts_valid: bool = True  # no point with J below a cut has been found
@@ -234,7 +236,15 @@ class RunState:
         zero_objective = bool(self.trace) and self.value <= self.ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
         return "stalled" if self.stalled_iterations >= self.STALL_ITERATIONS or zero_objective else None
 
-    def _bound(self, cut: Cut) -> None:
+    def _rounding_allowance(self, w: Array, value: float, cut: Cut, preconditioned: bool) -> float:
+        """Bound on the rounding errors of J(w) and of a cut; computed more precisely where it matters."""
+        allowed = rounding_allowance(self.obj, w, cut)
+        proved = self.obj.lower(cut._replace(b=cut.b - allowed))
+        if not preconditioned or self.problem is None or value - proved <= self.limits.tol * value:
+            return allowed
+        return min(allowed, rounding_allowance(self.obj, w, cut, self.problem.preconditioned(w, cut)))
+
+    def _bound(self, cut: Cut, preconditioned: bool = False) -> None:
         """Keep the cut with the greater lower bound; a bound that rounding raises above J is reduced to J.
 
         A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
@@ -243,10 +253,11 @@ class RunState:
         lower, slack = self.obj.lower(cut), 0.0
         if self.slack and lower > self.lower and self.cuts_valid:
             # the roundings of two cuts are hardly related
-            slack = rounding_allowance(self.obj, self.w, cut)
+            slack = self._rounding_allowance(self.w, self.value, cut, preconditioned)
             lower = self.obj.lower(cut._replace(b=cut.b - slack))
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
+            self.preconditioned = preconditioned
             if slack:
                 self.slack, self.bound_reduction = slack, max(self.obj.lower(cut) - lower, 0.0)
         # in columns of very different units, rounding may be most of a bound: estimate it
@@ -295,7 +306,7 @@ class RunState:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
             # the allowance depends on the cut and on w, so the bound is recomputed with it
-            self.slack = limit.call(rounding_allowance, self.obj, w, self.cut)
+            self.slack = limit.call(self._rounding_allowance, w, value, self.cut, self.preconditioned)
             self.lower = self._lower(self.cut)
             self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
         self._bound(cut)
@@ -317,7 +328,7 @@ class RunState:
         if not self.trace and it.exact_value and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
-        self._bound(it.cut)
+        self._bound(it.cut, it.preconditioned)
         if not self.trace:
             self.check_finite()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
