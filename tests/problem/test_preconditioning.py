@@ -282,10 +282,14 @@ def test_a_sparse_table_with_one_full_column_far_from_zero_stays_sparse(form):
     assert result.value == pytest.approx(same.value, rel=1e-7)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5])
+@pytest.mark.parametrize(
+    ("unit", "offset"), [(1e-6, 1e5), (1e6, 0.0), (1e6, 1e3), (1e6, 1e5), (1e9, 0.0), (1e9, 1e3)]
+)
 def test_bounds_have_the_rounding_of_centered_columns(unit, offset):
-    """Far from zero, slopes of raw columns round by more than lam; the minimum is known exactly."""
+    """Far from zero, slopes of raw columns round by more than lam; the minimum is known exactly.
+
+    In units of 1e9, those of centered columns round by a percent of lam, too.
+    """
     rng, lam = np.random.default_rng(int(offset)), 1e-4
     x = (rng.normal(size=40) + offset) * unit
     y = x / unit + rng.normal(size=40)

@@ -20,6 +20,7 @@ from riskmin.driver.fingerprint import fingerprint
 from riskmin.executors.coordination import Coordination
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
+from riskmin.problem.intercept.explicit import with_best_intercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.problem.rounding import rounding_allowance
@@ -165,7 +166,7 @@ class RunState:
         return self.watch.refutation if self.watch is not None else ""
 
     def reference_point(self) -> tuple[Array, float, Cut, float]:
-        """Return argmin Omega, J and the cut there, and R at w = 0 with the best intercept; cached."""
+        """Return argmin Omega, J and the cut there, and R at w = 0, with the best intercepts; cached."""
         if self.origin is None:
             calls = self.obj.count.calls
             try:
@@ -182,6 +183,8 @@ class RunState:
         """Evaluate what `reference_point` returns."""
         # 0 * w keeps the array library and device of w
         zero = 0.0 * self.w
+        if self.obj.n_intercepts:
+            zero = with_best_intercepts(self.obj.risk, zero)
         evaluation = self.obj.evaluate_risk(zero)
         # some domains, such as that of a normalized entropy, do not contain 0
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
@@ -325,7 +328,8 @@ class RunState:
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate
-        if not self.trace and it.exact_value and not bool(namespace(it.w).any(it.w != 0)):
+        at_zero = not self.obj.n_intercepts and not bool(namespace(it.w).any(it.w != 0))
+        if not self.trace and it.exact_value and at_zero:
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         self._bound(it.cut, it.preconditioned)

@@ -22,7 +22,7 @@ from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.losses.base import Loss
-from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
+from riskmin.numerics.precision import sum_rounding
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, scores
@@ -52,9 +52,7 @@ def rounding_allowance(
         size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
     # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
     size += float(sizes.columns @ abs(w))
-    # most errors of a sum of n terms cancel: what is left of them grows with sqrt(n)
-    unit = EPSILON * (ULPS_PER_TERM + 0.25 * math.sqrt(sizes.length))
-    columns = sizes.columns
+    unit, columns = sum_rounding(sizes.length), sizes.columns
     if preconditioned is not None:
         obj, v, cut = preconditioned
         columns = _term_sizes(obj, v, SLOPE_SUM_RATIO * abs(cut.b)).columns

@@ -9,11 +9,17 @@ from typing import cast
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint, balanced
+from riskmin.problem.scored_point import (
+    PointEvaluation,
+    PointEvaluator,
+    ScoredPoint,
+    balanced,
+    scale_of_slopes,
+)
 from riskmin.solvers.base import (
     BestOnSegments,
     bounded_curvature,
@@ -123,13 +129,14 @@ class InteriorPoint(Solver):
         # a point near the boundary is no start: barriers keep variables near it
         point = self._start(obj, obj.reg.prox(np.zeros(len(w)), 0.0), value)
         passes, lower, p = 0.0, obj.lower(cut), len(w)
+        errors = sum_rounding(len(shard.c)) * np.sqrt(point.design.gram_diagonal(shard.c))
         while True:
             t = point.step()
             if t and point.mu * point.count > self.FIRST_GAP * value:
                 continue  # far from the minimum, J would only cost time
             w = np.asarray(obj.reg.prox(point.weights.x, 0.0))
             value, _, tangent = obj(w)
-            for candidate in (tangent, _multiplier_cut(point, shard, obj)):
+            for candidate in (tangent, _multiplier_cut(point, shard, obj, errors)):
                 if (bound := obj.lower(candidate)) > lower:
                     cut, lower = candidate, bound
             # the minimum has zeros, which this point only approaches
@@ -230,15 +237,22 @@ class InteriorPoint(Solver):
         return model
 
 
-def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective) -> Cut:
-    """The cut of the multipliers, whose sum is made zero if there is an intercept."""
+def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective, errors: NDArray) -> Cut:
+    """The cut of the multipliers, whose sum is made zero if there is an intercept.
+
+    `errors` are those of the columns, for multipliers per unit weight of a root mean square of one.
+    """
     rows = point.rows
     c, dual = shard.c[rows], obj.risk.loss.interval_conjugate(shard.y[rows])
     u = np.clip(point.multipliers.x / c, dual.lower, dual.upper)
     u = balanced(u, c) if point.intercept else u
+    a = point.adjoint(c * u)
+    if obj.reg.polyhedral:
+        s = scale_of_slopes(obj, Cut(a, 1.0), errors * np.sqrt(c @ u**2))
+        u, a = s * u, s * a
     conjugate = dual.value(u)
     magnitude = np.abs(conjugate) + np.abs(u) * (np.abs(dual.shift) + abs(point.b) + 1.0)
-    return Cut(point.adjoint(c * u), -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
+    return Cut(a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
 
 
 def penalty_variables(obj: Objective, w: NDArray, mu: float) -> BarrierVariables:
