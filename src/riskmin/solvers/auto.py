@@ -123,6 +123,12 @@ SMOOTH_RULES = (
     ),
     Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Lbfgs(), "{loss} is smooth"),
     Rule(
+        "several outputs, `L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
+        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
+        InteriorPoint(),
+        "{loss} is smooth, {reg} is not, and w is short",
+    ),
+    Rule(
         "finite second derivatives, a separable regularizer, local rows that fit into memory",
         lambda f: f.reg.separable and f.fits_in_memory and f.finite_curvature,
         CoordinateDescent(),
@@ -151,6 +157,12 @@ MULTI_OUTPUT_RULES = (
         "{loss} is not smooth, and has one multiplier per row and class",
     ),
     Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Smoothing(), "{loss} can be smoothed"),
+    Rule(
+        "`L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
+        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
+        Smoothing(InteriorPoint()),
+        "{loss} can be smoothed, and w is short",
+    ),
     Rule("`L1` or `Elastic`", lambda f: f.l1, Smoothing(OwlQn()), "{loss} can be smoothed"),
     Rule(
         "explicit intercepts",
@@ -257,7 +269,7 @@ FALLBACK_RULES = (
     # the number of its steps hardly depends on the sizes of the columns
     Rule(
         "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
-        lambda f: f.interior_point,
+        lambda f: f.interior_point or (f.smooth and f.interior_point_multi_output),
         InteriorPoint(),
         "",
     ),
@@ -331,6 +343,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
         return COSTS.interior_point_trial_work if few else COSTS.sparse_weights_trial_work
     if isinstance(first, DualCoordinateAscent):
         return COSTS.dual_trial_work
+    if facts.interior_point_multi_output and facts.cheap_weight_hessian:
+        return COSTS.sparse_weights_trial_work
     # where J is nearly 0, non-decomposable losses need many Newton steps but few cuts
     if not facts.separable:
         return COSTS.nonseparable_trial_work
