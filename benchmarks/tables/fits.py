@@ -1,6 +1,7 @@
 r"""One fit and its record.
 
-J(w, b) = alpha |w|^2 / 2 + R(w, b); `at_zero` is min_b J(0, b). A lower bound above any value of J is false.
+J(w, b) = alpha Omega(w) + R(w, b), with Omega(w) = |w|^2 / 2 by default; `at_zero` is min_b J(0, b). A lower
+bound above any value of J is false.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import riskmin as rm
 from benchmarks.tables.table import Table
 from riskmin.core import UnsupportedProblem
 from riskmin.losses import get_loss
+from riskmin.regularizers import get_regularizer
 
 BINARY = ("hinge", "logistic", "squared_hinge", "roc_area")
 NON_DECOMPOSABLE = ("f1", "prbep")
@@ -60,12 +62,12 @@ def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
     return get_loss(loss), 2.0 * number - 1
 
 
-def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float, norm: str = "l2") -> float:
-    """J of given weights, of any solver; the penalty is that of l2 or l1."""
+def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float, reg: str = "l2") -> float:
+    """J of given weights, of any solver."""
     loss_object, y = loss_and_labels(table, loss)
     c = np.full(len(y), 1 / len(y))
     z = table.X @ coef.T + b if table.n_classes > 2 else table.X @ np.ravel(coef) + b
-    penalty = np.sum(np.abs(coef)) if norm == "l1" else np.sum(coef**2) / 2
+    penalty = get_regularizer(reg).value(np.ravel(coef))
     return float(loss_object.value_grad(z, y, c)[0] + alpha * penalty)
 
 
@@ -176,11 +178,11 @@ def fit(
     }
 
 
-def warm_up(lists: bool = False) -> None:
+def warm_up(lists: bool = False, regularizer: str = "l2") -> None:
     """Fit small tables of each kind, so that no later fit compiles anything."""
     rng = np.random.default_rng(0)
     X, number = rng.normal(size=(90, 3)), rng.integers(0, 3, size=90)
     for y, task in ((number % 2, "classes"), (number, "classes"), (1.0 * number, "numbers")):
         table = Table("warm", X, y, task)
         for loss in losses(table, lists):
-            fit(table, loss, 20.0)
+            fit(table, loss, 20.0, regularizer=regularizer)

@@ -146,6 +146,19 @@ def test_evaluation_on_few_rows_or_one_class(two, tmp_path, run):
         assert np.isfinite(list(metrics.values())).all()
 
 
+# ---------------------------------------------------------------- labels that a loss does not take
+def test_labels_of_another_task_are_refused_with_a_remedy(tmp_path, run):
+    data, to = tmp_path / "t.csv", ("-o", tmp_path / "m")
+    data.write_text("x,y\n1,0.5\n2,1.5\n3,2\n")
+    check_sentence(run("fit", data, *to), "numbers such as 0.5, but hinge takes classes", "--loss squared")
+    data.write_text("x,y\n1,7\n2,15\n3,2\n4,15\n")
+    code, _, err = run("fit", data, *to)
+    assert code == 0
+    assert "3 different numbers in 4 rows" in err
+    data.write_text("x,y\n1,very good\n2,< bad\n")
+    check_sentence(run("fit", data, "--loss", "ordinal", *to), "by --order '< bad,very good'")
+
+
 # ---------------------------------------------------------------- ordinal
 def test_grades_are_printed_as_written(tmp_path, run):
     X, _, grade, _ = rows()

@@ -118,6 +118,15 @@ def test_models_are_written_as_by_scikit_learn_without_it(params):
     assert repr(ours) == repr(theirs)
 
 
+def test_scores_are_those_of_scikit_learn_without_it():
+    from riskmin.estimators.scikit_learn import StandInClassifier, StandInRegressor
+
+    X, y = np.zeros((4, 1)), np.array([0, 1, 1, 1])
+    for base, score in ((StandInClassifier, 0.75), (StandInRegressor, -1 / 3)):
+        model = type("Model", (base,), {"predict": lambda self, X: np.ones(len(X))})()
+        assert model.score(X, y) == pytest.approx(score)
+
+
 # ---------------------------------------------------------------- standard input and output
 def test_standard_input(raw, svm, tmp_path, run, stdin):
     for path, options in ((raw, RAW), (svm, ())):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from helpers import ALL_LOSSES, labels
 from riskmin import (
+    L1,
     L2,
     Absolute,
     Auto,
@@ -589,3 +590,14 @@ def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
     result = minimize(Objective(risk, L2(), lam=1.0), PoorCut(), tol=1e-2)
     assert result.status == "converged"
     assert 0.25 - 1e-9 <= result.lower <= 0.25
+
+
+@pytest.mark.parametrize("loss", ["softmax", "multiclass_hinge"])
+def test_no_result_is_worse_than_the_best_constant_scores(loss):
+    """Rare classes, intercepts in w, and a run that ends at once."""
+    y = np.repeat(np.arange(5), [900, 60, 30, 8, 2])
+    X = np.random.default_rng(0).normal(size=(1000, 3)) * [1e6, 1.0, 1e-6] + [1e9, 0.0, 5.0]
+    p = np.bincount(y) / 1000
+    best = -p @ np.log(p) if loss == "softmax" else 2 * (1 - p[0])  # margins of 1 for the first class
+    result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4), max_iter=1)
+    assert result.lower <= result.value <= best * (1 + 1e-9)

@@ -1,6 +1,7 @@
 """Preconditioned variables: values, cuts and bounds agree, and no problem stalls because of its units."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -279,3 +280,30 @@ def test_a_sparse_table_with_one_full_column_far_from_zero_stays_sparse(form):
     result = minimize(obj, tol=1e-8)
     assert "CoordinateDescent" in result.solver
     assert result.value == pytest.approx(same.value, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("unit", "offset"), [(1e-6, 1e5), (1e6, 0.0), (1e6, 1e3), (1e6, 1e5), (1e9, 0.0), (1e9, 1e3)]
+)
+def test_bounds_have_the_rounding_of_centered_columns(unit, offset):
+    """Far from zero, slopes of raw columns round by more than lam; the minimum is known exactly.
+
+    In units of 1e9, those of centered columns round by a percent of lam, too.
+    """
+    rng, lam = np.random.default_rng(int(offset)), 1e-4
+    x = (rng.normal(size=40) + offset) * unit
+    y = x / unit + rng.normal(size=40)
+    X, Y = [Fraction(v) for v in x.tolist()], [Fraction(v) for v in y.tolist()]
+    mean_x, mean_y = sum(X) / 40, sum(Y) / 40
+    xx, xy, yy = (
+        sum((s - m) * (t - k) for s, t in zip(S, T, strict=True)) / 40
+        for S, m, T, k in ((X, mean_x, X, mean_x), (X, mean_x, Y, mean_y), (Y, mean_y, Y, mean_y))
+    )
+    minimum = yy / 2 - max(abs(xy) - Fraction(lam), 0) ** 2 / (2 * xx)
+    J = Objective(linear_risk(x[:, None], y, Squared(), fit_intercept=True), L1(), lam)
+    result = minimize(J, tol=1e-3)
+    assert result.status == "converged"
+    assert result.lower == J.lower(result.cut)
+    assert Fraction(result.lower) <= minimum <= Fraction(result.value) + Fraction(1, 10**9)
+    # rounding is allowed for where it is the whole of the gap, too
+    assert Fraction(minimize(J, tol=1e-14, max_iter=50).lower) <= minimum

@@ -177,7 +177,7 @@ def test_peers_minimize_the_same_objective():
 def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsys):
     made = [synthetic(name="two"), synthetic("numbers", name="some")]
     monkeypatch.setattr(command, "tables", lambda data: iter(made))
-    monkeypatch.setattr(command, "warm_up", lambda lists: None)
+    monkeypatch.setattr(command, "warm_up", lambda lists, regularizer: None)
     out, again = tmp_path / "all.json", tmp_path / "again.json"
     call = ["tables", "--max-seconds", "1", "--solvers", "--peers", "--loss", "hinge", "huber", "--json"]
     monkeypatch.setattr(sys, "argv", [*call, str(out)])
@@ -191,10 +191,15 @@ def test_command_writes_results_and_reruns_failures(monkeypatch, tmp_path, capsy
     assert "SVC" in saved[0]["peers"]
     saved[1]["certified"] = False
     out.write_text(json.dumps({"fits": saved}))
-    monkeypatch.setattr(sys, "argv", ["tables", "--failed", str(out), "--json", str(again)])
+    monkeypatch.setattr(
+        sys, "argv", ["tables", "--failed", str(out), "--json", str(again), "--regularizer", "l1"]
+    )
     command.main()
     (fit,) = json.loads(again.read_text())["fits"]
     assert (fit["table"], fit["loss"]) == ("some", "huber")
+    assert fit["certified"]
+    assert fit["recomputed"] == pytest.approx(fit["value"], rel=1e-9)
+    assert fit["value"] != saved[1]["value"]
 
 
 def test_fits_certified_by_another_solver_are_counted():

@@ -11,6 +11,7 @@ from riskmin import (
     L1,
     L2,
     Absolute,
+    Auto,
     Box,
     Elastic,
     EpsilonInsensitive,
@@ -19,10 +20,13 @@ from riskmin import (
     Huber,
     InteriorPoint,
     Logistic,
+    MulticlassHinge,
     Objective,
     Poisson,
     QNorm,
     Quantile,
+    Smoothing,
+    Softmax,
     Squared,
     SquaredHinge,
     linear_risk,
@@ -161,3 +165,50 @@ def test_every_cut_lies_below_the_risk(loss):
         assert it.value == pytest.approx(J.value(it.w), rel=1e-9)
         for v, risk in zip(points, risks, strict=True):
             assert it.cut.a @ v + it.cut.b <= risk * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------- several outputs
+@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge()])
+@pytest.mark.parametrize("units", [False, True])
+def test_several_outputs_reach_the_optimum_of_cvxpy(loss, units):
+    """The same optimum in any units, with intercepts: the penalty factors are those of scaled columns."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 4))
+    y = np.argmax(X @ rng.normal(size=(4, 3)) + rng.normal(size=(60, 3)), axis=1)
+    sizes = np.logspace(-5, 5, 4) if units else np.ones(4)
+    # |w|_1 of the columns X s with the factors s is that of the columns X
+    J = Objective(linear_risk(X * sizes + sizes, y, loss, fit_intercept=True), L1(np.repeat(sizes, 3)), 0.01)
+    result = minimize(J, InteriorPoint() if loss.smooth else Smoothing(InteriorPoint()), tol=1e-4)
+    W, b = cp.Variable((4, 3)), cp.Variable(3)
+    Z = X @ W + np.ones((60, 1)) @ b[None, :]
+    true = cp.sum(cp.multiply(Z, np.eye(3)[y]), axis=1)
+    each = cp.log_sum_exp(Z, axis=1) if loss.smooth else cp.max(Z + 1 - np.eye(3)[y], axis=1)
+    problem = cp.Problem(cp.Minimize(cp.sum(each - true) / 60 + 0.01 * cp.sum(cp.abs(W))))
+    optimum = problem.solve(solver="CLARABEL")
+    assert result.status == "converged"
+    assert result.lower <= optimum * (1 + 1e-7)
+    assert optimum * (1 - 1e-7) <= result.value <= optimum * (1 + 2e-4)
+
+
+def test_several_outputs_need_few_steps_on_raw_tables():
+    """Columns of units from 1e-6 to 1e6, far from zero, at the defaults."""
+    X = raw_table(1)[0]
+    rng = np.random.default_rng(1)
+    y = np.argmax((X - X.mean(0)) / (X.std(0) + 1e-300) @ rng.normal(size=(X.shape[1], 3)), axis=1)
+    for loss in (Softmax(), MulticlassHinge()):
+        J = Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4)
+        result = minimize(J)
+        assert result.status == "converged"
+        assert "InteriorPoint" in result.solver
+        assert result.trace[-1]["iteration"] < 150
+
+
+def test_several_outputs_that_are_not_supported():
+    X, y = np.random.default_rng(0).normal(size=(30, 300)), np.arange(30) % 4
+    J = Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L1(), 0.1)
+    with pytest.raises(UnsupportedProblem, match="matrix of 1204 weights"):
+        InteriorPoint().check_supports(J)
+    assert "OwlQn" in Auto().choose(J)[0].name
+    J = Objective(linear_risk(X[:, :3], y, MulticlassHinge()), L1(), 0.1)
+    with pytest.raises(UnsupportedProblem, match="Smoothing"):
+        InteriorPoint().check_supports(J)

@@ -145,6 +145,8 @@ class Iterate(NamedTuple):
     """Whether the value is J(w); it exceeds J(w) where the search for an intercept stopped early."""
     intercept: tuple[float, float] | None = None
     """An intercept near the best one for w, where it is minimized out, and the second derivative in it."""
+    preconditioned: bool = False
+    """Whether the cut was computed in preconditioned variables; set by `minimize`."""
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ def minimize_preconditioned(
             problem.original,
             coordination.broadcast_from_root(lambda: Limits(**limits)),
             coordination,
+            problem,
             started_at=started_at,
         )
         w0 = starting_point(state.obj, w0)

@@ -20,6 +20,7 @@ from riskmin.driver.fingerprint import fingerprint
 from riskmin.executors.coordination import Coordination
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
+from riskmin.problem.intercept.explicit import with_best_intercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.problem.rounding import rounding_allowance
@@ -73,9 +74,11 @@ class RunState:
     obj: Objective
     limits: Limits
     coordination: Coordination  # with several ranks, rank 0 decides for all
+    problem: PreconditionedProblem | None = None  # the problem in the variables of solvers, too
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
+    preconditioned: bool = False  # whether the cut was computed in preconditioned variables
     near: tuple[float, float] | None = None  # an intercept near the best one for w, see `Iterate`
     lower: float = 0.0  # J >= 0
     cuts_valid: bool = True  # no point with J below a cut has been found
@@ -163,7 +166,7 @@ class RunState:
         return self.watch.refutation if self.watch is not None else ""
 
     def reference_point(self) -> tuple[Array, float, Cut, float]:
-        """Return argmin Omega, J and the cut there, and R at w = 0 with the best intercept; cached."""
+        """Return argmin Omega, J and the cut there, and R at w = 0, with the best intercepts; cached."""
         if self.origin is None:
             calls = self.obj.count.calls
             try:
@@ -180,6 +183,8 @@ class RunState:
         """Evaluate what `reference_point` returns."""
         # 0 * w keeps the array library and device of w
         zero = 0.0 * self.w
+        if self.obj.n_intercepts:
+            zero = with_best_intercepts(self.obj.risk, zero)
         evaluation = self.obj.evaluate_risk(zero)
         # some domains, such as that of a normalized entropy, do not contain 0
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
@@ -234,7 +239,7 @@ class RunState:
         zero_objective = bool(self.trace) and self.value <= self.ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
         return "stalled" if self.stalled_iterations >= self.STALL_ITERATIONS or zero_objective else None
 
-    def _bound(self, cut: Cut) -> None:
+    def _bound(self, cut: Cut, preconditioned: bool = False) -> None:
         """Keep the cut with the greater lower bound; a bound that rounding raises above J is reduced to J.
 
         A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
@@ -243,10 +248,10 @@ class RunState:
         lower, slack, reduction = self.obj.lower(cut), self.slack, self.bound_reduction
         if slack and lower > self.lower and self.cuts_valid:
             # the roundings of two cuts are hardly related
-            lower, slack, reduction = self._lower_with_rounding(cut)
+            lower, slack, reduction = self._lower_with_rounding(cut, preconditioned)
         if self.cut is None or (lower > self.lower and self.cuts_valid):
             self.cut, self.lower, self.stalled_iterations = cut, lower, 0
-            self.slack, self.bound_reduction = slack, reduction
+            self.preconditioned, self.slack, self.bound_reduction = preconditioned, slack, reduction
         self._reduce_to_value()
 
     def _reduce_to_value(self) -> None:
@@ -273,11 +278,16 @@ class RunState:
         first = self.trace[0]["value"] if self.trace else self.value
         return self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first)
 
-    def _lower_with_rounding(self, cut: Cut) -> tuple[float, float, float]:
+    def _lower_with_rounding(self, cut: Cut, preconditioned: bool = False) -> tuple[float, float, float]:
         """Lower bound min_w lam Omega(w) + a.w + b - slack of a cut, its slack, and the reduction by it."""
         # the roundings depend on the cut and on w
         slack = rounding_allowance(self.obj, self.w, cut)
         lower = self.obj.lower(cut._replace(b=cut.b - slack))
+        if preconditioned and self.problem is not None and self.value - lower > self.limits.tol * self.value:
+            # a smaller estimate, which takes one more pass over a sample of the rows
+            variables = self.problem.preconditioned(self.w, cut)
+            slack = min(slack, rounding_allowance(self.obj, self.w, cut, variables))
+            lower = self.obj.lower(cut._replace(b=cut.b - slack))
         return lower, slack, max(self.obj.lower(cut) - lower, 0.0)
 
     def reevaluate(self, seconds: float = math.inf) -> None:
@@ -301,7 +311,9 @@ class RunState:
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
-            self.lower, self.slack, self.bound_reduction = limit.call(self._lower_with_rounding, self.cut)
+            self.lower, self.slack, self.bound_reduction = limit.call(
+                self._lower_with_rounding, self.cut, self.preconditioned
+            )
         if cut is None:
             self._reduce_to_value()
             if self.criterion():
@@ -323,10 +335,11 @@ class RunState:
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate
-        if not self.trace and it.exact_value and not bool(namespace(it.w).any(it.w != 0)):
+        at_zero = not self.obj.n_intercepts and not bool(namespace(it.w).any(it.w != 0))
+        if not self.trace and it.exact_value and at_zero:
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
-        self._bound(it.cut)
+        self._bound(it.cut, it.preconditioned)
         if not self.trace:
             self.check_finite()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)

@@ -57,6 +57,12 @@ class StandInBase:
 class StandInClassifier:
     """`ClassifierMixin`."""
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy."""
+        from sklearn.base import ClassifierMixin
+
+        return float(ClassifierMixin.score(self, X, y, sample_weight))
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags
 
@@ -68,6 +74,12 @@ class StandInClassifier:
 
 class StandInRegressor:
     """`RegressorMixin`."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R^2."""
+        from sklearn.base import RegressorMixin
+
+        return float(RegressorMixin.score(self, X, y, sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import RegressorTags

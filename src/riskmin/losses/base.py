@@ -293,6 +293,16 @@ class Smoothed(Loss):
         """The smoothed form, and those of the wrapped loss."""
         return self, *self.loss.components
 
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian | None:
+        """Return the Hessian of the smoothed form of a multi-output loss."""
+        result: BlockHessian | None = self.loss.block_hessian(dz, y, c, self.mu)
+        return result
+
+    @property
+    def has_hessian(self) -> bool:
+        """Whether there are second derivatives: with several outputs, those of the wrapped loss."""
+        return bool(self.loss.has_hessian) if self.multi_output else super().has_hessian
+
     @property
     def multi_output(self) -> bool:
         """Whether the wrapped loss has several scores per row."""

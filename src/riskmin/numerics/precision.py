@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 CUT_ROUNDING = 2.0**-48
 """Relative rounding error of sums over the data, as a fraction of the sum of their absolute terms."""
 
@@ -19,6 +21,13 @@ EPSILON = 2.0**-52
 
 ULPS_PER_TERM = 4.0
 """Error of each term of a sum, in units in the last place."""
+
+
+def sum_rounding(n: int) -> float:
+    """The rounding error of a sum of n terms, relative to the sum of their absolute values."""
+    # most errors cancel: what is left of them grows with sqrt(n)
+    return EPSILON * (ULPS_PER_TERM + 0.25 * math.sqrt(n))
+
 
 RESIDUAL_ROUNDING = 1e-13
 """A residual diagonal up to this size, relative to its largest initial entry, is only rounding error."""

@@ -107,13 +107,18 @@ class Preconditioner:
             head = namespace(a).concat([head, a[-k:]])
         return Cut(head, cut.b)
 
+    def preconditioned_cut(self, cut: Cut, k: int = 0) -> Cut:
+        """The cut in v that equals a cut in w whose slopes in the k intercepts are zero."""
+        head = cut.a[: len(cut.a) - k] * self._per_entry(cut.a, k)
+        return Cut(namespace(head).concat([head, cut.a[-k:]]) if k else head, cut.b)
+
     def iterates(self, steps: Iterator[Iterate], k: int = 0) -> Iterator[Iterate]:
         """Convert iterates in v to iterates in w; the solver states are not changed."""
         for it in steps:
             w, near = self.to_original(it.w, k), it.intercept
             if near is not None:  # z = X' v + b' = X w + b with b = b' - m' w
                 near = near[0] - float(self._offset(w)[0]), near[1]
-            yield it._replace(w=w, cut=self.cut(it.cut, k), intercept=near)
+            yield it._replace(w=w, cut=self.cut(it.cut, k), intercept=near, preconditioned=True)
 
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective, risk: Any = None) -> Objective | None:
@@ -267,6 +272,16 @@ class PreconditionedProblem:
     def to_preconditioned(self, w: Array) -> Array:
         """Convert a point of the original problem to the variables of solvers."""
         return w if self.change is None else self.change.to_preconditioned(w, self.original.n_intercepts)
+
+    def preconditioned(self, w: Array, cut: Cut) -> tuple[Objective, Array, Cut]:
+        """J, a point and a cut in the variables of solvers; slopes of the cut in intercepts are zero."""
+        if self.change is None:
+            return self.original, w, cut
+        return (
+            self.obj,
+            self.to_preconditioned(w),
+            self.change.preconditioned_cut(cut, self.original.n_intercepts),
+        )
 
     def iterates(self, solver: Solver, w0: Array) -> Iterator[Iterate]:
         """The iterates of a solver, as iterates of the original problem.

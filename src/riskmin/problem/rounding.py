@@ -22,18 +22,24 @@ from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.losses.base import Loss
-from riskmin.numerics.precision import EPSILON, ULPS_PER_TERM
+from riskmin.numerics.precision import sum_rounding
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, rows_per_block, scores
-from riskmin.regularizers.base import Regularizer
 
 SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
 
 
-def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
-    """Estimate how much rounding may have raised a cut, or J at w."""
+def rounding_allowance(
+    obj: Objective, w: Array, cut: Cut, preconditioned: tuple[Objective, Array, Cut] | None = None
+) -> float:
+    """Estimate how much rounding may have raised a cut, or J at w.
+
+    A cut that was computed in preconditioned variables is also given in these, with J and w: its slopes have
+    the rounding of the centered columns. Its slopes in the scores have a sum of zero up to rounding; a change
+    of them of that size makes it exactly zero, and then offsets of the columns cancel.
+    """
     # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
     # the penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
@@ -45,9 +51,12 @@ def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
     if obj.n_intercepts:  # the constant cuts that cancel its slopes in the intercepts
         size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
     # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
-    size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
-    # most errors of a sum of n terms cancel: what is left of them grows with sqrt(n)
-    allowed = EPSILON * (ULPS_PER_TERM + 0.25 * math.sqrt(sizes.length)) * size
+    size += float(sizes.columns @ abs(w))
+    unit, columns = sum_rounding(sizes.length), sizes.columns
+    if preconditioned is not None:
+        obj, v, cut = preconditioned
+        columns = _term_sizes(obj, v, SLOPE_SUM_RATIO * abs(cut.b)).columns
+    allowed = unit * size + _bound_change(obj, cut, unit * columns)
     return allowed if math.isfinite(allowed) else 0.0
 
 
@@ -62,29 +71,30 @@ class TermSizes(NamedTuple):
     """The length of the longest sums: over rows, or over the entries of a row."""
 
 
-def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
-    """The effect of errors in a cut's slopes on its bound: the bound's derivative is the cut's minimizer."""
-    reg, xp = obj.reg, namespace(cut.a)
+def _bound_change(obj: Objective, cut: Cut, errors: Array) -> float:
+    """The offset by which a cut must be lowered for errors of its slopes."""
+    reg = obj.reg
     s = reg.scale(cut, obj.lam)
     if not reg.polyhedral:
         # d/da of -lam Omega*(-s a / lam) is s times the minimizer
-        return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
-    # the bound is s b, where s <= 1 scales the largest slope down to |s a_j| = lam l_j: an error e of that
-    # slope changes the bound by at most (s b / lam) e / l_j; much smaller slopes do not limit s
-    distance = max(s * cut.b, 0.0) / obj.lam
-    if not reg.penalized_part.separable:
-        return distance * reg.penalized_part.scale_sensitivity(columns[: len(columns) - obj.n_intercepts])
-    relative = columns / _l1_weights(reg.penalized_part, columns, obj.n_intercepts)
-    largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
-    return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))
+        return float(errors @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
+    if s == 0:
+        return 0.0
+    # the slopes limit the scale s: the bound of the worst slopes within the errors
+    worst = Cut(_worst_slopes(obj, cut.a, errors), cut.b)
+    return (obj.lower(cut) - obj.lower(worst)) / s
 
 
-def _l1_weights(reg: Regularizer, w: Array, tail: int) -> Array:
-    """The weights of the absolute values in a regularizer, one per entry of w; 1 for entries without."""
-    head, ones = w[: len(w) - tail], 1.0 + 0.0 * w
-    terms = reg.terms(head)
-    weights = ones if terms is None else namespace(w).concat([terms.absolute + 0.0 * head, ones[:tail]])
-    return namespace(w).where(weights > 0, weights, ones)
+def _worst_slopes(obj: Objective, a: Array, errors: Array) -> Array:
+    """The slopes within the errors for which Omega* is largest: away from zero, unless w has one sign."""
+    xp, head, reg = namespace(a), a[: len(a) - obj.n_intercepts], obj.reg.penalized_part
+    away = xp.where(head < 0, -1.0 + 0.0 * head, 1.0 + 0.0 * head)
+    terms = reg.terms(head) if reg.separable else None
+    if terms is not None:
+        away = xp.where(terms.lower + 0.0 * head >= 0, -xp.abs(away), away)
+        away = xp.where(terms.upper + 0.0 * head <= 0, xp.abs(away), away)
+    # slopes in unpenalized intercepts are zero by construction
+    return xp.concat([head + away * errors[: len(head)], a[len(head) :]])
 
 
 def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:

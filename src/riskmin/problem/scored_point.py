@@ -5,7 +5,9 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import Conjugate, IntervalConjugate
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
@@ -62,6 +64,11 @@ class PointEvaluator:
     loss: Any
     has_intercept: bool
     """Whether there is an unpenalized intercept."""
+    rounding_matters: bool = False
+    """Whether some slopes were so large relative to lam that their rounding may exceed lam."""
+
+    SMALL_SCALE = 1e-6
+    """Rounding matters after a cut of a smaller scale."""
 
     def with_scores(self, w: Array) -> ScoredPoint:
         """Return the projection of w onto the domain, with newly computed scores."""
@@ -150,10 +157,10 @@ class PointEvaluator:
         """
         if self._conjugate is None:
             return cut
-        s, t = self._scale(cut), 0.0
+        s, t = self._scale(cut, lambda: self._per_weight(slope)), 0.0
         if guess is not None:
             predicted = Cut(guess_grad, cut.b)
-            t = self._scale(predicted)
+            t = self._scale(predicted, lambda: guess)
             if not self.obj.reg.polyhedral:
                 own = self._with_scaled_slopes(cut, slope, s, z)
                 other = self._cut_from_slopes(t * guess, t * guess_grad, z)
@@ -162,9 +169,14 @@ class PointEvaluator:
                 return self._cut_from_slopes(t * guess, t * guess_grad, z)
         return self._with_scaled_slopes(cut, slope, s, z)
 
-    def _scale(self, cut: Cut) -> float:
-        """Return the best scale of a cut; b <= 0 is no reason for 0, since scaled slopes may have b > 0."""
-        return float(self.obj.reg.scale(Cut(cut.a, max(cut.b, sys.float_info.min)), self.obj.lam))
+    def _scale(self, cut: Cut, slopes: Callable[[], NDArray]) -> float:
+        """Return the best scale of a cut; its slopes per unit weight are used for their rounding alone."""
+        s = scale_of_slopes(self.obj, cut)
+        self.rounding_matters |= s < self.SMALL_SCALE
+        if self.rounding_matters and self.obj.reg.polyhedral:
+            size = math.sqrt(float(self.rows.c @ slopes() ** 2))
+            s = scale_of_slopes(self.obj, cut, self._column_errors * size)
+        return s
 
     def _with_scaled_slopes(self, cut: Cut, slope: NDArray, s: float, z: NDArray) -> Cut:
         """Return the cut of the slopes times s; the same cut if s is 1.
@@ -176,6 +188,16 @@ class PointEvaluator:
         if s in (0.0, 1.0):
             return cut
         return self._cut_from_slopes(s * self._per_weight(slope), s * cut.a, z)
+
+    @cached_property
+    def _column_errors(self) -> NDArray:
+        """The rounding errors of X' (c u) for slopes u of a root mean square of one, per column."""
+        X, c = self.rows.X, self.rows.c
+        if (array := X.array) is not None:
+            squares = np.einsum("ij,ij,i->j", array, array, c)
+        else:
+            squares = X.as_scipy().power(2).T @ c
+        return np.asarray(sum_rounding(len(c)) * np.sqrt(squares))
 
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
@@ -279,6 +301,16 @@ class PointEvaluator:
         )
         # The cut of the mixture has the height of the intersection of both tangents.
         return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
+
+
+def scale_of_slopes(obj: Objective, cut: Cut, errors: NDArray | float = 0.0) -> float:
+    """Return the best scale s of a cut's slopes; with errors, the slopes plus these are scaled by it.
+
+    The cut of slopes whose errors are allowed for beforehand loses a share of the penalty, (1 - s) lam |w|_1;
+    if they are allowed for afterwards, a share of J.
+    """
+    # A cut with b <= 0 proves nothing, but that of s u may: b is no reason for s = 0.
+    return obj.reg.scale(Cut(cut.a + np.copysign(errors, cut.a), max(cut.b, sys.float_info.min)), obj.lam)
 
 
 def balanced(u: NDArray, c: NDArray) -> NDArray:

@@ -75,13 +75,6 @@ class Regularizer(ABC):
         """
         return best_scale(self, cut, lam)
 
-    def scale_sensitivity(self, errors: Array) -> float:
-        """Return the largest change of lam / s, for the largest s with a finite Omega*(-s a / lam).
-
-        `errors` bound the changes of the slopes a. By default for a domain |u_j| <= 1 of the conjugate.
-        """
-        return float(namespace(errors).max(errors))
-
     def slope(self, w: Array, d: Array) -> float:
         """Return the derivative of Omega at w along d, one-sided where it jumps."""
         if self.smooth:

@@ -163,10 +163,6 @@ class GroupLasso(ArrayDataclass, Regularizer):
         safe = 1 - 8 * float(np.finfo(np.float64).eps)  # rounding must not make the conjugate infinite
         return 0.0 if cut.b <= 0 else 1.0 if largest < safe else safe / largest
 
-    def scale_sensitivity(self, errors: Array) -> float:
-        """Return the largest |errors_g| / omega_g: the largest scale is lam omega_g / |a_g| of some group."""
-        return float(np.max(self._norms(errors)[1] / self._sizes))
-
     def strong_convexity(self, w: Array) -> float:
         """Return m."""
         return float(self.ridge)

@@ -128,6 +128,12 @@ SMOOTH_RULES = (
     ),
     Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Lbfgs(), "{loss} is smooth"),
     Rule(
+        "several outputs, `L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
+        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
+        InteriorPoint(),
+        "{loss} is smooth, {reg} is not, and w is short",
+    ),
+    Rule(
         "finite second derivatives, a separable regularizer, local rows that fit into memory",
         lambda f: f.reg.separable and f.fits_in_memory and f.finite_curvature,
         CoordinateDescent(),
@@ -156,6 +162,12 @@ MULTI_OUTPUT_RULES = (
         "{loss} is not smooth, and has one multiplier per row and class",
     ),
     Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Smoothing(), "{loss} can be smoothed"),
+    Rule(
+        "`L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
+        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
+        Smoothing(InteriorPoint()),
+        "{loss} can be smoothed, and w is short",
+    ),
     Rule("`L1` or `Elastic`", lambda f: f.l1, Smoothing(OwlQn()), "{loss} can be smoothed"),
     Rule(
         "explicit intercepts",
@@ -277,7 +289,7 @@ FALLBACK_RULES = (
     # the number of its steps hardly depends on the sizes of the columns
     Rule(
         "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
-        lambda f: f.interior_point,
+        lambda f: f.interior_point or (f.smooth and f.interior_point_multi_output),
         InteriorPoint(),
         "",
     ),
@@ -353,6 +365,8 @@ def trial_work(first: Solver, facts: Facts) -> float:
         return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
     if isinstance(first, DualCoordinateAscent | SeparableForm):
         return COSTS.dual_trial_work
+    if facts.interior_point_multi_output and facts.cheap_weight_hessian:
+        return COSTS.sparse_weights_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
         return COSTS.multi_output_trial_work
     if isinstance(first, Newton | Switching):

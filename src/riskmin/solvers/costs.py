@@ -58,6 +58,10 @@ class CostModel:
     """Rows from which a mean over their pairs is smooth enough for L-BFGS."""
     interior_point_rows_per_column: float = 100.0
     """Rows per column up to which the interior-point method is faster than `Bundle`."""
+    interior_point_max_weights: int = 500
+    """Weights up to which it is the first choice for several outputs."""
+    interior_point_max_weight_work: float = 2e9
+    """Rows times squared weights up to which it is."""
     trial_work: float = 100.0
     """The work after which a solver is judged, in passes over X."""
     newton_trial_entries: float = 5e8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
+from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.unpenalized.separable_form import PairProblem
 
 
@@ -231,6 +233,20 @@ class Facts:
     def interior_point(self) -> bool:
         """Whether the interior-point method supports the loss and a regularizer that is not smooth."""
         return self.fits_in_memory and InteriorPoint().supports(self.obj) is None
+
+    @cached_property
+    def interior_point_multi_output(self) -> bool:
+        """Whether the interior-point method supports the loss of several outputs, smoothed if necessary."""
+        if not self.multi_output or self.risk.rows is None or rows_exceed_memory(self.risk.rows):
+            return False
+        solver: Any = InteriorPoint() if self.smooth else Smoothing(InteriorPoint())
+        return solver.supports(self.obj) is None
+
+    @property
+    def cheap_weight_hessian(self) -> bool:
+        """Whether the matrix of all weights of several outputs costs less than many gradients."""
+        n, d = self.shape[0], self.risk.dim
+        return d <= COSTS.interior_point_max_weights and n * d * d <= COSTS.interior_point_max_weight_work
 
     @property
     def slow_gram(self) -> bool:

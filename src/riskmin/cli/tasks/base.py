@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 
 from riskmin.cli.tasks import classification, ordinal_ranking, tagging
@@ -45,8 +46,20 @@ def _check_classes(model: Any, y: Any, qid: Any) -> None:
     from riskmin.estimators._common.fit import resolve_loss
     from riskmin.estimators._common.multi_output import supports_multiclass
 
-    classes = [format_label(label) for label in np.unique(y).tolist()]
+    distinct = np.unique(y)
+    classes = [format_label(label) for label in distinct.tolist()]
+    if y.dtype.kind == "f" and (fractions := distinct[distinct != np.round(distinct)]).size:
+        raise ValueError(
+            f"the labels are numbers such as {format_label(fractions[0].item())}, but {model.loss} takes "
+            "classes: choose another --target, or a loss for regression, such as --loss squared"
+        )
     if len(classes) == 2 or (len(classes) > 2 and supports_multiclass(resolve_loss(model))):
+        if y.dtype.kind in "biuf" and len(classes) > max(2, len(y) / 2):
+            click.echo(
+                f"riskmin: the labels are {len(classes):,} different numbers in {len(y):,} rows, and "
+                f"{model.loss} takes each for a class; for numbers, use --loss squared",
+                err=True,
+            )
         return
     examples = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
     content = f"{len(classes):,} classes ({examples})" if len(classes) > 1 else f"one class ({examples})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ def check_ordinal_labels(model: Any, y: Any, qid: Any) -> None:
     if y.dtype.kind in "US" and model.order is None:
         example = ",".join(names[:3]) + (",..." if len(names) > 3 else "")
         raise ValueError(
-            f"the grades are words, whose order is not known: give all of them, the lowest first, by --order "
-            f"{example}"
+            "the grades are words, whose order is not known: give all of them, the lowest first, by --order "
+            f"{shlex.quote(example)}"
         )
 
 

@@ -173,6 +173,26 @@ def optimize_intercepts(cursor: ScoreCursor) -> None:
     cursor.update_shards(shard_ops.shift_scores, b)
 
 
+def with_best_intercepts(risk: Any, zero: Array) -> Array:
+    """The point zero, with nearly the best intercepts: all rows of a class have the same scores there.
+
+    The search starts from the best of: zeros, the margins of the most frequent class, the minimum of many
+    nonsmooth losses, and the logarithms of the shares of the classes, that of `Softmax`.
+    """
+    weights = risk.constant_prediction_cuts.weights
+    k, rows = len(weights), np.arange(len(weights))
+
+    def evaluate(b: NDArray) -> tuple[float, NDArray]:
+        value, slopes = risk.loss.value_grad(np.tile(b, (k, 1)), rows, weights)
+        return float(value), slopes.sum(0)
+
+    logarithms = np.log(np.maximum(weights, 1e-3 * np.min(weights[weights > 0])))
+    starts = np.zeros(k), np.eye(k)[int(np.argmax(weights))], logarithms
+    start = min(starts, key=lambda b: evaluate(b)[0])
+    more, _ = bfgs_intercepts(lambda b: evaluate(start + b), weights)
+    return namespace(zero).concat([zero[:-k], zero[-k:] + as_array_like(start + more, zero)])
+
+
 def bfgs_intercepts(
     evaluate: Callable[[NDArray], tuple[float, NDArray]], weights: NDArray, H: NDArray | None = None
 ) -> tuple[NDArray, NDArray]:

@@ -9,11 +9,17 @@ from typing import cast
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint, balanced
+from riskmin.problem.scored_point import (
+    PointEvaluation,
+    PointEvaluator,
+    ScoredPoint,
+    balanced,
+    scale_of_slopes,
+)
 from riskmin.solvers.base import (
     BestOnSegments,
     bounded_curvature,
@@ -23,6 +29,11 @@ from riskmin.solvers.base import (
 )
 from riskmin.solvers.interior_point.barrier import BarrierVariables
 from riskmin.solvers.interior_point.saddle_point import SaddlePoint
+from riskmin.solvers.interior_point.several_outputs import (
+    WeightModel,
+    several_outputs_reason,
+    weight_hessian,
+)
 
 START_INTERIOR_SHARE = 0.1
 """The least distance of the first variables to their bounds, as a share of the interval."""
@@ -43,12 +54,15 @@ class InteriorPoint(Solver):
     a quadratic model of the risk by this method, and searches J on the segment to its minimizer. Weights
     that are zero at the minimum are set to zero.
 
-    Supports separable regularizers with a term :math:`|w_j|` or bounds: `L1`, `Elastic`, and `Box`.
+    Supports separable regularizers with a term :math:`|w_j|` or bounds: `L1`, `Elastic`, and `Box`. Smooth
+    losses of several outputs, such as `Softmax`, have models of all weights and intercepts together;
+    `Smoothing` extends this to `MulticlassHinge`.
 
     Parameters
     ----------
     max_size : int
-        The largest number of rows or columns, whichever is smaller: the size of the matrix.
+        The largest number of rows or columns, whichever is smaller: the size of the matrix. With several
+        outputs, 0.4 times this is the largest number of weights.
     tol : float
         The relative gap from which on weights that are zero at the minimum are set to zero.
 
@@ -78,6 +92,8 @@ class InteriorPoint(Solver):
     """The mu at which a model is solved, relative to the first one."""
     MIN_CURVATURE = 1e-12
     """The least second derivative of a row in a model, relative to the largest."""
+    SEVERAL_OUTPUTS_SHARE = 0.4
+    """With several outputs, all weights and intercepts are at most this share of `max_size`."""
     MIN_MU = 1e-25
     """The run ends with a mu that is smaller, relative to J."""
 
@@ -90,7 +106,12 @@ class InteriorPoint(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for local rows, a quadratic conjugate or second derivatives, and a separable regularizer."""
-        if reason := intercepts_reason(self.name, obj) or local_rows_reason(self, obj):
+        several = bool(obj.risk.multi_output) and obj.risk.linear_map is not None
+        if several:
+            reason = several_outputs_reason(obj, round(self.SEVERAL_OUTPUTS_SHARE * self.max_size))
+        else:
+            reason = intercepts_reason(self.name, obj) or local_rows_reason(self, obj)
+        if reason:
             return reason
         if not obj.reg.separable:
             return f"InteriorPoint needs a sum over coordinates, such as L1(), not {obj.reg!r}: use Bundle"
@@ -100,6 +121,8 @@ class InteriorPoint(Solver):
             return f"InteriorPoint is for regularizers such as L1() and Box(), not {obj.reg!r}: use Newton"
         if np.any(np.asarray(t.lower) >= t.upper):
             return "InteriorPoint needs lower < upper: drop columns whose weights are fixed, or use Bundle"
+        if several:
+            return None
         if min(p, len(obj.risk.rows.y)) > self.max_size:
             return f"InteriorPoint factorizes a matrix of {p} columns: raise max_size, or use Auto"
         loss = obj.risk.loss
@@ -111,6 +134,8 @@ class InteriorPoint(Solver):
         """Yield the points of the method, with weights near zero set to zero."""
         self.check_supports(obj)
         w = obj.reg.prox(np.array(w0, dtype=np.float64), 0.0)
+        if obj.risk.multi_output:
+            return self._of_several_outputs(obj, w)
         quadratic = obj.risk.loss.interval_conjugate(np.ones(1)) is not None
         return self._quadratic_program(obj, w) if quadratic else self._by_models(obj, w)
 
@@ -123,13 +148,15 @@ class InteriorPoint(Solver):
         # a point near the boundary is no start: barriers keep variables near it
         point = self._start(obj, obj.reg.prox(np.zeros(len(w)), 0.0), value)
         passes, lower, p = 0.0, obj.lower(cut), len(w)
+        squares = cast(NDArray, point.design.gram_diagonal(shard.c))
+        errors = sum_rounding(len(shard.c)) * np.sqrt(squares)
         while True:
             t = point.step()
             if t and point.mu * point.count > self.FIRST_GAP * value:
                 continue  # far from the minimum, J would only cost time
             w = np.asarray(obj.reg.prox(point.weights.x, 0.0))
             value, _, tangent = obj(w)
-            for candidate in (tangent, _multiplier_cut(point, shard, obj)):
+            for candidate in (tangent, _multiplier_cut(point, shard, obj, errors)):
                 if (bound := obj.lower(candidate)) > lower:
                     cut, lower = candidate, bound
             # the minimum has zeros, which this point only approaches
@@ -204,6 +231,23 @@ class InteriorPoint(Solver):
             before, w = at.value, best.towards(v)[0]
             point, passes = points.with_scores(w), passes + 4.0 + len(w) / 32
 
+    def _of_several_outputs(self, obj: Objective, w: NDArray) -> Iterator[Iterate]:
+        """Newton's method with models of all weights of several outputs."""
+        best, passes, before, cut = BestOnSegments(obj, w), 0.0, np.inf, None
+        while True:
+            value, g, tangent = obj(w)
+            cut = tangent if cut is None else max(cut, tangent, key=obj.lower)
+            yield Iterate(w, value, cut, {"passes": passes})
+            if not value < before:
+                return  # no descent is left in this precision
+            variables = penalty_variables(obj, w, max(value, 1e-100) / (2 * len(w)))
+            model = WeightModel(w, np.asarray(g), weight_hessian(obj.risk, w), variables)
+            v, sparse = (np.asarray(obj.reg.prox(x, 0.0)) for x in model.minimizer())
+            # many weights near zero together change the slopes by more than lam
+            cut = max(cut, obj.cut(v), key=obj.lower)
+            before, w = value, best.towards(sparse)[0]
+            passes += 4.0 + len(w) / 32
+
     def _model_minimizer(self, obj: Objective, model: SaddlePoint) -> NDArray:
         """The weights of a solved model; those whose penalty and quadratic term are small are zero."""
         x, epsilon = model.weights.x, model.weights.epsilon
@@ -230,15 +274,22 @@ class InteriorPoint(Solver):
         return model
 
 
-def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective) -> Cut:
-    """The cut of the multipliers, whose sum is made zero if there is an intercept."""
+def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective, errors: NDArray) -> Cut:
+    """The cut of the multipliers, whose sum is made zero if there is an intercept.
+
+    `errors` are those of the columns, for multipliers per unit weight of a root mean square of one.
+    """
     rows = point.rows
     c, dual = shard.c[rows], obj.risk.loss.interval_conjugate(shard.y[rows])
     u = np.clip(point.multipliers.x / c, dual.lower, dual.upper)
     u = balanced(u, c) if point.intercept else u
+    a = point.adjoint(c * u)
+    if obj.reg.polyhedral:
+        s = scale_of_slopes(obj, Cut(a, 1.0), errors * np.sqrt(c @ u**2))
+        u, a = s * u, s * a
     conjugate = dual.value(u)
     magnitude = np.abs(conjugate) + np.abs(u) * (np.abs(dual.shift) + abs(point.b) + 1.0)
-    return Cut(point.adjoint(c * u), -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
+    return Cut(a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
 
 
 def penalty_variables(obj: Objective, w: NDArray, mu: float) -> BarrierVariables:
