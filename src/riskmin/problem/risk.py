@@ -451,11 +451,6 @@ class ScoreCursor(Cursor):
     def optimize_intercepts(self) -> None:
         self.risk.intercept.optimize(self)
 
-    def best_intercept(self) -> float:
-        """A best profiled intercept of w."""
-        assert self.profile is not None
-        return self.profile.best()
-
 
 class GatheredCursor(ScoreCursor):
     """A cursor of a `Risk` with a non-decomposable loss: it gathers the scores of all shards locally."""

@@ -106,9 +106,12 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     risk: Any = obj.risk
     b = 0.0
     if risk.intercept.profiled:
-        cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
-        b = risk.cursor(w).best_intercept() if cached is None else cached[0]
+        if (cached := risk.cached_minimum(w)) is not None:
+            b, _ = cached
+        else:
+            cursor = risk.cursor(w)
+            b = cursor.profile.best()
     if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
@@ -150,7 +153,7 @@ def shard_sizes(
     columns, others, sampled_weight, whole = abs(0.0 * w), 0.0, 0.0, float(shard.c.sum())
     shard = _strided(shard)
     ranges = list(_sampled_blocks(shard, linear_map))
-    if len(ranges) > 1 and not shard.X.sparse and shard.X.sequence_ends is None:
+    if len(ranges) > 1 and shard.X.foreign is None and not shard.X.sparse and shard.X.sequence_ends is None:
         shard, ranges = _gathered(shard, ranges)
     for i, j in ranges:
         z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]

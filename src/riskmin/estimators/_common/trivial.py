@@ -54,7 +54,8 @@ def describe_trivial_fit(model: Any, objective: Objective, result: Result, b: An
     if not symptom or symptom.endswith("check y"):
         return symptom
     # J without weights, compared with the bound: an upper bound of what weights can gain
-    value = objective.value(_without_weights(objective, w))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = objective.value(_without_weights(objective, w))
     within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), 1e-2) * value
     if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
         return ""

@@ -169,7 +169,7 @@ class AcceleratedAscent:
         (y, c), d = self.shard[1:3], self.loss_conjugate
         if u0 is None:
             z = self.X.scores(w0, 0, len(y))
-            z = z + self.obj.risk.cursor(w0).best_intercept() if self.has_intercept else z  # type: ignore[attr-defined]
+            z = z + self.obj.risk.best_intercept(w0) if self.has_intercept else z
             # u holds slopes per unit weight; rows of weight zero get 0.
             slopes = self.loss.value_grad(z, y, c)[1]
             u0 = self.feasible(np.divide(slopes, c, out=np.zeros(len(c)), where=c > 0), 0.0)
