@@ -393,6 +393,7 @@ class MultivariateSquared(ArrayDataclass, Loss):
     M: Any = None
 
     smooth = True
+    constant_curvature = True
     task = "regression"
     multi_output_targets = True
     formula = "(z - y)' M (z - y) / 2"

@@ -74,7 +74,8 @@ class MultiOutputNewtonSystem(LinearSystem):
         risk: Any = design.risk
         self.loss, self.linear_map = risk.loss, risk.linear_map
         self.preconditioner: Solve | None = None
-        self.level = 0
+        # of squared losses, one matrix of the features is the Hessian of each output: the system is solved
+        self.level = int(self.loss.constant_curvature and design.shape[1] <= direct)
         """The level of the last preconditioner."""
         self.n_drop_reductions = 0
         """The number of times that too many rows were dropped."""
