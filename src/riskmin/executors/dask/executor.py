@@ -17,6 +17,7 @@ from riskmin.executors.dask.collections import is_dask as is_dask
 from riskmin.executors.dask.collections import partitions_of
 from riskmin.executors.dask.collections import to_local_array as to_local_array
 from riskmin.executors.dask.placed_shards import DaskShards
+from riskmin.executors.dask.worker_tasks import WorkerPartition
 
 
 class DaskExecutor(Backend):
@@ -47,6 +48,8 @@ class DaskExecutor(Backend):
     >>> DaskExecutor("tcp://scheduler:8786", ordered=False)  # connects when it is first used
     DaskExecutor('tcp://scheduler:8786', ordered=False)
     """
+
+    partition_class = WorkerPartition
 
     def __init__(
         self,
