@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import riskmin as rm
 from riskmin import L2, Objective, SeparableForm, linear_risk, minimize
 from riskmin.core import UnsupportedProblem
-from riskmin.solvers.unpenalized.separable_form import PairProblem, SeparableProblem
+from riskmin.solvers.transformed.separable_form import PairProblem, SeparableProblem
 
 
 def draw(n, p, n_positive, seed=0):

@@ -27,7 +27,7 @@ from riskmin import (
     save_model,
 )
 from riskmin.regularizers.unpenalized import NoPenalty
-from riskmin.solvers.unpenalized.newton import UnpenalizedNewton
+from riskmin.solvers.transformed.unpenalized import UnpenalizedNewton
 
 CONCORDANT = {name: loss for name, loss in LOSSES.items() if np.isfinite(loss.self_concordance)}
 

@@ -31,7 +31,7 @@ from riskmin.solvers.reference.pegasos import Pegasos as Pegasos
 from riskmin.solvers.reference.scipy_minimizer import ScipyMinimizer as ScipyMinimizer
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.switching import Switching as Switching
-from riskmin.solvers.unpenalized.separable_form import SeparableForm as SeparableForm
+from riskmin.solvers.transformed.separable_form import SeparableForm as SeparableForm
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 
 _OWN: dict[str, Any] = {

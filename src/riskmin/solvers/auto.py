@@ -23,7 +23,7 @@ from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
-from riskmin.solvers.unpenalized.separable_form import SeparableForm, SeparableProblem
+from riskmin.solvers.transformed.separable_form import SeparableForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
 

@@ -24,7 +24,7 @@ from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
 from riskmin.solvers.smoothing import Smoothing
-from riskmin.solvers.unpenalized.separable_form import PairProblem
+from riskmin.solvers.transformed.separable_form import PairProblem
 
 
 class Facts:

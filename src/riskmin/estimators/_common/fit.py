@@ -55,7 +55,7 @@ from riskmin.problem.risk import Risk
 from riskmin.regularizers import Box, get_regularizer, repeat_per_output
 from riskmin.regularizers.unpenalized import NoPenalty
 from riskmin.solvers import get_solver
-from riskmin.solvers.unpenalized.newton import UnpenalizedNewton
+from riskmin.solvers.transformed.unpenalized import UnpenalizedNewton
 
 
 # ---------------------------------------------------------------- parameters

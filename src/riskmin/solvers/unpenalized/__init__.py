@@ -1,1 +1,0 @@
-"""Risks without a penalty."""
