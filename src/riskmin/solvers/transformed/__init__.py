@@ -1,1 +1,1 @@
-"""Solvers of problems in another form: without a penalty, in an orthonormal basis; and as separable losses."""
+"""Solvers of problems in another form: without a penalty in an orthonormal basis; as separable losses."""
