@@ -49,27 +49,34 @@ def test_auto_reaches_the_minimum_of_the_cutting_planes(n, p, lam):
     assert planes.lower <= result.value * (1 + 1e-12)
 
 
-PAIR_LOSSES = [rm.RocArea(), rm.Ordinal(), rm.Ordinal(costs=[[0], [1, 0], [3, 1, 0]])]
+GRADES, QUERIES = np.arange(12.0) % 3, np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 3, 3])
+PAIR_LOSSES = {
+    rm.RocArea(): np.where(np.arange(12) < 5, 1.0, -1.0),
+    rm.Ordinal(): GRADES,
+    rm.Ordinal(costs=[[0], [1, 0], [3, 1, 0]]): GRADES,
+    rm.PairwiseHinge(): GRADES,
+}
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("loss", PAIR_LOSSES, ids=str)
-def test_the_risk_of_the_pairs_is_the_same_function(loss, sparse):
-    X, y = draw(12, 30, 5)
-    y = y if loss == PAIR_LOSSES[0] else np.arange(12.0) % 3
+@pytest.mark.parametrize(("p", "sparse"), [(30, False), (30, True), (5, False)])
+@pytest.mark.parametrize(("loss", "y"), PAIR_LOSSES.items(), ids=lambda each: type(each).__name__)
+def test_the_risk_of_the_pairs_is_the_same_function(loss, y, p, sparse):
+    X, _ = draw(12, p, 5)
     X = sp.csr_array(X * (X > 0.5)) if sparse else X
-    risk = linear_risk(X, y, loss, sample_weight=np.arange(1.0, 13.0))
-    obj = Objective(risk, L2(np.linspace(0.5, 2.0, 30)), lam=0.3)
+    # the pairs of the last query have no weight
+    c, qid = np.append(np.arange(1.0, 12.0), 0.0), QUERIES if loss.task == "ranking" else None
+    risk = linear_risk(X, y, loss, sample_weight=c, qid=qid)
+    obj = Objective(risk, L2(np.linspace(0.5, 2.0, p)), lam=0.3)
     same = PairProblem.from_objective(obj)
     rng = np.random.default_rng(1)
-    for v in rng.standard_normal((5, 12)) * [[0.1], [1], [3], [10], [0]]:
+    for v in rng.standard_normal((5, min(12, p))) * [[0.1], [1], [3], [10], [0]]:
         w = same.weights(v)
         np.testing.assert_allclose(same.start(w), v, atol=1e-12)
         assert obj.value(w) == pytest.approx(same.factor * same.obj.value(v), rel=1e-10)
         # the cut of the pairs bounds the risk at all weights, not only at those in the span of the rows
         cut = same.obj.cut(v)
         a, b = same.factor * same.slope(cut.a), same.factor * cut.b
-        for u in [w, *(w + rng.standard_normal((10, 30)))]:
+        for u in [w, *(w + rng.standard_normal((10, p)))]:
             assert risk(u)[0] >= a @ u + b - 1e-9
         assert risk(w)[0] == pytest.approx(a @ w + b, rel=1e-9, abs=1e-12)
 
@@ -82,9 +89,19 @@ def test_auto_certifies_the_roc_area_of_fewer_rows_than_columns(lam):
     assert "few pairs" in result.solver
 
 
+@pytest.mark.parametrize("lam", [1e-3, 1e-6])
+def test_auto_certifies_pairs_in_other_units(lam):
+    """Where the penalty of a column is below rounding, cutting planes lose their minimizer."""
+    rng = np.random.default_rng(1)
+    X = np.round(rng.standard_normal((40, 30)) * 10.0 ** rng.uniform(-6, 6, 30), 6)
+    X += 10.0 ** rng.uniform(-3, 4, 30)
+    risk = linear_risk(X, rng.integers(0, 3, 40), rm.PairwiseHinge(), qid=np.sort(rng.integers(0, 5, 40)))
+    assert minimize(Objective(risk, L2(), lam), tol=1e-3).status == "converged"
+
+
 def test_other_losses_have_no_such_form():
     X, y = draw(12, 2, 4)
-    for loss in (rm.PrecisionAtK(3), rm.RocArea(), rm.FBeta(), rm.Hinge()):
+    for loss in (rm.PrecisionAtK(3), rm.FBeta(), rm.Hinge()):
         obj = Objective(linear_risk(X, y, loss), L2(), lam=0.1)
         assert SeparableProblem.from_objective(obj) is None
         with pytest.raises(UnsupportedProblem, match="SeparableForm needs local rows and Prbep"):

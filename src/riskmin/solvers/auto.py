@@ -250,8 +250,8 @@ NONDECOMPOSABLE_RULES = (
     ),
     Rule(
         "fewer rows than columns, at most 2^23 entries of the differences of pairs",
-        lambda f: f.few_pairs,
-        SeparableForm(DUAL),
+        lambda f: f.wider_than_long and f.few_pairs,
+        SeparableForm(DUAL_THEN_NEWTON),
         "{loss} is a hinge loss of few pairs of rows",
     ),
     Rule(
@@ -307,6 +307,13 @@ FALLBACK_RULES = (
         "several outputs, a smooth loss, `L2`, local rows",
         lambda f: f.smooth and f.newton_multi_output,
         NEWTON,
+        "",
+    ),
+    # Newton steps hardly depend on the sizes of the columns
+    Rule(
+        "at most 2^23 entries of the differences of pairs, `L2`",
+        lambda f: f.few_pairs,
+        SeparableForm(NEWTON),
         "",
     ),
     # cutting planes converge for every convex risk

@@ -341,7 +341,7 @@ class Facts:
 
     @cached_property
     def few_pairs(self) -> bool:
-        """Whether the loss is a sum over few pairs of rows, which are fewer than columns."""
+        """Whether the loss is a sum over few pairs of rows."""
         return PairProblem.pairs_of(self.obj) is not None
 
     @cached_property

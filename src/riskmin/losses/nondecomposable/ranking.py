@@ -347,6 +347,23 @@ class PairwiseHinge(Loss):
             float(query_weight @ offset),
         )
 
+    def pairs(self, y: Array, c: Array, limit: int) -> tuple[NDArray, NDArray, NDArray] | None:
+        """Return the pairs of different grades of a query, if queries have at most `limit` pairs of rows."""
+        q, c = QueryRows.from_labels(self, y, c).on_host(), to_numpy(c)
+        if int(q.sizes @ q.sizes) // 2 > limit:
+            return None
+        listed, total = [], 0.0
+        for i, j, weight in zip(q.starts, q.starts[1:], q.weight, strict=False):
+            grade, rows = q.grade[i:j], q.rows[i:j]
+            above, below = np.nonzero(grade[:, None] > grade)
+            products = c[rows[above]] * c[rows[below]]
+            # queries whose pairs have no weight are left out of the mean
+            if products.sum() > 0:
+                listed.append((rows[above], rows[below], weight * products / products.sum()))
+                total += weight
+        above, below, weights = (np.concatenate(arrays) for arrays in zip(*listed, strict=True))
+        return above, below, weights / total
+
 
 def _normalized(q: QueryRows, gain: Array, discount: NDArray) -> tuple[Array, NDArray]:
     """Return the gains, normalized such that the ideal ranking of each query has the sum 1, and discounts."""

@@ -10,9 +10,10 @@ orthonormal basis Q of the rows: v is as long as there are rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,21 +67,24 @@ class SeparableProblem:
 class PairProblem(SeparableProblem):
     """A problem with a row for each pair of rows, in the coordinates v of the weights w = Q v / roots."""
 
-    Q: NDArray
-    """An orthonormal basis of the rows, with columns divided by the roots."""
+    MAX_PAIRS: ClassVar[int] = 2**17
+    """Pairs that are listed in about a millisecond."""
+
+    Q: NDArray | None
+    """An orthonormal basis of the rows, with columns divided by the roots; None if columns are not more."""
     roots: Any
     """The square roots of the penalty's weights, one per column or one for all."""
 
     @classmethod
     def pairs_of(cls, obj: Objective) -> tuple[NDArray, NDArray, NDArray] | None:
-        """Both rows and the weight of each pair, for few local rows of more columns, with `L2`; else None."""
+        """Both rows and the weight of each pair, for few pairs of local rows, with `L2`; else None."""
         rows = local_rows(obj)
         if rows is None or not obj.reg.diagonal or not obj.risk.linear_map.is_identity:
             return None
-        n, p = rows.X.shape
-        if not n < p <= LIMITS.copy_max_entries // n:
+        if math.prod(rows.X.shape) > LIMITS.copy_max_entries:
             return None
-        pairs = obj.risk.loss.pairs(rows.y, rows.c, LIMITS.copy_max_entries // n)
+        limit = min(LIMITS.copy_max_entries // min(rows.X.shape), cls.MAX_PAIRS)
+        pairs = obj.risk.loss.pairs(rows.y, rows.c, limit)
         return pairs if pairs is not None and len(pairs[0]) > 1 else None
 
     @classmethod
@@ -93,11 +97,14 @@ class PairProblem(SeparableProblem):
         reg: Any = obj.reg
         X, roots = obj.risk.rows.X, np.sqrt(reg.penalized_part.weights)
         dense = np.asarray(X.as_scipy().toarray() if X.sparse else X.array, dtype=np.float64)
-        # X / roots = R' Q', so that the scores are those of R' and v, and |Q v| = |v|
-        Q, R = np.linalg.qr((dense / roots).T)
+        Z, Q = dense / roots, None
+        if Z.shape[0] < Z.shape[1]:
+            # X / roots = R' Q', so that the scores are those of R' and v, and |Q v| = |v|
+            Q, R = np.linalg.qr(Z.T)
+            Z = R.T
         # labels of both signs, as the hinge loss needs them: a row and its label change sign together
         sign = np.where(np.arange(len(c)) % 2, -1.0, 1.0)
-        D = R.T[above] - R.T[below]
+        D = Z[above] - Z[below]
         D *= sign[:, None]
         total = float(c.sum())
         risk = linear_risk(D, sign, Hinge(), sample_weight=c)
@@ -105,15 +112,16 @@ class PairProblem(SeparableProblem):
 
     def start(self, w: Array) -> Array:
         """The coordinates of the part of w in the span of the rows: the other part only adds to Omega."""
-        return self.Q.T @ (self.roots * w)
+        v = self.roots * w
+        return v if self.Q is None else self.Q.T @ v
 
     def weights(self, v: Array) -> Array:
         """The weights Q v / roots."""
-        return (self.Q @ v) / self.roots
+        return (v if self.Q is None else self.Q @ v) / self.roots
 
     def slope(self, a: Array) -> Array:
         """The slope of a cut in w, which is a'v for w = Q v / roots."""
-        return self.roots * (self.Q @ a)
+        return self.roots * (a if self.Q is None else self.Q @ a)
 
 
 def local_rows(obj: Objective) -> Any:
@@ -129,8 +137,8 @@ class SeparableForm(Solver):
     """Minimizes a non-decomposable loss that is separable in another form, by a solver for that form.
 
     `Prbep` is twice the hinge loss of margin n / (4 n+) at the best intercept, as are `PrecisionAtK` and
-    `RecallAtK` if k is the number of positives. `RocArea` and `Ordinal` are hinge losses with a row for each
-    pair of rows, if X has few rows and more columns, with `L2`. `Auto` uses it.
+    `RecallAtK` if k is the number of positives. `RocArea`, `Ordinal` and `PairwiseHinge` are hinge losses
+    with a row for each pair of rows, if there are few, with `L2`. `Auto` uses it.
 
     Parameters
     ----------
@@ -165,7 +173,7 @@ class SeparableForm(Solver):
         """None for losses with a separable form on these rows; the solver may still refuse that form."""
         if SeparableProblem.from_objective(obj) is not None or PairProblem.pairs_of(obj) is not None:
             return None
-        return "SeparableForm needs local rows and Prbep(), or RocArea() of few rows with L2(): use Auto"
+        return "SeparableForm needs local rows and Prbep(), or RocArea() of few pairs with L2(): use Auto"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solver on the separable problem."""
