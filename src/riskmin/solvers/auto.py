@@ -311,8 +311,8 @@ FALLBACK_RULES = (
     ),
     # Newton steps hardly depend on the sizes of the columns
     Rule(
-        "at most 2^23 entries of the differences of pairs, `L2`",
-        lambda f: f.few_pairs,
+        "`PairwiseHinge`, at most 2^23 entries of the differences of pairs, `L2`",
+        lambda f: not f.smoothed_hessian and f.few_pairs,
         SeparableForm(NEWTON),
         "",
     ),
