@@ -129,6 +129,7 @@ def test_threads_end_after_an_interruption(error, no_collector):
     assert wait_until(lambda: not own_threads())
 
 
+@pytest.mark.slow  # not among the tests whose coverage is measured: a signal may strike a lock of its tracer
 def test_ctrl_c_at_any_point_leaves_the_threads_usable(no_collector):
     # a signal every 2 ms, wherever the fit is: what it stops must not hinder the next call
     obj = threaded_objective("logistic", intercept=False)
