@@ -116,6 +116,14 @@ def test_weights_are_refused_as_by_the_loss_itself():
         minimize(Objective(risk, L2(), lam=0.1))
 
 
+def test_no_pair_with_weight_is_reported_by_the_loss():
+    X, grades = draw(12, 2, 4)[0], np.append(1.0, np.zeros(11))
+    weight, qid = np.append(0.0, np.ones(11)), np.repeat([0, 1], 6)
+    risk = linear_risk(X, grades, rm.PairwiseHinge(), sample_weight=weight, qid=qid)
+    with pytest.raises(ValueError, match="needs a pair of rows that both have weight"):
+        minimize(Objective(risk, L2(), lam=0.1))
+
+
 @pytest.mark.parametrize(("loss", "p"), [(rm.Prbep(), 6), (rm.RocArea(), 60)])
 def test_a_run_continues_and_starts_warm(loss, p, tmp_path):
     X, y = draw(40, p, 13)

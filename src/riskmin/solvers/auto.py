@@ -249,7 +249,7 @@ NONDECOMPOSABLE_RULES = (
         "{loss} is not smooth, and lam is large",
     ),
     Rule(
-        "fewer rows than columns, at most 2^23 entries of the differences of pairs",
+        "fewer rows than columns, at most 2^17 pairs and 2^23 entries of their differences",
         lambda f: f.wider_than_long and f.few_pairs,
         SeparableForm(DUAL_THEN_NEWTON),
         "{loss} is a hinge loss of few pairs of rows",
@@ -311,7 +311,7 @@ FALLBACK_RULES = (
     ),
     # Newton steps hardly depend on the sizes of the columns
     Rule(
-        "`PairwiseHinge`, at most 2^23 entries of the differences of pairs, `L2`",
+        "`PairwiseHinge`, at most 2^17 pairs and 2^23 entries of their differences, `L2`",
         lambda f: not f.smoothed_hessian and f.few_pairs,
         SeparableForm(NEWTON),
         "",

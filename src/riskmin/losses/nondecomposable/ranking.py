@@ -361,6 +361,8 @@ class PairwiseHinge(Loss):
             if products.sum() > 0:
                 listed.append((rows[above], rows[below], weight * products / products.sum()))
                 total += weight
+        if not listed:  # which the loss itself reports
+            return None
         above, below, weights = (np.concatenate(arrays) for arrays in zip(*listed, strict=True))
         return above, below, weights / total
 
