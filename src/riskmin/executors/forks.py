@@ -14,7 +14,7 @@ def n_forks() -> int:
 
 
 def fork_safe_lock() -> threading.Lock:
-    """Return a lock of this module's life that a fork does not leave locked in the child."""
+    """Return a lock, for as long as the process runs, that a fork does not leave locked in the child."""
     lock = threading.Lock()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

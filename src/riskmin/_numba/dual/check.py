@@ -47,15 +47,15 @@ def has_repeated_column(ends: Any, indices: Any, first: int, last: int, seen: An
 
 @njit()
 def repeated_column_of_ranges(
-    progress: Any, memory: Any, cuts: Any, ends: Any, indices: Any, p: int, out: Any
+    progress: Any, memory: Any, range_ends: Any, ends: Any, indices: Any, p: int, out: Any
 ) -> None:
-    """Set out[k] to whether a row of cuts[k] to cuts[k + 1] - 1 names one of p columns twice."""
+    """Set out[k] to whether a row of range_ends[k] to range_ends[k + 1] - 1 names one of p columns twice."""
     k = next_item(progress)
     while k >= 0:
         seen = memory[:p]
         for j in range(p):
             seen[j] = 0.0
-        out[k] = has_repeated_column(ends, indices, cuts[k], cuts[k + 1], seen)
+        out[k] = has_repeated_column(ends, indices, range_ends[k], range_ends[k + 1], seen)
         k = next_item(progress)
 
 
@@ -76,12 +76,12 @@ def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) 
 
 @njit()
 def squared_row_norms_of_ranges(
-    progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, ends: Any, scale: Any, out: Any
+    progress: Any, memory: Any, range_ends: Any, indices: Any, data: Any, ends: Any, scale: Any, out: Any
 ) -> None:
-    """Compute the entries cuts[k] to cuts[k + 1] - 1 of out, as `squared_row_norms` does."""
+    """Compute the entries range_ends[k] to range_ends[k + 1] - 1 of out, as `squared_row_norms` does."""
     k = next_item(progress)
     while k >= 0:
-        i, j = cuts[k], cuts[k + 1]
+        i, j = range_ends[k], range_ends[k + 1]
         squared_row_norms(indices, data, ends[i : j + 1], scale, out[i:j])
         k = next_item(progress)
 
@@ -166,17 +166,17 @@ def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: An
 
 @njit()
 def evaluate_ranges(
-    progress: Any, memory: Any, cuts: Any, indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any,
-    b: float, epsilon: float, square: float, fresh: bool, z: Any, u: Any, a: Any, sums: Any,
+    progress: Any, memory: Any, range_ends: Any, indices: Any, data: Any, floats: Any, ints: Any, c: Any,
+    w: Any, b: float, epsilon: float, square: float, fresh: bool, z: Any, u: Any, a: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Do what `evaluate_rows` does for rows cuts[k] to cuts[k + 1] - 1, with the sums sums[k] and a[k]."""
+    """Do what `evaluate_rows` does for the rows range_ends[k] to range_ends[k + 1] - 1, with sums[k] and a[k]."""
     k = next_item(progress)
     while k >= 0:
         part = a[k]
         for j in range(len(part)):
             part[j] = 0.0
         evaluate_rows(
-            indices, data, floats, ints, c, w, b, epsilon, square, fresh, cuts[k], cuts[k + 1],
+            indices, data, floats, ints, c, w, b, epsilon, square, fresh, range_ends[k], range_ends[k + 1],
             z, u, part, sums[k],
         )  # fmt: skip
         k = next_item(progress)
