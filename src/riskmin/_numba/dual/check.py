@@ -169,7 +169,7 @@ def evaluate_ranges(
     progress: Any, memory: Any, range_ends: Any, indices: Any, data: Any, floats: Any, ints: Any, c: Any,
     w: Any, b: float, epsilon: float, square: float, fresh: bool, z: Any, u: Any, a: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Do what `evaluate_rows` does for the rows range_ends[k] to range_ends[k + 1] - 1, with sums[k] and a[k]."""
+    """Do what `evaluate_rows` does for each range k of rows, with its sums sums[k] and its part a[k]."""
     k = next_item(progress)
     while k >= 0:
         part = a[k]
