@@ -88,8 +88,8 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     except UnsupportedProblem:
         return None
     last = Clock()
-    # as the driver evaluates a point whose intercept is known
-    obj(result.w) if near is None else obj.value_near(result.w, near)
+    # as the driver evaluates the last point
+    obj.value_near(result.w, near) if risk.value_is_cheaper(near) else obj(result.w, near)
     settle = last.read()
     n_outputs = task.columns(y)
     # the intercepts of classes are entries of w

@@ -301,7 +301,7 @@ class RunState:
         # prox with step 0 is the projection onto the domain
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         cut = None
-        if self.near is not None and self.cut is not None:
+        if self.cut is not None and self.obj.risk.value_is_cheaper(self.near):
             value = limit.call(self.obj.value_near, w, self.near)
         else:
             value, _, cut = limit.call(self.obj, w, self.near)

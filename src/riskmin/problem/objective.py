@@ -107,7 +107,7 @@ class Objective:
         """J(w)."""
         return self(w)[0]
 
-    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
         """J(w), without a cut; `near` is an intercept near the best, see `Iterate`."""
         self.count.calls += 1
         r = self.risk.value_near(w, near)

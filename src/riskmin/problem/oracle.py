@@ -81,9 +81,13 @@ class Oracle(ABC):
         value, gradient, _ = self.evaluate(w)
         return value, gradient
 
-    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
         """R(w), given an intercept near the best one, see `Iterate`."""
         return self.evaluate(w).value
+
+    def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
+        """Whether `value_near` takes less than `evaluate`."""
+        return False
 
     def cursor(self, w: Array) -> Cursor:
         """A cursor at w, for line searches."""

@@ -170,14 +170,25 @@ class Risk(Oracle):
             self._remember_minimum(w, cursor.profile.b, evaluation.value)
         return evaluation
 
-    def value_near(self, w: Array, near: tuple[float, float]) -> float:
+    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
         """R(w), without a cut; `near` is an intercept near the best one, see `Iterate`."""
+        if not self.value_is_cheaper(near):
+            return self.evaluate(w, near).value
+        if near is None or not self.intercept.profiled:
+            check_point(self.dim, w)
+            return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
         cursor = self.cursor(w)
-        if cursor.profile is None:
-            return cursor.evaluate().value
+        assert cursor.profile is not None
         value = cursor.profile.value_near(*near)
         self._remember_minimum(w, cursor.profile.b, value)
         return value
+
+    def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
+        """Whether a value without a cut saves a product: an intercept is known, or there is none."""
+        if self.intercept.profiled:
+            return near is not None
+        # compiled losses and remote rows return gradients with the value
+        return self._single_pass and self.rows is not None and self._compiled_loops is None
 
     def compiled(self, loss: Loss) -> Loss | TracedLoss:
         """A loss in the form that the shards evaluate: traced and compiled for large problems, if it can be.

@@ -74,6 +74,15 @@ def value_grad(shard: Shard, loss: Loss | TracedLoss, linear_map: LinearMap, w: 
     return value, grad
 
 
+def value(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tuple[float]:
+    """The loss of the shard's rows, with the same bits as in `value_grad`."""
+    values = (
+        float(loss.value_grad(linear_map.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])[0])
+        for i, j in blocks(shard, linear_map)
+    )
+    return (sum(values, start=0.0),)
+
+
 def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     """The scores of all rows of the shard, followed by the rows of scores that all examples share, if any."""
     parts = [linear_map.scores(shard.X, w, i, j) for i, j in _product_blocks(shard, linear_map)]

@@ -232,7 +232,7 @@ class Facts:
     @cached_property
     def interior_point(self) -> bool:
         """Whether the interior-point method supports the loss and a regularizer that is not smooth."""
-        return self.fits_in_memory and InteriorPoint().supports(self.obj) is None
+        return not self.quadratic and self.fits_in_memory and InteriorPoint().supports(self.obj) is None
 
     @cached_property
     def interior_point_multi_output(self) -> bool:

@@ -16,3 +16,5 @@ the intercept b, and the sum of the absolute slopes.
 RISING_SUM, RISING_OFFSET, FALLING_SUM, FALLING_OFFSET = range(6, 10)
 """More slots at a point: over the rows with nonzero second derivatives and positive (rising) or negative
 (falling) slopes, the sum of the absolute slopes and the part of the cut's offset."""
+N_CUT_SUMS = 10
+"""The number of sums at a point."""

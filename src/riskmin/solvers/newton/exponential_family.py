@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba.newton import slots
 from riskmin.core import NDArray
 from riskmin.losses import Exponential, Logistic, Poisson
 from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
@@ -69,7 +70,8 @@ class ExponentialFamily(CompiledScoreProblem):
     ) -> tuple[ScoreEvaluation, NDArray]:
         """The evaluation at the intercept b, and the sums of the kernel."""
         k, dz, h = _kernels(), np.empty_like(z), np.empty_like(z)
-        sums = self.design.range_sums(10, self.point_kernel, z, b, *self.args, *self.point_args, dz, h)
+        args = z, b, *self.args, *self.point_args
+        sums = self.design.range_sums(slots.N_CUT_SUMS, self.point_kernel, *args, dz, h)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
 

@@ -161,8 +161,7 @@ class Newton(Solver):
             return self._run_small(SmallProblem(obj), w0)
         problem = choose_score_problem(obj)
         # where too few rows are active, a smooth loss is smoothed further at first
-        penalty = obj.lam * obj.reg.value(w0)
-        reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
+        reuse = problem.can_reuse_hessian and not self._initial_mu(obj, problem, w0)
         if reuse and SmallSmoothProblem.accepts(obj, self.direct, problem):
             small = SmallSmoothProblem(obj, problem)
             start = small.start(w0)
@@ -240,6 +239,11 @@ class Newton(Solver):
         """The iterates on a sample of the rows."""
         problem = choose_score_problem(obj)
         return self._run_from(obj, problem, self._point(obj, problem, w, mu, reuse), reuse)
+
+    def _initial_mu(self, obj: Objective, problem: ScoreProblem, w: Array) -> float:
+        """The first mu at the weights w."""
+        z = problem.design.forward(w) if w.any() else np.zeros(len(problem.y))
+        return problem.initial_mu(z, obj.lam * obj.reg.value(w))
 
     def _point(
         self, obj: Objective, problem: ScoreProblem, w: Array, mu: float, reuse: bool,

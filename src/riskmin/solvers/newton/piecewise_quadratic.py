@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba.newton import slots
 from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
 from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
@@ -56,6 +57,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         dual = self.design.map_by_threads(conjugate)[0]
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
+        self.smoother = risk.loss.constant_curvature
         self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
         """The last mu and center, and the scores at which their multipliers are 0."""
 
@@ -139,7 +141,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
         args = z, b, *rows, inverse, self.epsilon, self.square, dz, h
-        sums = self.design.range_sums(10, k.evaluate_with_cut_of_ranges, *args)
+        sums = self.design.range_sums(slots.N_CUT_SUMS, k.evaluate_with_cut_of_ranges, *args)
         offset = float(sums[k.CUT_OFFSET] - CUT_ROUNDING * sums[k.CUT_ABS_TERMS])
         return ScoreEvaluation(dz, offset, b, float(sums[k.VALUE]), h), sums
 

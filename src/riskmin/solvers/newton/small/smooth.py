@@ -80,6 +80,8 @@ class SmallSmoothProblem:
             self.forward, self.adjoint = X.__matmul__, X.__rmatmul__
         self.kept: tuple[NDArray, NDArray] | None = None
         """The second derivatives of the rows for the last matrix, and that matrix."""
+        self.first: ScoreEvaluation | None = None
+        """The evaluation at the start, whose multipliers are the slopes of the loss there."""
         self.penalty = obj.lam * obj.reg.terms(np.ones(p)).square + np.zeros(p)
 
     @classmethod
@@ -98,6 +100,7 @@ class SmallSmoothProblem:
         z = self.forward(w) if w.any() else np.zeros(self.design.shape[0])
         b = b if w.any() or not self.intercept else self.problem.constant_intercept()
         evaluation = self.problem.evaluate(z, 0.0, None, b)
+        self.first = evaluation
         return NewtonPoint(w, z, evaluation, self.adjoint(evaluation.dz))
 
     def iterates(self, point: NewtonPoint, best: Cut, warm: bool = False) -> Iterator[Iterate]:
@@ -125,8 +128,7 @@ class SmallSmoothProblem:
 
         With `warm`, the first step uses the matrix that was kept.
         """
-        z, b, steps = point.z, point.evaluation.b, 0
-        now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
+        now, steps = self._position(point), 0
         if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
             now, steps = fitted, 1
         h, solve, last_square, n_slow = None, None, math.inf, 0
@@ -135,7 +137,8 @@ class SmallSmoothProblem:
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
-            a, slope_b = self.adjoint(evaluation.dz), float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
+            a = point.a if evaluation is self.first else self.adjoint(evaluation.dz)
+            slope_b = float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
             g = np.append(a + self.penalty * now.w, slope_b)
             square = float(g @ g)
             if steps == self.MAX_STEPS or self._estimated_gap(g, now.sums) <= allowed:
@@ -163,6 +166,14 @@ class SmallSmoothProblem:
             evaluation = self.problem.evaluate(now.z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * allowed)
             a = self.adjoint(evaluation.dz)
         return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
+
+    def _position(self, point: NewtonPoint) -> _Position:
+        """The position of a point, with the slopes of the loss as its multipliers."""
+        z, evaluation = point.z, point.evaluation
+        # at the best intercept, the multipliers may be a mixture of slopes
+        if evaluation is self.first and not self.intercept:
+            return _Position(point.w, z, evaluation, np.zeros(slots.N_CUT_SUMS))
+        return _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, evaluation.b))
 
     def _proved(
         self, now: _Position, change: NDArray, slope: float, allowed: float

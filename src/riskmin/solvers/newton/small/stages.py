@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin._numba.newton import slots
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import check
@@ -51,7 +52,7 @@ class SmallProblem(PiecewiseQuadratic):
         self.penalty = np.zeros(p + self.intercept)
         self.penalty[:p] = obj.lam * obj.reg.terms(np.ones(p)).square
         self.kernels, self.solve_symmetric = _kernels(), scipy_linalg().lapack.dposv
-        self.ones, self.sums = np.ones(n), np.empty(10)
+        self.ones, self.sums = np.ones(n), np.empty(slots.N_CUT_SUMS)
 
     @classmethod
     def accepts(cls, obj: Objective, direct: int = MAX_COLUMNS) -> bool:
@@ -59,7 +60,9 @@ class SmallProblem(PiecewiseQuadratic):
         risk: Any = obj.risk
         n, p = risk.row_metadata.shape
         small = n * p <= cls.MAX_ENTRIES and p <= min(cls.MAX_COLUMNS, direct)
-        return small and obj.reg.diagonal and not risk.multi_output and super().accepts(obj)
+        # the squared loss needs no smoothing and no search: see `SmallSmoothProblem`
+        one_step = risk.loss.constant_curvature
+        return small and obj.reg.diagonal and not (risk.multi_output or one_step) and super().accepts(obj)
 
     # ------------------------------------------------------------ points
     def start(self, w: Array, center: NDArray | None = None, mu_share: float = 1.0) -> NewtonPoint:
