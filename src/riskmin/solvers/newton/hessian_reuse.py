@@ -222,18 +222,26 @@ class ReusedHessian(LinearSystem):
             self.steps = system.steps
             return d
         # a run that reached its limit is remembered as four times as long, so that it is not repeated
-        d, n_steps = self._preconditioned(hessian, lam, g, tol, max_steps)
+        product, diagonal = self.operator(hessian, lam)
+        d, n_steps = conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
 
-    def _preconditioned(
-        self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
-    ) -> tuple[Array, int]:
-        """The direction by conjugate gradients, preconditioned by the diagonal, and the number of steps."""
+    def prefers_iterations(self, h: NDArray) -> bool:
+        """Whether conjugate gradients with a diagonal preconditioner solve a system of all rows."""
+        return self.reg.diagonal and not (self._should_factorize(h) or self._should_factorize_rows())
+
+    def factorization_cost(self, h: NDArray) -> float:
+        """The cost of a factorization in steps of conjugate gradients; infinite if there is none."""
+        return self._cost(h) if self.design.shape[1] <= self.direct else math.inf
+
+    def operator(self, hessian: Hessian, lam: float) -> tuple[Callable[[Array], Array], Array | None]:
+        """The product with lam K + X' H X, for a diagonal K, and its diagonal, if that is available."""
         risk, h = self.design.risk, hessian.diagonal
         parts = [h[part] for part in self.design.shard_slices]
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
-        penalty = lam * (self.reg.terms(g).square + 0.0 * g)
+        zeros = np.zeros(self.design.shape[1])
+        penalty = lam * (self.reg.terms(zeros).square + zeros)
         # the low-rank term is left out of the preconditioner
         squares = self.design.gram_diagonal(h)
         diagonal = None if squares is None else squares + penalty
@@ -245,4 +253,4 @@ class ReusedHessian(LinearSystem):
                 image = image - float(m @ d) * m
             return image + penalty * d
 
-        return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
+        return product, diagonal

@@ -23,6 +23,7 @@ from riskmin.solvers.base import mix_two
 from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
 from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
+from riskmin.solvers.newton.least_squares import KrylovPoints, LeastSquares
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.score_problems import (
     MultiOutputScoreProblem,
@@ -161,11 +162,15 @@ class Newton(Solver):
             return self._run_small(SmallProblem(obj), w0)
         problem = choose_score_problem(obj)
         # where too few rows are active, a smooth loss is smoothed further at first
-        reuse = problem.can_reuse_hessian and not self._initial_mu(obj, problem, w0)
+        penalty = obj.lam * obj.reg.value(w0)
+        reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
         if reuse and SmallSmoothProblem.accepts(obj, self.direct, problem):
             small = SmallSmoothProblem(obj, problem)
             start = small.start(w0)
             return small.iterates(start, start.cut)
+        system = self._linear_system(obj, problem, True) if reuse else None
+        if isinstance(system, ReusedHessian) and LeastSquares.accepts(problem, system):
+            return self._run_least_squares(obj, problem, system, w0)
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
@@ -203,6 +208,10 @@ class Newton(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, also from those of version 0.1, which had two Newton solvers."""
         self.check_supports(obj)
+        if "smoothed" in state:
+            points, problem = KrylovPoints.from_state(obj, state), choose_score_problem(obj)
+            system: Any = self._linear_system(obj, problem, True)
+            return self._run_least_squares(obj, problem, system, points)
         saved = NewtonState.from_arrays(obj, state)
         if SmallProblem.accepts(obj, self.direct):
             iterates = SmallProblem(obj).iterates(saved.point, saved.best, self.mu_decrease, self.MU_FLOOR)
@@ -235,15 +244,22 @@ class Newton(Solver):
         point = problem.start(w, center, 1.0 if center is None else self.WARM_MU_SHARE)
         return problem.iterates(point, point.cut, self.mu_decrease, self.MU_FLOOR)
 
+    def _run_least_squares(
+        self, obj: Objective, problem: Any, system: ReusedHessian, start: Array | KrylovPoints
+    ) -> Iterator[Iterate]:
+        """The iterates of conjugate gradients, and after as many steps as a factorization costs, that one."""
+        quadratic, resumed = LeastSquares(obj, problem, system), isinstance(start, KrylovPoints)
+        points = start if isinstance(start, KrylovPoints) else quadratic.started(start)
+        yield from quadratic.iterates(points, resumed)
+        if points.steps > quadratic.max_steps:
+            system.steps = points.steps
+            point = self._point(obj, problem, points.w, 0.0, True)
+            yield from self._run(obj, problem, system, point, point.cut)
+
     def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
         """The iterates on a sample of the rows."""
         problem = choose_score_problem(obj)
         return self._run_from(obj, problem, self._point(obj, problem, w, mu, reuse), reuse)
-
-    def _initial_mu(self, obj: Objective, problem: ScoreProblem, w: Array) -> float:
-        """The first mu at the weights w."""
-        z = problem.design.forward(w) if w.any() else np.zeros(len(problem.y))
-        return problem.initial_mu(z, obj.lam * obj.reg.value(w))
 
     def _point(
         self, obj: Objective, problem: ScoreProblem, w: Array, mu: float, reuse: bool,
