@@ -27,6 +27,8 @@ def rows_per_block(n_rows: int, n_bytes: int) -> int:
 
 def even_ends(n: int, n_shards: int) -> NDArray:
     """Return the row numbers 0 to n at which shards of equal size begin and end."""
+    if n_shards == 1:
+        return np.array([0, n])
     ends: NDArray = np.linspace(0, n, n_shards + 1).astype(int)
     return ends
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.compressed import Csr
-from riskmin.arrays.dense import Dense, DenseFortran
+from riskmin.arrays.dense import Dense, DenseFortran, even_ends
 from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, maps_exceed_budget, release_between, row_batches
 from riskmin.core import Array, Hessian, NDArray, Shard
@@ -75,7 +75,7 @@ class DesignOperator:
         self.shard_ends = np.array(row_ends(risk.executor))
         self.shard_slices = [slice(i, j) for i, j in pairwise(self.shard_ends.tolist())]
         n_ranges = min(self.shape[0] // self.MIN_ROWS_PER_RANGE, self.MAX_RANGES)
-        self.range_ends = np.linspace(0, self.shape[0], max(n_ranges, 1) + 1).astype(np.int64)
+        self.range_ends = even_ends(self.shape[0], max(n_ranges, 1))
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
         self.row_ranges = [slice(i, j) for i, j in pairwise(self.range_ends.tolist())]
 
@@ -204,8 +204,15 @@ class DesignOperator:
             start += len(batch)
         return out
 
-    def gather_dense(self) -> NDArray:
-        """All rows as a dense array, with the shift and the scale of the columns."""
+    def dense_rows(self) -> NDArray:
+        """All rows as a dense array in C order, with the shift and the scale of the columns.
+
+        X itself, if it is stored in this way.
+        """
+        if self.rows is not None and self.standardization is None and not self.row_metadata.sparse:
+            X = row_matrix(self.rows).array  # type: ignore[union-attr]
+            if X.dtype == np.float64 and X.flags.c_contiguous:
+                return X
         rows = self.gather(np.arange(self.shape[0]))
         if not self.row_metadata.sparse:
             return np.asarray(rows)

@@ -266,9 +266,9 @@ class RowGram:
     """
 
     def __init__(self, design: DesignOperator, reg: Any) -> None:
-        self.X = design.gather_dense()
+        self.X = design.dense_rows()
         self.inverse = 1 / (reg.terms(np.ones(design.shape[1])).square + np.zeros(design.shape[1]))
-        scaled = self.X * np.sqrt(self.inverse)
+        scaled = self.X if (self.inverse == 1).all() else self.X * np.sqrt(self.inverse)
         self.products = interruptible_matmul(scaled, scaled.T)
 
     def factorized(self, lam: float, hessian: Hessian) -> Callable[[Array], Array]:

@@ -67,21 +67,19 @@ class SmallSmoothProblem:
     def __init__(self, obj: Objective, problem: Any) -> None:
         self.obj, self.problem, self.design = obj, problem, problem.design
         self.intercept = problem.intercept
-        design, (n, p) = self.design, self.design.shape
+        design, p = self.design, self.design.shape[1]
         self.forward: Callable[[NDArray], NDArray] = design.forward
         """X d."""
         self.adjoint: Callable[[NDArray], NDArray] = design.adjoint
         """X' dz."""
-        if not design.row_metadata.sparse and n * p <= self.MAX_ENTRIES:
+        if not design.row_metadata.sparse:
             # fewer calls
-            X = None if design.rows is None or design.standardization is not None else design.rows.X.array
-            if X is None or X.dtype != np.float64 or not X.flags.c_contiguous:
-                X = design.gather_dense()
+            X = design.dense_rows()
             self.forward, self.adjoint = X.__matmul__, X.__rmatmul__
         self.kept: tuple[NDArray, NDArray] | None = None
         """The second derivatives of the rows for the last matrix, and that matrix."""
-        self.first: ScoreEvaluation | None = None
-        """The evaluation at the start, whose multipliers are the slopes of the loss there."""
+        self.pulled_back: tuple[NDArray, NDArray] | None = None
+        """The last dz, and X' dz."""
         self.penalty = obj.lam * obj.reg.terms(np.ones(p)).square + np.zeros(p)
 
     @classmethod
@@ -100,8 +98,7 @@ class SmallSmoothProblem:
         z = self.forward(w) if w.any() else np.zeros(self.design.shape[0])
         b = b if w.any() or not self.intercept else self.problem.constant_intercept()
         evaluation = self.problem.evaluate(z, 0.0, None, b)
-        self.first = evaluation
-        return NewtonPoint(w, z, evaluation, self.adjoint(evaluation.dz))
+        return NewtonPoint(w, z, evaluation, self._pull_back(evaluation.dz))
 
     def iterates(self, point: NewtonPoint, best: Cut, warm: bool = False) -> Iterator[Iterate]:
         """The iterates from a point: itself, then the ends of stages."""
@@ -128,7 +125,8 @@ class SmallSmoothProblem:
 
         With `warm`, the first step uses the matrix that was kept.
         """
-        now, steps = self._position(point), 0
+        z, b, steps = point.z, point.evaluation.b, 0
+        now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
         if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
             now, steps = fitted, 1
         h, solve, last_square, n_slow = None, None, math.inf, 0
@@ -137,8 +135,7 @@ class SmallSmoothProblem:
         while True:
             check()
             evaluation, allowed = now.evaluation, gap * self._value(now)
-            a = point.a if evaluation is self.first else self.adjoint(evaluation.dz)
-            slope_b = float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
+            a, slope_b = self._pull_back(evaluation.dz), float(now.sums[slots.CUT_SLOPE_B]) * self.intercept
             g = np.append(a + self.penalty * now.w, slope_b)
             square = float(g @ g)
             if steps == self.MAX_STEPS or self._estimated_gap(g, now.sums) <= allowed:
@@ -164,16 +161,14 @@ class SmallSmoothProblem:
         if self.intercept:
             # the best intercept, and a cut of slope 0 in it
             evaluation = self.problem.evaluate(now.z, 0.0, None, evaluation.b, self.INTERCEPT_SHARE * allowed)
-            a = self.adjoint(evaluation.dz)
+            a = self._pull_back(evaluation.dz)
         return replace(point, w=now.w, z=now.z, evaluation=evaluation, a=a, steps=steps)
 
-    def _position(self, point: NewtonPoint) -> _Position:
-        """The position of a point, with the slopes of the loss as its multipliers."""
-        z, evaluation = point.z, point.evaluation
-        # at the best intercept, the multipliers may be a mixture of slopes
-        if evaluation is self.first and not self.intercept:
-            return _Position(point.w, z, evaluation, np.zeros(slots.N_CUT_SUMS))
-        return _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, evaluation.b))
+    def _pull_back(self, dz: NDArray) -> NDArray:
+        """X' dz, without a product if dz is that of the last call, as where a stage starts or ends."""
+        if self.pulled_back is None or not np.array_equal(dz, self.pulled_back[0]):
+            self.pulled_back = dz, self.adjoint(dz)
+        return self.pulled_back[1]
 
     def _proved(
         self, now: _Position, change: NDArray, slope: float, allowed: float

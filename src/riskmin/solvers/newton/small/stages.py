@@ -48,7 +48,7 @@ class SmallProblem(PiecewiseQuadratic):
         super().__init__(risk, risk.intercept.profiled)
         (n, p), self.obj = self.design.shape, obj
         self.A = np.ones((n, p + self.intercept))
-        self.A[:, :p] = self.design.gather_dense()
+        self.A[:, :p] = self.design.dense_rows()
         self.penalty = np.zeros(p + self.intercept)
         self.penalty[:p] = obj.lam * obj.reg.terms(np.ones(p)).square
         self.kernels, self.solve_symmetric = _kernels(), scipy_linalg().lapack.dposv
