@@ -27,6 +27,8 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, rows_per_block, scores
 
+SAMPLED_ROWS = 256
+"""So many rows suffice for a mean over rows, of which only the order of magnitude matters."""
 SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
 
@@ -198,23 +200,29 @@ def _gathered(shard: Shard, ranges: list[tuple[int, int]]) -> tuple[Shard, list[
     return Shard(as_matrix(rows), shard.y[index], shard.c[index], {}), [(0, len(index))]
 
 
+def _sampled_entries(entries_per_row: int) -> int:
+    """The entries of a sample: of narrow rows, a quarter of the limit, or `SAMPLED_ROWS` of them, suffices."""
+    return min(LIMITS.sampled_entries, max(LIMITS.sampled_entries // 4, SAMPLED_ROWS * entries_per_row))
+
+
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about `LIMITS.sampled_entries` entries in all."""
+    """Ranges of rows with about `_sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
     X, (n, p) = shard.X, shard.X.shape
     entries = n * p if X.foreign is not None else X.nnz
-    one_range = X.foreign is None and rows_per_block(X, linear_map.columns) >= n
-    if entries <= LIMITS.sampled_entries:
+    one_range = X.foreign is None and not X.has_row_ranges and rows_per_block(X, linear_map.columns) >= n
+    sampled = _sampled_entries(entries // max(n, 1))
+    if entries <= sampled:
         yield from blocks(shard, linear_map)
     elif X.sequence_ends is not None or one_range:
         # ranges that cannot be cut, such as all rows of a kernel matrix: every m-th of them
         ranges = list(blocks(shard, linear_map))
-        yield from ranges[:: max(min(entries // LIMITS.sampled_entries, len(ranges)), 1)]
+        yield from ranges[:: max(min(entries // sampled, len(ranges)), 1)]
     else:
         # a large shard is one of many, whose ranges are spread over all rows: each one costs several calls
         large = entries >= LIMITS.shard_entries
         n_ranges = min(1 + entries // (2 * LIMITS.shard_entries) if large else 4, 4, n)
-        size = max(LIMITS.sampled_entries * n // (n_ranges * entries), 1)
+        size = max(sampled * n // (n_ranges * entries), 1)
         yield from ((k * n // n_ranges, min(k * n // n_ranges + size, n)) for k in range(n_ranges))
 
 
