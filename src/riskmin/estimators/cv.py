@@ -16,7 +16,12 @@ from sklearn.model_selection import check_cv
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
-from riskmin.estimators._common.fit import check_number, normalize_weights, resolve_loss
+from riskmin.estimators._common.fit import (
+    check_number,
+    decision_scores_of_validated,
+    normalize_weights,
+    resolve_loss,
+)
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
 from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
@@ -107,8 +112,9 @@ class _AlphaSearch:
 def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
     if model.task != "classification" or y.ndim > 1:
         return float(model.score(X, y, sample_weight))
-    # the accuracy, as `score` computes it, but without checks of y, which take longer than a small fit
-    return float(np.average(model.predict(X) == y, weights=sample_weight))
+    # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
+    predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
+    return float(np.average(predicted == y, weights=sample_weight))
 
 
 def _alpha_grid(model: Any) -> NDArray | int:

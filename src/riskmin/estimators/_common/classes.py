@@ -78,10 +78,12 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row: that of the largest score if there are more than two."""
-        z = on_host(self.decision_function(X))
-        codes = (z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)
-        labels: NDArray = beside(self.classes_[codes], X)
+        labels: NDArray = beside(self._labels_of_scores(on_host(self.decision_function(X))), X)
         return labels
+
+    def _labels_of_scores(self, z: NDArray) -> NDArray:
+        """Return the class of each row of scores."""
+        return self.classes_[(z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)]
 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
