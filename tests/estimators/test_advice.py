@@ -143,7 +143,7 @@ def test_limits_and_unreachable_tolerances():
     ("model", "y"),
     [
         (LinearRegressor("absolute", alpha=1e-14), LINE),
-        (LinearRegressor("squared", alpha=1e-16), LINE),
+        (LinearRegressor("squared", alpha=1e-30), LINE),
         (LinearRegressor("absolute", alpha=1e-14), np.c_[LINE, -LINE]),
         (LinearClassifier(alpha=1e-14), LINE > 1),
     ],

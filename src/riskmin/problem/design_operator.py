@@ -210,9 +210,9 @@ class DesignOperator:
         X itself, if it is stored in this way.
         """
         if self.rows is not None and self.standardization is None and not self.row_metadata.sparse:
-            X = row_matrix(self.rows).array  # type: ignore[union-attr]
+            X: Any = row_matrix(self.rows).array
             if X.dtype == np.float64 and X.flags.c_contiguous:
-                return X
+                return np.asarray(X)
         rows = self.gather(np.arange(self.shape[0]))
         if not self.row_metadata.sparse:
             return np.asarray(rows)

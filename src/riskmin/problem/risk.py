@@ -19,16 +19,7 @@ import numpy as np
 import riskmin.problem.compiled.shard_tables  # noqa: F401 (threads share the shards in compiled calls)
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.arrays.partitioned import RowMetadata
-from riskmin.core import (
-    Array,
-    Cut,
-    Evaluation,
-    LinearMap,
-    NDArray,
-    Shard,
-    ShardCache,
-    ShardStateLost,
-)
+from riskmin.core import Array, Cut, Evaluation, LinearMap, NDArray, Shard, ShardCache, ShardStateLost
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
 from riskmin.executors.forks import fork_safe_lock
@@ -177,18 +168,17 @@ class Risk(Oracle):
         if near is None or not self.intercept.profiled:
             check_point(self.dim, w)
             return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
-        cursor = self.cursor(w)
-        assert cursor.profile is not None
-        value = cursor.profile.value_near(*near)
-        self._remember_minimum(w, cursor.profile.b, value)
+        profile: Any = self.cursor(w).profile
+        value: float = profile.value_near(*near)
+        self._remember_minimum(w, profile.b, value)
         return value
 
     def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
         """Whether a value without a cut saves a product: an intercept is known, or there is none."""
         if self.intercept.profiled:
             return near is not None
-        # compiled losses and remote rows return gradients with the value
-        return self._single_pass and self.rows is not None and self._compiled_loops is None
+        # compiled losses and data owners return gradients with the value
+        return self._single_pass and self._compiled_loops is None and self.executor.can_gather
 
     def compiled(self, loss: Loss) -> Loss | TracedLoss:
         """A loss in the form that the shards evaluate: traced and compiled for large problems, if it can be.

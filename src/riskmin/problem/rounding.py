@@ -201,7 +201,7 @@ def _gathered(shard: Shard, ranges: list[tuple[int, int]]) -> tuple[Shard, list[
 
 
 def _sampled_entries(entries_per_row: int) -> int:
-    """The entries of a sample: of narrow rows, a quarter of the limit, or `SAMPLED_ROWS` of them, suffices."""
+    """The entries of a sample: of narrow rows, a quarter of the limit, or `SAMPLED_ROWS` of them, suffice."""
     return min(LIMITS.sampled_entries, max(LIMITS.sampled_entries // 4, SAMPLED_ROWS * entries_per_row))
 
 

@@ -18,6 +18,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
 from riskmin.solvers.newton.small.stages import SmallProblem
 
 LOSSES = [
@@ -42,10 +43,12 @@ def problem(loss, intercept, rng):
 def test_it_finds_the_minimum_of_the_general_method(loss, intercept, monkeypatch):
     for seed in range(5):
         obj = problem(loss, intercept, np.random.default_rng(seed))
-        assert SmallProblem.accepts(obj)
+        # `SmallSmoothProblem` solves the squared loss, which needs one step and no smoothing
+        assert SmallProblem.accepts(obj) is not loss.constant_curvature
         small = minimize(obj, Newton(), tol=1e-7)
         with monkeypatch.context() as patch:
             patch.setattr(SmallProblem, "MAX_ENTRIES", 0)
+            patch.setattr(SmallSmoothProblem, "MAX_ENTRIES", 0)
             general = minimize(obj, Newton(), tol=1e-7)
         assert small.status == general.status == "converged"
         assert max(small.lower, general.lower) <= min(small.value, general.value)

@@ -83,7 +83,8 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _labels_of_scores(self, z: NDArray) -> NDArray:
         """Return the class of each row of scores."""
-        return self.classes_[(z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)]
+        labels: NDArray = self.classes_[(z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)]
+        return labels
 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:

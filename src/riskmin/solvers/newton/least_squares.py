@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,11 +44,11 @@ class KrylovPoints:
     def from_state(cls, obj: Objective, state: dict[str, Array]) -> KrylovPoints:
         """The points that `to_state` saved, after checks."""
         check_state(state, dict.fromkeys(cls.ARRAYS, "d") | {"steps": "1"}, d=obj.risk.dim)
-        return cls(*(state[name] for name in cls.ARRAYS), steps=int(state["steps"][0]))
+        return cls(**{name: state[name] for name in cls.ARRAYS}, steps=int(state["steps"][0]))
 
     def to_state(self) -> dict[str, Array]:
-        """Copies of all arrays."""
-        arrays = {name: np.array(getattr(self, name)) for name in self.ARRAYS}
+        """All arrays by name; steps replace them, and do not change them."""
+        arrays = {name: getattr(self, name) for name in self.ARRAYS}
         return arrays | {"steps": np.array([float(self.steps)])}
 
 
@@ -93,14 +93,15 @@ class LeastSquares:
         obj, best, b, last_gap = self.obj, None, 0.0, math.inf
         while True:
             evaluation, value = self._evaluate(at.w, b)
-            smoothed, b = self._evaluate(at.smoothed, evaluation.b)[0] if at.steps else evaluation, evaluation.b
+            b = evaluation.b
+            smoothed = self._evaluate(at.smoothed, b)[0] if at.steps else evaluation
             cut = Cut(self.design.adjoint(smoothed.dz), smoothed.offset)
             best = cut if best is None else max(best, cut, key=obj.lower)
             obj.count.calls += 1
             if not resumed:
                 near = evaluation.intercept if self.problem.intercept else None
-                info = {"passes": float(at.steps)}
-                yield Iterate(at.w, value, best, info, at.to_state, not self.problem.intercept, near)
+                info, state = {"passes": float(at.steps)}, replace(at).to_state
+                yield Iterate(at.w, value, best, info, state, not self.problem.intercept, near)
             resumed, gap = False, value - obj.lower(best)
             exact = -(cut.a + self.penalty * at.smoothed)
             if self._square(exact) > self.MAX_DRIFT * self._square(at.smoothed_residual):
@@ -119,7 +120,7 @@ class LeastSquares:
         at.smoothed, at.smoothed_residual = new.smoothed, new.smoothed_residual
 
     def _square(self, r: NDArray) -> float:
-        """r' (lam K)^-1 r, twice the gap that the tangent at a point with the residual r proves."""
+        """Twice the gap that the tangent at a point with the residual r proves, r' (lam K)^-1 r."""
         return float(r @ (r / self.penalty))
 
     def _advance(self, at: KrylovPoints, value: float, gap: float) -> None:
