@@ -168,9 +168,9 @@ class Risk(Oracle):
         if near is None or not self.intercept.profiled:
             check_point(self.dim, w)
             return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
-        profile: Any = self.cursor(w).profile
-        value: float = profile.value_near(*near)
-        self._remember_minimum(w, profile.b, value)
+        cursor: Any = self.cursor(w)
+        value: float = cursor.profile.value_near(*near)
+        self._remember_minimum(w, cursor.profile.b, value)
         return value
 
     def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
