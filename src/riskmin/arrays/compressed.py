@@ -82,7 +82,8 @@ class Csr(Matrix):
         return even_ends(len(self.indptr) - 1, n_shards)
 
     def sample(self, index: NDArray) -> Any:
-        return sp.vstack([self.take(rows) for rows in row_batches(index)], format="csr")
+        parts = [self.take(rows) for rows in row_batches(index)]
+        return parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
 
     def absolute(self, start: int, stop: int) -> Csr:
         rows = self.rows(start, stop)

@@ -91,7 +91,8 @@ class Dense(Matrix):
         return even_ends(len(self.X), n_shards)
 
     def sample(self, index: NDArray) -> NDArray:
-        return np.concatenate([self.take(rows) for rows in row_batches(index)])
+        parts = [self.take(rows) for rows in row_batches(index)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def absolute(self, start: int, stop: int) -> Dense:
         return Dense(abs(self.X[start:stop]))
