@@ -114,7 +114,7 @@ def test_a_factorization_takes_over_where_it_costs_less(monkeypatch):
     obj = problem(lam=1e-9, n=3000, p=200)
     monkeypatch.setattr(LeastSquares, "accepts", classmethod(lambda cls, problem, system: True))
     solver = Newton()
-    costs = solver._linear_system(obj, choose_score_problem(obj), True).factorization_cost(np.ones(3000))
+    costs = solver._linear_system(obj, choose_score_problem(obj), True).max_steps(np.ones(3000))
     iterates = list(islice(solver.iterates(obj, np.zeros(200)), 6))
     assert iterates[-1].info.get("passes", 0.0) == 0.0  # not by conjugate gradients
     assert max(it.info.get("passes", 0.0) for it in iterates) < costs + LeastSquares.MAX_STEPS + 1

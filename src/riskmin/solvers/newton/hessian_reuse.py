@@ -206,14 +206,7 @@ class ReusedHessian(LinearSystem):
         After any number of steps, the result is a descent direction.
         """
         hessian = separable_hessian(h, self.intercept)
-        # the limit is the cost of a factorization by features, where that is possible; a fifth of the maximum
-        # if only the system of the rows could be factorized
-        if min(self.design.shape) > self.direct:
-            max_steps = self.MAX_CG_STEPS
-        else:
-            max_steps = (
-                math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else self.MAX_CG_STEPS // 5
-            )
+        max_steps = self.max_steps(h)
         # NewtonSystem copies the active rows if they are few, or uses a direct method
         few_curved = self.GATHER_BELOW_ONE_ROW_IN * self.design.count_nonzero(h) < len(h)
         if self.steps > max_steps or not self.reg.diagonal or few_curved:
@@ -231,9 +224,14 @@ class ReusedHessian(LinearSystem):
         """Whether conjugate gradients with a diagonal preconditioner solve a system of all rows."""
         return self.reg.diagonal and not (self._should_factorize(h) or self._should_factorize_rows())
 
-    def factorization_cost(self, h: NDArray) -> float:
-        """The cost of a factorization in steps of conjugate gradients; infinite if there is none."""
-        return self._cost(h) if self.design.shape[1] <= self.direct else math.inf
+    def max_steps(self, h: NDArray) -> int:
+        """Steps of conjugate gradients after which a factorization is tried, if one is possible.
+
+        They cost as much as one by features; a fifth of the maximum is for the system of the rows.
+        """
+        if self.design.shape[1] <= self.direct:
+            return math.ceil(self._cost(h))
+        return self.MAX_CG_STEPS // 5 if self.design.shape[0] <= self.direct else self.MAX_CG_STEPS
 
     def operator(self, hessian: Hessian, lam: float) -> tuple[Callable[[Array], Array], Array | None]:
         """The product with lam K + X' H X, for a diagonal K, and its diagonal, if that is available."""

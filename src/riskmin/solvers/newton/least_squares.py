@@ -68,8 +68,8 @@ class LeastSquares:
         self.product, diagonal = system.operator(separable_hessian(h, problem.intercept), obj.lam)
         self.inverse = 1.0 if diagonal is None else 1 / diagonal
         self.penalty = obj.lam * (obj.reg.terms(np.ones(self.design.shape[1])).square + np.zeros(1))
-        self.max_steps = system.factorization_cost(h)
-        """Steps that cost as much as a factorization."""
+        self.max_steps = system.max_steps(h) if min(self.design.shape) <= system.direct else math.inf
+        """Steps after which a factorization takes over."""
 
     @classmethod
     def accepts(cls, problem: ScoreProblem, system: ReusedHessian) -> bool:
