@@ -54,7 +54,7 @@ class Newton(Solver):
     matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With many
     rows per column, the matrix is that of a sample, unless the sample turns out to be too different. With
     many features, or if they cost less, conjugate gradients solve the system up to a residual of a fifth of
-    the gradient norm, with two passes over X per step.
+    the gradient norm, with two passes over X per step; for the squared loss, one run of them suffices.
 
     **Nonsmooth losses** that are a maximum over multipliers, such as `Hinge` and `RocArea`, become smooth
     when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is subtracted inside the maximum. The multipliers of
