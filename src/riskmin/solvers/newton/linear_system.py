@@ -90,6 +90,8 @@ class NewtonSystem(LinearSystem):
         """The last direction d of a matrix of low precision, lam, and -g'd, which is d' A d."""
         self.steps = steps
         """Expected steps of conjugate gradients: those of the last solve, or more if that failed."""
+        self.free: FreeColumns | None = None
+        """The columns that are eliminated before conjugate gradients; None before the first of them."""
 
     def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
         """The residual norm at which conjugate gradients may stop; `scaled_gap` is lam times complementarity.
@@ -124,7 +126,16 @@ class NewtonSystem(LinearSystem):
     def _conjugate_gradients(
         self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
     ) -> tuple[Array, int]:
-        """Solve by conjugate gradients; on a copy of the active rows if they are few."""
+        """Solve by conjugate gradients; on a copy of the active rows if they are few.
+
+        Columns of large units are hardly penalized: they are eliminated, where they are few.
+        """
+        # a factorization by features needs no such care
+        eliminates = not (hessian.pair_blocks or self._can_solve_by_features(hessian))
+        if eliminates and isinstance(self.given_reg, L2):
+            self.free = self.free or FreeColumns(self.design, self.given_reg)
+            if len(self.free.index):
+                return self.free.solve(hessian, lam, g, tol, max_steps)
         n_active = self.design.count_nonzero(hessian.diagonal)
         worthwhile = self.GATHER_BELOW_ONE_ROW_IN * n_active < len(hessian.diagonal)
         copied = worthwhile and self.design.can_gather(n_active)
@@ -258,6 +269,61 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
 
 
+class FreeColumns:
+    """Few columns whose penalties are far below those of the others, eliminated from Newton's system.
+
+    A residual r_j in such a column lowers the certified bound by r_j^2 / (2 lam K_jj), and conjugate
+    gradients take many steps to find the weights of a few columns of large curvature. For these columns F
+    and the others S of A = lam K + X' H X,
+    (A_SS - A_SF A_FF^-1 A_FS) d_S = -g_S + A_SF A_FF^-1 g_F is a system with the penalties of S and the
+    Hessian H - H X_F A_FF^-1 X_F' H, and leaves no residual in F.
+    """
+
+    MAX_PENALTY_RATIO = 1e-3
+    """Penalties below this share of the median are those of free columns."""
+    MAX_COLUMNS, MAX_ENTRIES = 64, 2**24
+    """So many of them, those of the smallest penalties, are eliminated, and at most so many entries."""
+
+    def __init__(self, design: DesignOperator, reg: Any) -> None:
+        n, p = design.shape
+        self.design, self.square = design, reg.terms(np.ones(p)).square + np.zeros(p)
+        order = np.argsort(self.square, kind="stable")[: min(self.MAX_COLUMNS, self.MAX_ENTRIES // n)]
+        self.index = order[self.square[order] < self.MAX_PENALTY_RATIO * float(np.median(self.square))]
+        units = np.zeros((len(self.index), p))
+        units[np.arange(len(self.index)), self.index] = 1.0
+        self.X = np.array([design.forward(unit) for unit in units]).T
+        """The free columns, which are read once."""
+
+    def solve(self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
+        """The direction d, whose residual r has r' K^-1 r <= tol^2, and the number of steps."""
+        linalg, penalty = scipy_linalg(), lam * self.square
+        HX = hessian_product(hessian, self.X)
+        A = self.X.T @ HX
+        diagonal = A.reshape(-1)[:: len(A) + 1]
+        shift = 1e-14 * float(diagonal.max())
+        diagonal += penalty[self.index]
+        factor = cholesky(A.T, diagonal, shift)
+        if factor is None:
+            return -g / penalty, max_steps
+        solved: Callable[[NDArray], NDArray] = partial(linalg.cho_solve, factor, check_finite=False)
+        # H X_F A_FF^-1 X_F' H = S S' for S = H X_F L^-T
+        low_rank = linalg.solve_triangular(np.tril(factor[0]), HX.T, lower=True, check_finite=False)
+        reduced = hessian._replace(low_rank=(*hessian.low_rank, *low_rank))
+
+        def others(v: NDArray) -> NDArray:
+            v[self.index] = 0.0
+            return v
+
+        rhs = others(self.design.adjoint(HX @ solved(g[self.index])) - g)
+        curvature = self.design.gram_diagonal(hessian.diagonal)
+        d, n_steps = conjugate_gradients(
+            lambda d: others(penalty * d + self.design.hessian_product(reduced, d)),
+            rhs, tol, max_steps, None if curvature is None else curvature + penalty, 1 / self.square,
+        )  # fmt: skip
+        d[self.index] = -solved(g[self.index] + HX.T @ self.design.forward(d))
+        return d, n_steps
+
+
 class RowGram:
     """The products X K^-1 X' of dense rows with each other, for systems with fewer rows than columns.
 
@@ -369,9 +435,14 @@ def restrict_hessian(hessian: Hessian, active: NDArray) -> Hessian:
 
 
 def conjugate_gradients(
-    product: Callable[[Array], Array], g: Array, tol: float, max_steps: int, diagonal: Array | None = None
+    product: Callable[[Array], Array],
+    g: Array,
+    tol: float,
+    max_steps: int,
+    diagonal: Array | None = None,
+    weight: Any = 1.0,
 ) -> tuple[Array, int]:
-    """The solution d of A d = g up to a residual of norm `tol`, and the number of steps.
+    """The solution d of A d = g up to a residual r with sum_j weight_j r_j^2 <= tol^2, and the steps.
 
     `diagonal` is that of A, as a preconditioner. After any number of steps, d'g > 0: for g the negative
     gradient, d is a descent direction.
@@ -380,7 +451,7 @@ def conjugate_gradients(
     s = r if diagonal is None else r / diagonal
     direction, rho = s, float(r @ s)  # rho = r' M^-1 r
     for n_steps in check_each(range(max_steps)):
-        if float(r @ r) <= tol * tol:
+        if float(r @ (weight * r)) <= tol * tol:
             return d, n_steps
         image = product(direction)
         # the minimizer of d' A d / 2 - g'd along the direction; r = g - A d is updated, not recomputed
