@@ -24,6 +24,13 @@ MAX_EPOCHS_PER_MODEL = 200
 CYCLES_PER_SOLVE = 10
 """Cycles over a Gram matrix between two solves of a linear system."""
 
+SQUARED_COLUMNS_PER_ENTRY = 20
+"""A Gram matrix of m columns is cheap to minimize on if X has at least this times m^2 entries."""
+EXACT_MODEL_TOLERANCE = 1e-3
+"""Factor of the tolerance for a model that is the risk itself, if cheap."""
+PROVING_VIOLATION = 0.01
+"""Largest violation at the minimizer of a cheap model, as a share of the penalties."""
+
 
 def gram_work(m: int, n_epochs: int) -> float:
     """Return the work of so many cycles over a Gram matrix of m columns, with the solves between them."""
@@ -88,6 +95,11 @@ class Solution(NamedTuple):
 # ---------------------------------------------------------------- Gram matrices
 class ColumnProducts(Protocol):
     """The columns of X, as Gram matrices need them."""
+
+    @property
+    def n_entries(self) -> int:
+        """Number of stored entries of X."""
+        ...
 
     def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         """Return the rows of X' D X from `first` on, over all the columns."""
@@ -175,6 +187,17 @@ def _descend(
     return n_epochs
 
 
+def _proving_tolerance(model: Model) -> float:
+    """Return a tolerance at which the slopes that the model predicts prove about as much as its minimizer's.
+
+    Slopes that violate the conditions by a share t of the penalties must be scaled by 1 / (1 + t).
+    """
+    if model.constant_curvature:
+        return EXACT_MODEL_TOLERANCE * model.tol
+    penalty = float(model.terms[0].max(initial=0.0))
+    return min(model.tol, PROVING_VIOLATION * penalty) if penalty else model.tol
+
+
 def solve_by_gram(
     source: ColumnProducts, gram: ColumnGram, model: Model, start: Solution, r: NDArray | None
 ) -> Solution:
@@ -190,9 +213,11 @@ def solve_by_gram(
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
-    # A model that is soon replaced is not worth an active set.
-    max_active = len(model.slope) if model.constant_curvature or model.exact else 0
-    epochs = _descend(G, g, w, terms, model.tol, max_active, gram.rounding)
+    # An active set is not worth its time for a large model that is soon replaced.
+    cheap = SQUARED_COLUMNS_PER_ENTRY * len(w) ** 2 <= source.n_entries
+    max_active = len(model.slope) if cheap or model.constant_curvature or model.exact else 0
+    tol = _proving_tolerance(model) if cheap else model.tol
+    epochs = _descend(G, g, w, terms, tol, max_active, gram.rounding)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
     work = start.work + gram_work(len(w), epochs)
