@@ -261,6 +261,9 @@ def test_gram_matrices_equal_their_definition(form, max_cycles, monkeypatch):
     expected = X[:, columns_].T @ (d[:, None] * X[:, columns_])
     np.testing.assert_allclose(source.gram_rows(columns_, 0, ColumnGram(d)), expected, atol=1e-9)
     np.testing.assert_allclose(source.gram_rows(columns_, 2, ColumnGram(d)), expected[2:], atol=1e-9)
+    np.testing.assert_allclose(
+        source.gram_rows(np.arange(12), 0, ColumnGram(d)), X.T @ (d[:, None] * X), atol=1e-9
+    )
     np.testing.assert_allclose(source.pull_back(columns_, r), X[:, columns_].T @ r, atol=1e-9)
 
 

@@ -74,7 +74,7 @@ class DenseColumns:
                 # With fewer rows than columns the matrix is singular, and systems in it need more digits.
                 single = not model.exact and len(model.columns) < self.X.shape[0]
                 self.gram = ColumnGram(model.curvature, self._stride(model), single)
-            new = len(np.setdiff1d(model.columns, self.gram.columns))
+            new = len(self.gram.missing(model.columns))
             # The products of n rows with the new columns.
             build = new * len(model.columns) * (self.X.shape[0] / self.SQUARED_COLUMNS_PER_PASS)
             start = Solution(model.w.copy(), 0.0, NO_VALUES, 0, work=build / self.gram.stride)
@@ -142,13 +142,17 @@ class DenseColumns:
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
         block = np.empty((self.GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
+        takes_all = len(columns) == self.X.shape[1] and bool((columns[1:] > columns[:-1]).all())
         for i in check_each(range(0, n, self.GRAM_BLOCK_ROWS * gram.stride)):
             rows = slice(i, min(i + self.GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
             if self.X.by_columns:
                 B = (self.X.array.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
                 B = block[: len(scale[rows])]
-                kernels().gather_columns(self.X.array[rows], columns, scale[rows], B)
+                if takes_all:
+                    kernels().scale_rows(self.X.array[rows], scale[rows], B)
+                else:
+                    kernels().gather_columns(self.X.array[rows], columns, scale[rows], B)
             G += B[:, first:].T @ B
         return G
 

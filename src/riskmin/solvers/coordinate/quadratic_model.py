@@ -139,10 +139,16 @@ class ColumnGram:
             and relative_change(model.curvature, self.curvature) <= self.GRAM_REUSE_MAX_CHANGE
         )
 
+    def missing(self, columns: NDArray) -> NDArray:
+        """Return those of the columns, in ascending order, that the matrix lacks."""
+        return np.setdiff1d(columns, self.columns) if len(self.columns) else columns
+
     def add_columns(self, columns: NDArray, source: ColumnProducts) -> None:
         """Add the columns that the matrix lacks."""
-        new = np.setdiff1d(columns, self.columns)
-        if len(new):
+        new = self.missing(columns)
+        if not len(self.columns):
+            self.columns, self.G = new, source.gram_rows(new, 0, self)
+        elif len(new):
             old, self.columns = len(self.columns), np.concatenate([self.columns, new])
             # The matrix is symmetric: the new rows, without the new columns, are the transposed new columns.
             rows = source.gram_rows(self.columns, old, self)
@@ -150,10 +156,12 @@ class ColumnGram:
 
     def submatrix(self, columns: NDArray, has_intercept: bool, source: ColumnProducts) -> NDArray:
         """Return the matrix of some of its columns; the intercept, a column of ones, comes last."""
-        # Position of each requested column in `self.columns`, which is sorted only by `order`.
-        order = np.argsort(self.columns)
-        index = order[np.searchsorted(self.columns[order], columns)]
-        G = self.G[np.ix_(index, index)]
+        G = self.G
+        if not np.array_equal(columns, self.columns):
+            # Position of each requested column in `self.columns`, which is sorted only by `order`.
+            order = np.argsort(self.columns)
+            index = order[np.searchsorted(self.columns[order], columns)]
+            G = G[np.ix_(index, index)]
         if not has_intercept:
             return G
         # Products with the column of ones: X' D 1 beside the matrix, 1' D 1 in the corner.
