@@ -436,6 +436,26 @@ def test_working_sets_of_few_rows_are_small():
     assert 64 <= max(row["working_set"] for row in result.trace) <= 200
 
 
+def test_gram_matrices_of_few_rows_are_not_extended(monkeypatch):
+    """With few rows, the matrix of a working set is computed anew, since copies of old columns cost more."""
+    sizes, add = [], ColumnGram.add_columns
+
+    def add_and_record(self, columns_, source):
+        add(self, columns_, source)
+        sizes.append((len(columns_), len(self.columns)))
+
+    monkeypatch.setattr(ColumnGram, "add_columns", add_and_record)
+    rng = np.random.default_rng(0)
+    for n, extended in ((40, False), (4000, True)):
+        X = rng.standard_normal((n, 6)) @ rng.standard_normal((6, 600)) + rng.standard_normal((n, 600))
+        y = X[:, :9].sum(1) + rng.standard_normal(n)
+        sizes.clear()
+        obj = Objective(linear_risk(X, y, Squared()), L1(), 1e-3)
+        assert minimize(obj, CoordinateDescent(), tol=1e-6).status == "converged"
+        assert len(sizes) > 1
+        assert any(kept > asked for asked, kept in sizes) == extended
+
+
 def test_j_never_increases_and_w0_is_the_start():
     X, y = wide()
     obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=True), L1(), 0.02)

@@ -75,6 +75,9 @@ class DenseColumns:
                 single = not model.exact and len(model.columns) < self.X.shape[0]
                 self.gram = ColumnGram(model.curvature, self._stride(model), single)
             new = len(self.gram.missing(model.columns))
+            if new and self._copy_costs_more(len(model.columns), len(self.gram.columns) + new):
+                self.gram = ColumnGram(model.curvature, self.gram.stride, self.gram.single_precision)
+                new = len(model.columns)
             # The products of n rows with the new columns.
             build = new * len(model.columns) * (self.X.shape[0] / self.SQUARED_COLUMNS_PER_PASS)
             start = Solution(model.w.copy(), 0.0, NO_VALUES, 0, work=build / self.gram.stride)
@@ -85,6 +88,12 @@ class DenseColumns:
         step = np.zeros(self.X.shape[1])
         step[model.columns] = solution.w - model.w
         return solution._replace(u=self.X.scores(step, 0, self.X.shape[0]))
+
+    def _copy_costs_more(self, m: int, total: int) -> bool:
+        """Whether a matrix of `total` columns takes longer to copy than one of m columns to compute."""
+        return self.X.shape[0] * m**2 < self.SQUARED_COLUMNS_PER_PASS * self.GRAM_ENTRY_COST * (
+            total**2 - m**2
+        )
 
     def _stride(self, model: Model) -> int:
         """Return the row stride of a new Gram matrix: 1 if its curvature will be used for long."""
