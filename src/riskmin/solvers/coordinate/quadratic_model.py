@@ -24,12 +24,12 @@ MAX_EPOCHS_PER_MODEL = 200
 CYCLES_PER_SOLVE = 10
 """Cycles over a Gram matrix between two solves of a linear system."""
 
-SQUARED_COLUMNS_PER_ENTRY = 20
-"""A Gram matrix of m columns is cheap to minimize on if X has at least this times m^2 entries."""
-EXACT_MODEL_TOLERANCE = 1e-3
-"""Factor of the tolerance for a model that is the risk itself, if cheap."""
+EXACT_MODEL_TOLERANCE, ENTRIES_PER_SQUARED_COLUMN = 1e-3, 20
+"""Factor of the tolerance for a model that is the risk itself, if X has so many entries per entry of its Gram
+matrix: then steps on the matrix cost less than the next pass over X."""
 PROVING_VIOLATION = 0.01
-"""Largest violation at the minimizer of a cheap model, as a share of the penalties."""
+"""Largest violation at the minimizer of any other model, as a share of the penalties, if X has at least as
+many entries as the matrix."""
 
 
 def gram_work(m: int, n_epochs: int) -> float:
@@ -195,15 +195,17 @@ def _descend(
     return n_epochs
 
 
-def _proving_tolerance(model: Model) -> float:
+def _proving_tolerance(model: Model, entries_per_product: float) -> float:
     """Return a tolerance at which the slopes that the model predicts prove about as much as its minimizer's.
 
-    Slopes that violate the conditions by a share t of the penalties must be scaled by 1 / (1 + t).
+    Slopes that violate the conditions by a share t of the penalties must be scaled by 1 / (1 + t). The second
+    argument is the number of entries of X over that of the Gram matrix.
     """
     if model.constant_curvature:
-        return EXACT_MODEL_TOLERANCE * model.tol
+        exact = entries_per_product >= ENTRIES_PER_SQUARED_COLUMN
+        return EXACT_MODEL_TOLERANCE * model.tol if exact else model.tol
     penalty = float(model.terms[0].max(initial=0.0))
-    return min(model.tol, PROVING_VIOLATION * penalty) if penalty else model.tol
+    return min(model.tol, PROVING_VIOLATION * penalty) if penalty and entries_per_product >= 1 else model.tol
 
 
 def solve_by_gram(
@@ -222,9 +224,10 @@ def solve_by_gram(
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
     # An active set is not worth its time for a large model that is soon replaced.
-    cheap = SQUARED_COLUMNS_PER_ENTRY * len(w) ** 2 <= source.n_entries
-    max_active = len(model.slope) if cheap or model.constant_curvature or model.exact else 0
-    tol = _proving_tolerance(model) if cheap else model.tol
+    entries_per_product = source.n_entries / len(w) ** 2
+    worthwhile = model.constant_curvature or model.exact or entries_per_product >= 1
+    max_active = len(model.slope) if worthwhile else 0
+    tol = _proving_tolerance(model, entries_per_product)
     epochs = _descend(G, g, w, terms, tol, max_active, gram.rounding)
     b = float(w[-1]) if model.has_intercept else 0.0
     curvature = gram.curvature if gram.stride == 1 else None
