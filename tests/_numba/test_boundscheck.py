@@ -90,7 +90,9 @@ def duals():
 
 
 def columns():
-    for A in (X, sp.csr_array(X)):
+    # columns of a wide CSR matrix are copied, few ones are not
+    wide = sp.csr_array(np.where(rng.random((N, 90)) < 0.2, rng.standard_normal((N, 90)), 0.0))
+    for A in (X, sp.csr_array(X), sp.csc_array(X), wide):
         for loss in ("squared", "logistic", "squared_hinge"):
             solve(linear_risk(A, Y, loss, fit_intercept=True), L1(), "coordinate_descent")
 

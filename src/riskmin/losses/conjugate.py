@@ -167,9 +167,9 @@ def negative_entropy(a: Array) -> Array:
     It uses log1p(-a): 1 - a loses the last digits of a small a, and a bound computed from it may be invalid.
     """
     xp = namespace(a)
-    # a = 1 is replaced before the logarithm: its term is 0
-    below = xp.where(a < 1, a, 0.0 * a)
-    return xlogx(a) + xp.where(a < 1, (1 - below) * xp.log1p(-below), 0.0 * a)
+    # a factor of 0 stands before the logarithms of numbers that are moved away from 0 and from 1
+    eps, tiny = float(xp.finfo(a.dtype).eps), float(xp.finfo(a.dtype).smallest_normal)
+    return a * xp.log(xp.maximum(a, tiny)) + (1 - a) * xp.log1p(-xp.minimum(a, 1 - eps))
 
 
 def log_or_minus_inf(a: Array) -> Array:

@@ -465,12 +465,15 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         if X.sparse:
             return _sparse_moments(rows, weights if rows.format == "csr" else c)
         c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
-        relative = rows - rows[0]
-        mean = c @ relative
-        relative -= mean
-        return SampleMoments(
-            n, rows[0] + mean, c @ np.square(relative, out=relative), rows.min(0), rows.max(0)
-        )
+        mean, variance = np.empty(rows.shape[1]), np.empty(rows.shape[1])
+        # some columns at a time: new pages for copies of many take longer than the rest
+        step = max(2**15 // len(rows), 1)
+        for part in (slice(j, j + step) for j in range(0, rows.shape[1], step)):
+            relative = rows[:, part] - rows[0, part]
+            mean[part] = c @ relative
+            relative -= mean[part]
+            variance[part] = c @ np.square(relative, out=relative)
+        return SampleMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)

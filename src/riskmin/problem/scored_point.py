@@ -208,10 +208,11 @@ class PointEvaluator:
         if self._has_zero_weights:
             conjugate = np.where(c > 0, conjugate, 0.0)
         # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
-        magnitude = np.abs(z) + (np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0)
-        return Cut(
-            a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
-        )
+        size = np.abs(z)
+        size += np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0
+        size *= np.abs(u)
+        size += np.abs(conjugate)
+        return Cut(a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ size))
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight in the domain of the conjugate; None without a conjugate.

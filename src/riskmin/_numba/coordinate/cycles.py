@@ -288,6 +288,39 @@ def sparse_gram(
         begin = ends[i]
 
 
+@njit(fastmath={"contract"})
+def csr_gram(
+    indptr: Any, indices: Any, data: Any, place: Any, d: Any, start_row: int, stop_row: int, first: int,
+    column: Any, value: Any, squares: Any, G: Any,
+) -> None:  # fmt: skip
+    """Add the products of a range of rows of a CSR matrix to G, without copies of its columns.
+
+    Column j has row place[j] - first of G if place[j] >= first, column place[j] if that is >= 0. Each pair of
+    different entries of a row is added once, and pairs of equal ones to `squares`: the matrix of the columns
+    from `first` on is G + G' + diag(squares) there. Hence entries may be in any order, and stored twice.
+    `column` and `value` are buffers for the entries of the longest row.
+    """
+    longest = len(column)
+    for i in range(start_row, stop_row):
+        # the columns from `first` on, then, from behind, the others
+        n_new, n_old = 0, longest
+        for k in range(np.intp(indptr[i]), np.intp(indptr[i + 1])):
+            j = place[indices[k]]
+            if j >= first:
+                column[n_new], value[n_new] = j, data[k]
+                n_new += 1
+            elif j >= 0:
+                n_old -= 1
+                column[n_old], value[n_old] = j, data[k]
+        for a in range(n_new):
+            row, v = G[column[a] - first], d[i] * value[a]
+            squares[column[a] - first] += v * value[a]
+            for b in range(a):
+                row[column[b]] += v * value[b]
+            for b in range(n_old, longest):
+                row[column[b]] += v * value[b]
+
+
 # ---------------------------------------------------------------- dense
 @njit()
 def gather_columns(X: Any, columns: Any, scale: Any, out: Any) -> None:
@@ -295,6 +328,15 @@ def gather_columns(X: Any, columns: Any, scale: Any, out: Any) -> None:
     for i in range(len(out)):
         for k in range(len(columns)):
             out[i, k] = scale[i] * X[i, columns[k]]
+
+
+@njit()
+def scale_rows(X: Any, scale: Any, out: Any) -> None:
+    """Compute out[i] = scale[i] X[i], which takes a third of the time of `gather_columns`."""
+    for i in range(len(out)):
+        row, target = X[i], out[i]
+        for k in range(len(row)):
+            target[k] = scale[i] * row[k]
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})

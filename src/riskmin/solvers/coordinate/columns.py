@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,9 @@ class DenseColumns:
     SUBSAMPLE_ROWS_PER_COLUMN = 64
     """Rows per column in a subsampled Gram matrix."""
     SQUARED_COLUMNS_PER_PASS = 160
-    """A Gram matrix of m out of p columns costs about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
-
-    EXACT_MODEL_TOLERANCE = 1e-3
-    """Factor of the tolerance for a model that is the risk itself."""
+    """The products of m out of p columns cost about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
+    GRAM_ENTRY_COST = 6
+    """Entries of X that take as long to read as an entry of a Gram matrix takes to allocate and copy."""
 
     X: Dense | DenseFortran
     gram: ColumnGram | None = None
@@ -62,20 +62,22 @@ class DenseColumns:
 
     def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
         """Return how many columns to add: with those in use, the Gram matrix costs about one pass over X."""
-        # m^2 / (SQUARED_COLUMNS_PER_PASS p) = 1 for m columns.
-        return max(int(np.sqrt(self.SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
+        n, p = self.X.shape
+        # For m columns m^2 / p times this is 1: the products, and the m^2 entries themselves.
+        cost = 1 / self.SQUARED_COLUMNS_PER_PASS + self.GRAM_ENTRY_COST / n
+        return max(int(np.sqrt(p / cost)) - len(in_use), 0)
 
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
         if len(model.columns) <= GRAM_MAX_COLUMNS:
-            if model.constant_curvature and 20 * len(model.columns) ** 2 <= self.n_entries:
-                # The model is the risk, and cycles over a Gram matrix cost less than the next pass over X.
-                model = model._replace(tol=self.EXACT_MODEL_TOLERANCE * model.tol)
             if self.gram is None or not self.gram.is_reusable_for(model):
                 # With fewer rows than columns the matrix is singular, and systems in it need more digits.
                 single = not model.exact and len(model.columns) < self.X.shape[0]
                 self.gram = ColumnGram(model.curvature, self._stride(model), single)
-            new = len(np.setdiff1d(model.columns, self.gram.columns))
+            new = len(self.gram.missing(model.columns))
+            if new and self._copy_costs_more(len(model.columns), len(self.gram.columns) + new):
+                self.gram = ColumnGram(model.curvature, self.gram.stride, self.gram.single_precision)
+                new = len(model.columns)
             # The products of n rows with the new columns.
             build = new * len(model.columns) * (self.X.shape[0] / self.SQUARED_COLUMNS_PER_PASS)
             start = Solution(model.w.copy(), 0.0, NO_VALUES, 0, work=build / self.gram.stride)
@@ -86,6 +88,12 @@ class DenseColumns:
         step = np.zeros(self.X.shape[1])
         step[model.columns] = solution.w - model.w
         return solution._replace(u=self.X.scores(step, 0, self.X.shape[0]))
+
+    def _copy_costs_more(self, m: int, total: int) -> bool:
+        """Whether a matrix of `total` columns takes longer to copy than one of m columns to compute."""
+        return self.X.shape[0] * m**2 < self.SQUARED_COLUMNS_PER_PASS * self.GRAM_ENTRY_COST * (
+            total**2 - m**2
+        )
 
     def _stride(self, model: Model) -> int:
         """Return the row stride of a new Gram matrix: 1 if its curvature will be used for long."""
@@ -143,13 +151,17 @@ class DenseColumns:
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
         block = np.empty((self.GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
+        takes_all = len(columns) == self.X.shape[1] and bool((columns[1:] > columns[:-1]).all())
         for i in check_each(range(0, n, self.GRAM_BLOCK_ROWS * gram.stride)):
             rows = slice(i, min(i + self.GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
             if self.X.by_columns:
                 B = (self.X.array.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
                 B = block[: len(scale[rows])]
-                kernels().gather_columns(self.X.array[rows], columns, scale[rows], B)
+                if takes_all:
+                    kernels().scale_rows(self.X.array[rows], scale[rows], B)
+                else:
+                    kernels().gather_columns(self.X.array[rows], columns, scale[rows], B)
             G += B[:, first:].T @ B
         return G
 
@@ -173,10 +185,31 @@ class SparseColumns:
     CURVATURE_FLOOR_RATIO = 1e-12
     """Smallest curvature, relative to the largest: the slopes are divided by its square root."""
 
+    DIRECT_GRAM_MAX_CYCLES = 18
+    """Cost of a Gram matrix, in cycles, up to which it is formed at once, from the rows of X."""
+
     store: ColumnStore
     gram: ColumnGram | None = None
-    gram_is_cheap: bool = False
-    """As for dense columns; always False, since a cycle over all columns costs more than one over some."""
+
+    @property
+    def gram_is_cheap(self) -> bool:
+        """Whether the Gram matrix of all columns would be formed at once."""
+        return self._forms_gram_at_once(np.arange(len(self.store.count)))
+
+    @cached_property
+    def _row_lengths(self) -> tuple[float, int]:
+        """The sum of the squared numbers of entries of the rows, and the largest number."""
+        lengths = np.diff(self.store.X.indptr.astype(np.float64))
+        return float(lengths @ lengths), int(lengths.max(initial=0.0))
+
+    def _forms_gram_at_once(self, columns: NDArray) -> bool:
+        """Whether the matrix of the columns costs few cycles, if their entries are spread over all rows."""
+        if self.store.X.by_columns or len(columns) > GRAM_MAX_COLUMNS:
+            return False
+        entries = max(int(self.store.count[columns].sum()), 1)
+        products = 0.75 * self._row_lengths[0] * entries / self.n_entries**2
+        descent = gram_work(len(columns), self.GRAM_USUAL_EPOCHS) / entries
+        return products + descent <= self.DIRECT_GRAM_MAX_CYCLES
 
     @property
     def n_entries(self) -> int:
@@ -192,6 +225,8 @@ class SparseColumns:
 
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
+        if self._forms_gram_at_once(model.columns):
+            return self._solve_at_once(model)
         self.store.fetch(model.columns, prefetch)
         gram_fits = len(model.columns) <= GRAM_MAX_COLUMNS
         # A Gram matrix is first formed after cycles that converge slowly, and then reused while it is small.
@@ -206,6 +241,17 @@ class SparseColumns:
         for part in self.store.ranges(columns):
             kernels().sparse_scores(*self.store.kernel_arrays(columns[part]), step[part], u)
         return solution._replace(u=u)
+
+    def _solve_at_once(self, model: Model) -> Solution:
+        """Minimize the model on its Gram matrix, without copies of the columns."""
+        X: Any = self.store.X
+        if self.gram is None or not self.gram.is_reusable_for(model):
+            self.gram = ColumnGram(model.curvature)
+        start = Solution(model.w.copy(), 0.0, NO_VALUES, 0)
+        solution = solve_by_gram(self, self.gram, model, start, None)
+        step = np.zeros(X.shape[1])
+        step[model.columns] = solution.w - model.w
+        return solution._replace(u=X.scores(step, 0, self.store.n_rows))
 
     def _has_cheap_gram(self, model: Model) -> bool:
         """Whether the last Gram matrix can be used again, for about the cost of some cycles."""
@@ -278,6 +324,10 @@ class SparseColumns:
 
     def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
         """Return X' r over the columns."""
+        if self._forms_gram_at_once(columns):
+            all_columns = np.zeros(self.store.X.shape[1])
+            self.store.X.pullback(r, 0, len(r), all_columns)
+            return all_columns[columns]
         out = np.empty(len(columns))
         for part in self.store.ranges(columns):
             kernels().sparse_pullback(*self.store.kernel_arrays(columns[part]), r, out[part])
@@ -285,6 +335,10 @@ class SparseColumns:
 
     def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         """Return the rows of X' D X from `first` on, over all the columns."""
+        if self._forms_gram_at_once(columns):
+            return self._gram_rows_of_csr(columns, first, gram)
+        # A matrix that was formed from the rows may have columns that were not copied yet.
+        self.store.fetch(columns, columns)
         entries = self._entries_per_row(columns)
         # Where each row begins in the transposed copy; the kernel advances it to where the row ends.
         ends = np.cumsum(entries) - entries
@@ -300,6 +354,22 @@ class SparseColumns:
         # The kernel accumulates only the part up to the diagonal.
         new_rows[:, first:] += np.tril(new_rows[:, first:], -1).T
         return new_rows
+
+    def _gram_rows_of_csr(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
+        """Return the same from the rows of X, which need not be transposed."""
+        X: Any = self.store.X
+        place = np.full(X.shape[1], -1, dtype=np.int32)
+        place[columns] = np.arange(len(columns))
+        G, squares = np.zeros((len(columns) - first, len(columns))), np.zeros(len(columns) - first)
+        squared, longest = self._row_lengths
+        buffers = np.empty(longest, dtype=np.int32), np.empty(longest)
+        for i, j in chunk_ranges(0, self.store.n_rows, squared):
+            args = X.indptr, X.indices, X.data, place, gram.curvature, i, j, first
+            kernels().csr_gram(*args, *buffers, squares, G)
+        new = G[:, first:]
+        new += new.T.copy()
+        new[np.diag_indices(len(new))] += squares
+        return G
 
 
 def every_nth_row(X: Any, stride: int) -> Any:

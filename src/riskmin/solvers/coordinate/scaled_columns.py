@@ -148,9 +148,12 @@ class ScaledColumns:
             out[-1] = self.shifts @ r
         return out
 
-    def scores(self, step: NDArray) -> NDArray:
-        """Return the columns times the step."""
-        out = step[-1] * self.shifts if len(self.shifts) else np.zeros(self.store.n_rows)
+    def scores(self, step: NDArray, out: NDArray) -> NDArray:
+        """Set `out` to the columns times the step, and return it."""
+        if len(self.shifts):
+            np.multiply(step[-1], self.shifts, out=out)
+        else:
+            out.fill(0.0)
         for part, args in self._parts():
             kernels().add_columns(*args, step[part], out)
         return out
@@ -162,19 +165,22 @@ class ScaledColumns:
 
         A are the columns; the diagonal of the Hessian is the preconditioner.
         """
-        d, residual, Ad = np.zeros(len(g)), -g, np.zeros(self.store.n_rows)
-        p = z = residual / diagonal
-        rz = first = float(residual @ z)
+        n = self.store.n_rows
+        d, residual, Ad, q, buffer = np.zeros(len(g)), -g, np.zeros(n), np.empty(n), np.empty(n)
+        p = residual / diagonal
+        rz = first = float(residual @ p)
+        # Vectors of n entries are updated in place: new pages take as long as a pass over sparse columns.
         for _ in range(max_steps):
             if not rz > self.CG_TOLERANCE**2 * first or np.abs(residual).max() <= 0.3 * tol:
                 break
-            q = self.scores(p)
+            self.scores(p, q)
             curvature = float(q @ q + square @ (p * p))
             if not curvature > 0:
                 break
             t = rz / curvature
-            d, Ad = d + t * p, Ad + t * q
-            residual = residual - t * (self.pull_back(q) + square * p)
+            d += t * p
+            Ad += np.multiply(t, q, out=buffer)
+            residual -= t * (self.pull_back(q) + square * p)
             z = residual / diagonal
             rz, last = float(residual @ z), rz
             p = z + rz / last * p
@@ -218,7 +224,7 @@ class ScaledColumns:
         stopped = free.index[new != free.w + step[:k]]
         if len(stopped):
             full = np.append(new - free.w, step[k:])
-            moved = self.scores(full)
+            moved = self.scores(full, np.empty(self.store.n_rows))
             if not float(g @ full + 0.5 * (moved @ moved) + 0.5 * square @ (full * full)) < 0:
                 t, new = free.shortened(step[:k])
                 full, moved = t * step, t * change
