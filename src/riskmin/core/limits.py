@@ -43,6 +43,9 @@ class MemoryLimits:
     """Scores of a block of rows in products with the Hessian: it stays in cache."""
     pair_block_entries: int = 2**17
     """Entries times classes of a block of rows: it stays in cache."""
+    small_product: int = 10**6
+    """Multiplications of a dense matrix product up to which OpenBLAS reads its operands in place, on the
+    processors that have such kernels: beyond, it copies them, which takes longer than a thin product."""
     block_max_scores: int = 2**17
     """At most this many scores per block of rows, so that they stay in cache, too."""
     cache_max_scores: int = 2**22

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.dense import Dense, DenseFortran
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
@@ -38,7 +39,14 @@ def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
 def rows_per_block(X: Any, columns: int) -> int:
     """The rows of a block, which stay in cache between the scores and the pullback, as do their scores."""
     rows: int = X.block_rows
-    return rows if X.one_block else max(min(rows, LIMITS.block_max_scores // columns), 16)
+    if X.one_block:
+        return rows
+    if columns > 1 and isinstance(X, Dense | DenseFortran):
+        n, p = X.shape
+        rows = min(rows, max(LIMITS.small_product // (p * columns), 16))
+        # blocks of equal size: a short last one would cost as many calls
+        rows = -(-n // -(-n // rows)) if n else rows
+    return max(min(rows, LIMITS.block_max_scores // columns), 16)
 
 
 def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:

@@ -375,7 +375,7 @@ def trial_work(first: Solver, facts: Facts) -> float:
     if facts.interior_point_multi_output and facts.cheap_weight_hessian:
         return COSTS.sparse_weights_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
-        return COSTS.multi_output_trial_work
+        return COSTS.softmax_trial_work if facts.newton_softmax else COSTS.multi_output_trial_work
     if isinstance(first, Newton | Switching):
         return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
     return COSTS.trial_work

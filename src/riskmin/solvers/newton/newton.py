@@ -25,11 +25,13 @@ from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.least_squares import KrylovPoints, LeastSquares
 from riskmin.solvers.newton.linear_system import LinearSystem
+from riskmin.solvers.newton.multi_output.row_span import softmax_iterates
 from riskmin.solvers.newton.multi_output.score_problems import (
     MultiOutputScoreProblem,
     SimplexDual,
     multi_output_reason,
 )
+from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
 from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
@@ -71,6 +73,10 @@ class Newton(Solver):
     :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
     are steps for smooth losses on up to 2^20 entries (2^21 if second derivatives are continuous), in the
     weights and the intercept together, until the gap is 5e-4, and then until it is a thousandth of the last.
+
+    `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
+    by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
+    that a step predicts prove the rest.
 
     If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
     multiplied by tensor cores; one score per row is supported there.
@@ -161,6 +167,8 @@ class Newton(Solver):
         if SmallProblem.accepts(obj, self.direct):
             return self._run_small(SmallProblem(obj), w0)
         problem = choose_score_problem(obj)
+        if SoftmaxProblem.accepts(obj):
+            return softmax_iterates(obj, problem, w0)
         # where too few rows are active, a smooth loss is smoothed further at first
         penalty = obj.lam * obj.reg.value(w0)
         reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
@@ -220,6 +228,10 @@ class Newton(Solver):
         problem = choose_score_problem(obj)
         if "small" in saved.system:
             iterates = SmallSmoothProblem(obj, problem).iterates(saved.point, saved.best)
+            next(iterates)
+            return iterates
+        if "softmax" in saved.system:
+            iterates = softmax_iterates(obj, problem, saved.point.w, saved.point.z, saved.best)
             next(iterates)
             return iterates
         system = self._linear_system(obj, problem, "last_square" in saved.system)

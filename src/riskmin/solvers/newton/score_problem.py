@@ -296,17 +296,20 @@ def has_score_hessian(loss: Loss) -> bool:
     return not loss.multi_output and loss.has_hessian and (loss.smooth or loss.can_be_smoothed)
 
 
-def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
+def bracketed_newton(
+    derivatives: Callable[[float], tuple[float, float]], start: float, ratio: float = LINE_SEARCH_SLOPE_RATIO
+) -> tuple[float, int]:
     """The minimizer of a convex function on t > 0 by its first two derivatives, and the evaluations.
 
     Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
-    exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0.
+    exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0, of which a share of
+    `ratio` may be left.
     """
     # the slope is negative at lo and not at hi; `width` is that of the bracket at the last check
     lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
     for n_evaluations in range(1, 61):
         slope, curvature = derivatives(t)
-        if abs(slope) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+        if abs(slope) <= ratio * abs(start):
             return t, n_evaluations
         lo, hi = (t, hi) if slope < 0 else (lo, t)
         # where the second derivative vanishes, the step is infinite and leaves the bracket
