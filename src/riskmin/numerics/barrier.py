@@ -223,7 +223,7 @@ def predictor_corrector_step(groups: list[BarrierVariables], factorize: Callable
 
 
 def scaled_inverse(G: NDArray, diagonal: NDArray) -> Callable[[NDArray], NDArray]:
-    """A function that solves (G + diag(diagonal)) x = r, by a factorization."""
+    """A function that solves (G + diag(diagonal)) x = r, by a factorization; r may have several columns."""
     matrix = np.array(G)
     matrix.reshape(-1)[:: len(G) + 1] += diagonal
     # a unit diagonal: columns of very different sizes do no harm
@@ -231,5 +231,11 @@ def scaled_inverse(G: NDArray, diagonal: NDArray) -> Callable[[NDArray], NDArray
     matrix *= scale * scale[:, None]
     factor = cholesky(matrix, matrix.reshape(-1)[:: len(G) + 1], 1e-15)
     if factor is None:
-        return lambda r: scale * scale * r
-    return lambda r: scale * np.asarray(scipy_linalg().cho_solve(factor, scale * r, check_finite=False))
+        return lambda r: (scale * scale * r.T).T
+
+    def solve(r: NDArray) -> NDArray:
+        # transposes, so that scales belong to the rows of one or several columns
+        x = scipy_linalg().cho_solve(factor, (scale * r.T).T, check_finite=False)
+        return np.asarray((scale * x.T).T)
+
+    return solve
