@@ -13,8 +13,8 @@ and test.
 
 With `--units`, that many drawn tables of 16 to 1000 rows are fitted with each list loss. Their columns are
 multiplied by 1e-6 to 1e6, shifted by up to 1000 standard deviations, and sometimes nearly collinear. Counted
-are fits that were proved (to tol, or to the absolute tolerance where J is nearly zero), that stalled, and that
-ran out of CPU seconds.
+are fits that were proved (to tol, or to the absolute tolerance where J is nearly zero), that stalled, and
+that ran out of CPU seconds.
 """
 
 from __future__ import annotations
