@@ -1,12 +1,13 @@
 """Fits of drawn raw tables: categories of up to thousands of levels beside numbers in any unit.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.categories [--tables 10] [--seed 0] [--seconds 6] [--loss hinge ...]
+    OMP_NUM_THREADS=1 python -m benchmarks.categories [--tables 10] [--seed 0] [--seconds 6]
+        [--loss hinge ...]
 
 Each table has 200 to 20 000 rows, four categories of 3 to 2500 levels, of which some are frequent, one-hot
-encoded into sparse rows, and five columns of numbers in units from 1e-6 to 1e6, half of them with an offset of
-1e-6 to 1e6. Labels are a linear function of all columns with noise; those of regressions have units, too. Every
-loss is fitted with and without an intercept for lam = 1e-2 and 1e-5 until a gap of 1e-3 is proved, or for so
-many CPU seconds. Fits that fail are printed at once: not proved, or worse than w = 0.
+encoded into sparse rows, and five columns of numbers in units from 1e-6 to 1e6, half of them with an offset
+of 1e-6 to 1e6. Labels are a linear function of all columns with noise; those of regressions have units, too.
+Every loss is fitted with and without an intercept for lam = 1e-2 and 1e-5 until a gap of 1e-3 is proved, or
+for so many CPU seconds. Fits that fail are printed at once: not proved, or worse than w = 0.
 """
 
 from __future__ import annotations

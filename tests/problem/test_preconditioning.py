@@ -25,6 +25,7 @@ from riskmin import (
     Logistic,
     MulticlassHinge,
     MultivariateSquared,
+    Ndcg,
     Newton,
     Nu,
     Objective,
@@ -307,3 +308,32 @@ def test_bounds_have_the_rounding_of_centered_columns(unit, offset):
     assert Fraction(result.lower) <= minimum <= Fraction(result.value) + Fraction(1, 10**9)
     # rounding is allowed for where it is the whole of the gap, too
     assert Fraction(minimize(J, tol=1e-14, max_iter=50).lower) <= minimum
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_rows_that_are_grouped_by_query_are_preconditioned(form):
+    X, _ = badly_scaled()
+    rng = np.random.default_rng(1)
+    y, qid = rng.integers(0, 3, 60).astype(float), np.repeat(np.arange(6), 10)
+    problem = precondition(Objective(linear_risk(form(X), y, Ndcg(), qid=qid, n_shards=3), L2(), 1e-3))
+    assert problem.change is not None
+    assert (problem.change.shift != 0).all()
+    v = rng.standard_normal(4)
+    w = problem.change.to_original(v)
+    assert problem.obj.value(v) == pytest.approx(problem.original.value(w), rel=1e-9)
+    cut = problem.change.cut(problem.obj.cut(v))
+    np.testing.assert_allclose(cut.a, problem.original.cut(w).a, rtol=1e-7, atol=1e-9)
+
+
+def test_a_solver_state_is_resumed_in_the_variables_of_its_run():
+    X, y = badly_scaled()
+    qid = np.repeat(np.arange(6), 10)
+    pairs = precondition(Objective(linear_risk(X, y, RocArea()), L2(), 1e-3))
+    assert pairs.in_variables(pairs.variables) is pairs
+    assert pairs.in_variables(None) is pairs
+    assert pairs.in_variables("original").change is None
+    assert pairs.in_variables("another checksum") is None
+    # files without the name are of before rows of queries had a preconditioner
+    grouped = precondition(Objective(linear_risk(X, (y > 0) * 1.0, Ndcg(), qid=qid), L2(), 1e-3))
+    assert grouped.change is not None
+    assert grouped.in_variables(None).change is None

@@ -143,8 +143,9 @@ PROBLEMS = {
     "Any other": [
         problem(Hinge(), reg=Ridge()),
         problem(Hinge(), reg=L1(), fit_intercept=True),
-        Objective(Parabola(), L2(), 0.1),
         problem(FBeta()),
+        Objective(Parabola(), L2(), 0.1),
+        problem(FBeta(), reg=L1()),
     ],
 }
 """A problem for each rule, in the order of the table."""

@@ -33,7 +33,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import UnsupportedProblem
-from riskmin.solvers.interior_point.barrier import BarrierVariables
+from riskmin.numerics.barrier import BarrierVariables
 
 LOSSES = [Hinge(), SquaredHinge(), Absolute(), Quantile(0.2), EpsilonInsensitive(0.3), Huber(), Squared()]
 SMOOTH = [Logistic(), Poisson(), Exponential()]

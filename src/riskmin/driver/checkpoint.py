@@ -144,6 +144,8 @@ class SavedRun(NamedTuple):
     trace: list[dict[str, float]]
     state: dict[str, NDArray]
     near: tuple[float, float] | None = None
+    variables: str | None = None
+    """The name of the variables of the state, see `PreconditionedProblem`; None in files of before."""
 
 
 def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedRun:
@@ -157,6 +159,9 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     numeric = isinstance(near, (list, tuple)) and len(near) in (0, 2)
     if not numeric or not all(type(v) in (int, float) and math.isfinite(v) for v in [*scalars, *near]):
         raise ValueError("its numbers are missing or not finite")
+    variables = meta.get("variables")
+    if not isinstance(variables, str | None):
+        raise ValueError("the name of its variables is no text")
     table = arrays.get("trace", np.zeros(0))
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
         raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
@@ -172,7 +177,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     prefix = "state."
     state = {present_state_key(k[len(prefix) :]): v for k, v in arrays.items() if k.startswith(prefix)}
     cut, start = Cut(arrays["cut"], b), (near[0], abs(near[1]) or 1.0) if near else None
-    return SavedRun(arrays["w"], value, cut, abs(noise), int(idle), trace, state, start)
+    return SavedRun(arrays["w"], value, cut, abs(noise), int(idle), trace, state, start, variables)
 
 
 def _row(keys: list[str], values: list[float]) -> dict[str, float]:

@@ -429,6 +429,8 @@ class RunState:
         }
         if self.near is not None:
             fields["near"] = self.near
+        if self.problem is not None:
+            fields["variables"] = self.problem.variables
         try:
             state = it.state() if it.state is not None else {}
             arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
@@ -448,9 +450,13 @@ class RunState:
         self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
         # max_seconds limits the total of all processes that worked on the run
         self.limit.deadline -= self.seconds_before_resume
-        if saved.state:
+        # the state of a solver is in the variables of its run
+        same = problem.in_variables(saved.variables) if saved.state else None
+        if same is not None:
+            self.problem = same
             with file.trusted():
-                steps = self.limit.call(problem.resumed, solver, saved.state)
+                steps = self.limit.call(same.resumed, solver, saved.state)
             if steps is not None:
                 return steps
+            self.problem = problem
         return self.limit.call(problem.iterates, solver, self.w)

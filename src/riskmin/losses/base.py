@@ -95,6 +95,15 @@ class Loss(ABC):
         """
         return None
 
+    def worst_tables(self, z: Array, y: Array, c: Array) -> Any:
+        """Return contingency tables with the largest objectives, a `WorstTables`; None for other losses."""
+        return None
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether `worst_tables` is there."""
+        return type(self).worst_tables is not Loss.worst_tables
+
     def values(self, z: Array, y: Array) -> Array:
         """Return l(z_i, y_i) per row; by default from the conjugate."""
         conjugate = self.conjugate(y)

@@ -40,10 +40,9 @@ from riskmin.owners.wire.operations import (
     regularizer_to_json,
     write_arguments,
 )
-from riskmin.problem.column_moments import ColumnMoments
+from riskmin.problem.column_moments import ColumnMoments, SampleMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
-from riskmin.problem.preconditioning import SampleMoments
 
 RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": SampleMoments}
 """Operations whose results are records: None where an owner has none."""

@@ -3,6 +3,7 @@ r"""Means and variances of the columns of X, computed per shard and combined.
 .. math:: m_j = \sum_i c_i x_{ij}, \qquad s_j^2 = \sum_i c_i (x_{ij} - m_j)^2, \qquad \sum_i c_i = 1.
 
 Differences to the mean are squared, never the entries themselves, so that columns far from zero keep digits.
+Those of a sample of the rows are the offsets and sizes by which columns are preconditioned.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import Executor, row_ends
+from riskmin.executors.base import QUICK_FUNCTIONS, Executor, row_ends
+from riskmin.problem.risk import Risk
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -187,3 +189,115 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         weighted = c[i] > 0
         yield (x, i, j) if weighted.all() else (x[weighted], i[weighted], j[weighted])
         first = last
+
+
+# ---------------------------------------------------------------- of a sample of the rows
+class SampleMoments(NamedTuple):
+    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
+
+    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
+    """
+
+    n: float
+    mean: NDArray
+    variance: NDArray
+    minimum: NDArray
+    maximum: NDArray
+
+
+def sampled_moments(risk: Any) -> SampleMoments | None:
+    """The moments of a sample of the rows of a linear risk; None for any other risk."""
+    inner = linear_part(risk)
+    return None if inner is None else moments_of_sample(inner)
+
+
+def linear_part(risk: Any) -> Risk | None:
+    """The risk whose scores are linear in the rows of a matrix; None for any other."""
+    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
+
+
+def moments_of_sample(risk: Risk) -> SampleMoments | None:
+    """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
+    try:
+        n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
+        # entries per row; of sparse rows, a quarter is counted, so that their sample is 4 times as large
+        row_entries = (
+            p
+            if risk.row_metadata is None or not risk.row_metadata.sparse
+            else max(risk.row_metadata.nnz // (4 * n), 1)
+        )
+        # about this many entries, and at least this many rows, suffice to estimate means and sizes
+        sample_rows = max(2**13 // row_entries, 64)
+        parts = risk.executor.map(shard_sample_moments, sample_rows / max(n, 1))
+    except TypeError:  # the shards hold objects without rows
+        return None
+    if any(part is None for part in parts):
+        return None
+    parts = [part for part in parts if part.n]
+    if not parts:
+        return None
+    n = sum(part.n for part in parts)
+    # combine: the variance of all is the mean variance plus the variance of the means
+    mean = sum(part.n / n * part.mean for part in parts)
+    variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
+    least = np.min([part.minimum for part in parts], axis=0)
+    return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
+
+
+def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
+    """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
+    X = shard.X.features
+    if not X.is_stored:
+        return None
+    step = max(int(1 / share), 1)
+    if X.on_gpu:  # only the weights of the sample are copied to this process
+        candidates = np.arange(0, X.shape[0], step)
+        sampled = to_numpy(shard.c[::step])
+        rows_used, c = candidates[sampled > 0], np.zeros(0)
+        weights = sampled[sampled > 0]
+    else:
+        c = to_numpy(shard.c)
+        # every m-th row of positive weight, for m = 1 / share
+        rows_used = np.flatnonzero(c > 0)[::step]
+        weights = c[rows_used]
+    if not len(rows_used):
+        zero = np.zeros(X.shape[1])
+        return SampleMoments(0.0, zero, zero, zero, zero)
+    rows = X.sample(rows_used)
+    n = float(weights.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        if X.sparse:
+            return _sparse_moments(rows, weights if rows.format == "csr" else c)
+        c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
+        mean, variance = np.empty(rows.shape[1]), np.empty(rows.shape[1])
+        # some columns at a time: new pages for copies of many take longer than the rest
+        step = max(2**15 // len(rows), 1)
+        for part in (slice(j, j + step) for j in range(0, rows.shape[1], step)):
+            relative = rows[:, part] - rows[0, part]
+            mean[part] = c @ relative
+            relative -= mean[part]
+            variance[part] = c @ np.square(relative, out=relative)
+        return SampleMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
+
+
+QUICK_FUNCTIONS.add(shard_sample_moments)
+
+
+def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
+    """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
+    n, p = float(c.sum()), rows.shape[1]
+    lengths = np.diff(rows.indptr)
+    if rows.format == "csr":
+        column, weight = rows.indices, np.repeat(c, lengths)
+    else:
+        column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
+    values = rows.data.astype(np.float64)
+    # sums over the stored entries: all other entries are zeros
+    mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
+    unknown = np.bincount(column, minlength=p) < min(5, rows.shape[0])
+    mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
+    variance = np.maximum(square - mean**2, 0.0)
+    # a difference this small is rounding error: a constant column has variance zero
+    constant = variance <= 1e-12 * square
+    variance = np.where(constant, 0.0, variance)
+    return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

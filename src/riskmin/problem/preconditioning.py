@@ -11,10 +11,11 @@ their proofs hold for the first. The scales :math:`s_j` are powers of two, so th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,28 +24,17 @@ from riskmin.arrays.dense import Dense
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import exceeds_memory
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.core import Array, Cut, Iterate, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
+from riskmin.arrays.sequences import Sequences
+from riskmin.core import Array, Cut, Iterate, Matrix, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
-from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
+from riskmin.losses.nondecomposable.by_query import QuerySeparable
+from riskmin.problem.column_moments import linear_part, moments_of_sample
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import with_scaled_variables
-
-
-class SampleMoments(NamedTuple):
-    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
-
-    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
-    """
-
-    n: float
-    mean: NDArray
-    variance: NDArray
-    minimum: NDArray
-    maximum: NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +136,7 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return False
-        X = rows.X
+        X = rows.X.features
         if X.sparse and self._stays_sparse(X.as_scipy()):
             return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.entries)
         return X.array is not None and X.nnz <= LIMITS.copy_max_entries
@@ -156,16 +146,22 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return None
-        n, p = rows.X.shape
-        array, matrix = rows.X.array, rows.X.as_scipy()
+        changed, ends = self._stored_matrix(rows.X.features), rows.X.sequence_ends
+        if changed is None:
+            return None
+        return rows._replace(X=changed if ends is None else Sequences(changed, ends), cache=ShardCache())
+
+    def _stored_matrix(self, X: Any) -> Matrix | None:
+        """The matrix with its columns changed; None if a copy would be too large."""
+        (n, p), array, matrix = X.shape, X.array, X.as_scipy()
         if array is not None and n * p <= LIMITS.copy_max_entries:
-            return rows._replace(X=Dense(self._changed(array)), cache=ShardCache())
+            return Dense(self._changed(array))
         if matrix is None or matrix.nnz > LIMITS.copy_max_entries or exceeds_memory(matrix.data):
             return None
         # shifted columns are dense: a sparse X with few nonzeros would take much more memory
         many = n * p <= LIMITS.copy_max_entries and matrix.nnz >= self.DENSE_STORAGE_SHARE * n * p
         if many and self.shift.any():
-            return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+            return Dense((matrix.toarray() - self.shift) * self.scale)
         if not self._stays_sparse(matrix):
             return None
         changed = self._shifted(matrix).asformat(matrix.format)
@@ -173,7 +169,8 @@ class Preconditioner:
             changed.indices if changed.format == "csr" else np.repeat(np.arange(p), np.diff(changed.indptr))
         )
         entries = changed.data * self.scale[column], changed.indices, changed.indptr
-        return rows._replace(X=as_matrix(type(changed)(entries, shape=(n, p))), cache=ShardCache())
+        result: Matrix = as_matrix(type(changed)(entries, shape=(n, p)))
+        return result
 
     def _changed(self, array: NDArray) -> NDArray:
         """The entries (x - m) s of dense rows, in one new array."""
@@ -301,6 +298,29 @@ class PreconditionedProblem:
             return solver.iterates(_opened(self.original), w0)
         return self.change.iterates(chain(first, steps), self.original.n_intercepts)
 
+    @property
+    def variables(self) -> str:
+        """The name of the variables of solver states: "original", or a checksum of the scales."""
+        if self.change is None:
+            return "original"
+        # means differ by rounding between machines, scales do not
+        parts = self.change.scale, self.change.shift != 0
+        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+    def in_variables(self, name: str | None) -> PreconditionedProblem | None:
+        """The problem in the variables of a saved state; None for those of another preconditioner.
+
+        Files of before the name was saved have the present ones, but for rows that are grouped by query,
+        which had no preconditioner.
+        """
+        if name is None:
+            risk: Any = self.original.risk
+            grouped = isinstance(risk, Risk) and isinstance(risk.loss, QuerySeparable)
+            name = "original" if grouped else self.variables
+        if name == self.variables:
+            return self
+        return type(self)(self.original, _opened(self.original)) if name == "original" else None
+
     def resumed(self, solver: Solver, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """The iterates of a run that continues from a state; None if the solver cannot use it."""
         steps = solver.resume(self.obj, state)
@@ -312,14 +332,14 @@ class PreconditionedProblem:
 # ---------------------------------------------------------------- choosing the change of variables
 def preconditioner(obj: Objective) -> Preconditioner | None:
     """The change of variables for a problem; None if its columns are centered and of similar sizes."""
-    risk = _linear(obj.risk)
+    risk = linear_part(obj.risk)
     if risk is None:
         return None
     # more sparse columns than this are taken for words or similar features
     same_unit = (
         risk.row_metadata is not None and risk.row_metadata.sparse and risk.row_metadata.shape[1] > 2**15
     )
-    moments = None if same_unit else _moments(risk)
+    moments = None if same_unit else moments_of_sample(risk)
     if moments is None:
         return _undoing(obj, risk)
     entries = risk.row_metadata.nnz if risk.row_metadata is not None else LIMITS.cheap_copy_entries + 1
@@ -378,17 +398,6 @@ def _opened(obj: Objective) -> Objective:
     return replace(obj, reg=reg.without_sizes) if reg.is_rescaled else obj
 
 
-def sampled_moments(risk: Any) -> SampleMoments | None:
-    """The moments of a sample of the rows of a linear risk; None for any other risk."""
-    inner = _linear(risk)
-    return None if inner is None else _moments(inner)
-
-
-def _linear(risk: Any) -> Risk | None:
-    """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
-
-
 def _shift_invariant(risk: Any) -> bool:
     """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
     return risk.intercept.fitted or (not risk.multi_output and risk.loss.shift_invariant)
@@ -410,90 +419,3 @@ def _scales(obj: Objective, size: NDArray) -> NDArray:
     # squares of the scales must not overflow either
     largest = 400
     return np.exp2(-np.clip(np.round(np.log2(column_size)), -largest, largest))
-
-
-def _moments(risk: Risk) -> SampleMoments | None:
-    """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
-    try:
-        n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
-        # entries per row; of sparse rows, a quarter is counted, so that their sample is 4 times as large
-        row_entries = (
-            p
-            if risk.row_metadata is None or not risk.row_metadata.sparse
-            else max(risk.row_metadata.nnz // (4 * n), 1)
-        )
-        # about this many entries, and at least this many rows, suffice to estimate means and sizes
-        sample_rows = max(2**13 // row_entries, 64)
-        parts = risk.executor.map(shard_sample_moments, sample_rows / max(n, 1))
-    except TypeError:  # the shards hold objects without rows
-        return None
-    if any(part is None for part in parts):
-        return None
-    parts = [part for part in parts if part.n]
-    if not parts:
-        return None
-    n = sum(part.n for part in parts)
-    # combine: the variance of all is the mean variance plus the variance of the means
-    mean = sum(part.n / n * part.mean for part in parts)
-    variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
-    least = np.min([part.minimum for part in parts], axis=0)
-    return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
-
-
-def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
-    """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
-    X = shard.X
-    if not X.is_stored or X.sequence_ends is not None:
-        return None
-    step = max(int(1 / share), 1)
-    if X.on_gpu:  # only the weights of the sample are copied to this process
-        candidates = np.arange(0, X.shape[0], step)
-        sampled = to_numpy(shard.c[::step])
-        rows_used, c = candidates[sampled > 0], np.zeros(0)
-        weights = sampled[sampled > 0]
-    else:
-        c = to_numpy(shard.c)
-        # every m-th row of positive weight, for m = 1 / share
-        rows_used = np.flatnonzero(c > 0)[::step]
-        weights = c[rows_used]
-    if not len(rows_used):
-        zero = np.zeros(X.shape[1])
-        return SampleMoments(0.0, zero, zero, zero, zero)
-    rows = X.sample(rows_used)
-    n = float(weights.sum())
-    with np.errstate(over="ignore", invalid="ignore"):
-        if X.sparse:
-            return _sparse_moments(rows, weights if rows.format == "csr" else c)
-        c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
-        mean, variance = np.empty(rows.shape[1]), np.empty(rows.shape[1])
-        # some columns at a time: new pages for copies of many take longer than the rest
-        step = max(2**15 // len(rows), 1)
-        for part in (slice(j, j + step) for j in range(0, rows.shape[1], step)):
-            relative = rows[:, part] - rows[0, part]
-            mean[part] = c @ relative
-            relative -= mean[part]
-            variance[part] = c @ np.square(relative, out=relative)
-        return SampleMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
-
-
-QUICK_FUNCTIONS.add(shard_sample_moments)
-
-
-def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
-    """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
-    n, p = float(c.sum()), rows.shape[1]
-    lengths = np.diff(rows.indptr)
-    if rows.format == "csr":
-        column, weight = rows.indices, np.repeat(c, lengths)
-    else:
-        column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
-    values = rows.data.astype(np.float64)
-    # sums over the stored entries: all other entries are zeros
-    mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
-    unknown = np.bincount(column, minlength=p) < min(5, rows.shape[0])
-    mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
-    variance = np.maximum(square - mean**2, 0.0)
-    # a difference this small is rounding error: a constant column has variance zero
-    constant = variance <= 1e-12 * square
-    variance = np.where(constant, 0.0, variance)
-    return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

@@ -16,6 +16,7 @@ from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
 from riskmin.solvers.fallback import Fallback as Fallback
+from riskmin.solvers.interior_point.contingency_tables import ContingencyTables as ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint as InteriorPoint
 from riskmin.solvers.newton.newton import Newton as Newton
 from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
@@ -41,6 +42,7 @@ _OWN: dict[str, Any] = {
     "bmrm": Bmrm(),
     "bundle": Bundle(),
     "chain_ascent": ChainAscent(),
+    "contingency_tables": ContingencyTables(),
     "coordinate_descent": CoordinateDescent(),
     "dual": DualCoordinateAscent(),
     "dual_accelerated": DualAccelerated(),

@@ -16,6 +16,7 @@ from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.facts import Facts
 from riskmin.solvers.fallback import Fallback
+from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.proximal_gradient import ProximalGradient
@@ -281,6 +282,12 @@ OTHER_RULES = (
         InteriorPoint(),
         "{loss} is not smooth, nor is {reg}",
     ),
+    Rule(
+        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, at most 4096 local rows, 600 of them or of the columns",
+        lambda f: f.tables and f.shape[0] <= COSTS.tables_max_rows,
+        ContingencyTables(),
+        "{loss} is a maximum over contingency tables, of which few matter",
+    ),
     Rule("an oracle", lambda f: f.loss is None, BUNDLE, "{loss} has no attribute smooth"),
     Rule("any other", lambda f: True, BUNDLE, "{loss} is not smooth"),
 )
@@ -314,6 +321,13 @@ FALLBACK_RULES = (
         "`PairwiseHinge`, at most 2^17 pairs and 2^23 entries of their differences, `L2`",
         lambda f: not f.smoothed_hessian and f.few_pairs,
         SeparableForm(NEWTON),
+        "",
+    ),
+    # a table has as much information as hundreds of cuts
+    Rule(
+        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, at most 32768 local rows, 600 of them or of the columns",
+        lambda f: f.tables and f.shape[0] <= COSTS.tables_max_fallback_rows,
+        ContingencyTables(),
         "",
     ),
     # cutting planes converge for every convex risk

@@ -56,6 +56,10 @@ class CostModel:
     """|grad R(0)|^2 / lam up to which L-BFGS needs few steps, and `Bundle` few cuts, for losses on pairs."""
     lbfgs_min_rows_of_pairs: int = 1000
     """Rows from which a mean over their pairs is smooth enough for L-BFGS."""
+    tables_max_rows: int = 2**12
+    """Rows up to which a model of contingency tables is faster than `Bundle`."""
+    tables_max_fallback_rows: int = 2**15
+    """Rows up to which it continues where `Bundle` is slow."""
     interior_point_rows_per_column: float = 100.0
     """Rows per column up to which the interior-point method is faster than `Bundle`."""
     interior_point_max_weights: int = 500

@@ -19,6 +19,7 @@ from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
+from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
 from riskmin.solvers.newton.newton import Newton
@@ -347,6 +348,11 @@ class Facts:
     def slow_intercepts(self) -> bool:
         """Whether dual ascent hardly moves explicit intercepts."""
         return bool(self.obj.n_intercepts) and self.row_norm_ratio > COSTS.intercept_row_norm_ratio
+
+    @cached_property
+    def tables(self) -> bool:
+        """Whether the loss is a maximum over contingency tables, of few rows or columns."""
+        return ContingencyTables().supports(self.obj) is None
 
     @cached_property
     def few_pairs(self) -> bool:

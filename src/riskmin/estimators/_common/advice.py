@@ -9,8 +9,8 @@ import numpy as np
 
 from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
+from riskmin.problem.column_moments import SampleMoments, sampled_moments
 from riskmin.problem.objective import Objective
-from riskmin.problem.preconditioning import SampleMoments, sampled_moments
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,15 @@ def break_even_form(loss: object, y: Array, c: Array) -> tuple[Loss, float] | No
     check_equal_weights(loss, c)
     n_positive = int((y > 0).sum())
     return (Hinge(len(y) / (4 * n_positive)), 2.0) if 0 < n_positive < len(y) else None
+
+
+class WorstTables(NamedTuple):
+    """Contingency tables with their measure and objective; one of them has the largest objective of all."""
+
+    misses: Array
+    alarms: Array
+    delta: Array
+    values: Array
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,17 @@ class FBeta(Loss):
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the largest objective over labelings and a subgradient in z."""
-        xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        s = SortedScores.from_scores(self, z, y, c)
+        tables = self._worst_tables(s)
+        best = int(namespace(z).argmax(tables.values))
+        return tables.values[best], s.subgradient(best, int(tables.alarms[best]))
+
+    def worst_tables(self, z: Array, y: Array, c: Array) -> WorstTables:
+        """Return the number of alarms with the largest objective for each number of misses."""
+        return self._worst_tables(SortedScores.from_scores(self, z, y, c))
+
+    def _worst_tables(self, s: SortedScores) -> WorstTables:
+        xp, z = namespace(s.z), s.z
         # all numbers of misses at once; hits is (1 + beta^2) times the number of hits
         misses = count_range(s.positives, 0, len(s.positives))
         hits = (1 + self.beta**2) * s.as_float(len(s.positives) - misses)
@@ -164,10 +183,8 @@ class FBeta(Loss):
                 xp.where(improves, mid + 1, alarms),
                 xp.where(improves, upper, xp.maximum(mid, alarms)),
             )
-        # Delta plus the score term, maximized over the misses
-        values = 1 - hits / (base + alarms) + s.score_gain(misses, alarms)
-        best = int(xp.argmax(values))
-        return values[best], s.subgradient(best, int(alarms[best]))
+        delta = 1 - hits / (base + alarms)
+        return WorstTables(misses, alarms, delta, delta + s.score_gain(misses, alarms))
 
     def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return the misses, the alarms and Delta of every possible contingency table."""
@@ -229,16 +246,23 @@ class PrecisionAtK(Loss):
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the largest objective over labelings and a subgradient in z."""
         xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        tables = self._worst_tables(s)
+        best = int(xp.argmax(tables.values))
+        # the true labels have the objective 0
+        if not float(tables.values[best]) > 0:
+            return 0.0 * tables.values[best], xp.zeros_like(z)
+        return tables.values[best], s.subgradient(int(tables.misses[best]), int(tables.alarms[best]))
+
+    def worst_tables(self, z: Array, y: Array, c: Array) -> WorstTables:
+        """Return the table of each possible number of hits, without that of the true labels."""
+        return self._worst_tables(SortedScores.from_scores(self, z, y, c))
+
+    def _worst_tables(self, s: SortedScores) -> WorstTables:
         hits = count_range(s.positives, *self._hits(len(s.positives), len(s.negatives)))
         # labelings with k positives: h hits, n+ - h misses and k - h alarms
+        misses, alarms = len(s.positives) - hits, self.k - hits
         delta = 1 - s.as_float(hits) / self._delta_denominator(len(s.positives))
-        values = delta + s.score_gain(len(s.positives) - hits, self.k - hits)
-        best = int(xp.argmax(values))
-        # the true labels have the objective 0
-        if not float(values[best]) > 0:
-            return 0.0 * values[best], xp.zeros_like(z)
-        best_hits = int(hits[best])
-        return values[best], s.subgradient(len(s.positives) - best_hits, self.k - best_hits)
+        return WorstTables(misses, alarms, delta, delta + s.score_gain(misses, alarms))
 
     def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
         """Return twice a hinge loss, if k is the number of positives."""

@@ -21,7 +21,7 @@ from riskmin.losses import LOSSES
 from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.losses.nondecomposable.by_query import QuerySeparable
 from riskmin.owners.wire.codec import MessageError, OwnerMessage, encode
-from riskmin.problem import column_moments, preconditioning, rounding, shard_ops
+from riskmin.problem import column_moments, rounding, shard_ops
 from riskmin.problem.intercept import explicit
 from riskmin.regularizers import L1, L2, Box, Elastic
 from riskmin.solvers.bundle import stored_cuts
@@ -172,7 +172,7 @@ OPERATIONS: dict[str, Operation] = {
     "pull_back": Operation(shard_ops.pull_back, ("key", "loss", "map", "point", "t", "mix")),
     "hessian_product": Operation(shard_ops.hessian_product_at, ("key", "loss", "map", "w", "b")),
     "column_moments": Operation(column_moments.shard_moments, ("flag",)),
-    "sampled_moments": Operation(preconditioning.shard_sample_moments, ("t",)),
+    "sampled_moments": Operation(column_moments.shard_sample_moments, ("t",)),
     "class_sums": Operation(explicit.class_sums, ("map",)),
     "score_moments": Operation(stored_cuts.score_moments, ("map", "w")),
     "term_sizes": Operation(rounding.shard_sizes, ("loss", "map", "w", "b", "t")),

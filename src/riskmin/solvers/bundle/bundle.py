@@ -201,7 +201,7 @@ class Bundle(Solver):
         cursor = obj.cursor(model.initial_point(w0))
         value, _, cut = cursor(project=False)
         model.add(cut)
-        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w, value))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
@@ -228,7 +228,7 @@ class Bundle(Solver):
         if not math.isfinite(value):
             value, _, cut = cursor(project=False)
             model.add(cut)
-        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w, value))
 
     def _run(
         self, obj: Objective, model: CuttingPlaneModel, cursor: ObjectiveCursor, value: float, best: Cut
@@ -263,7 +263,7 @@ class Bundle(Solver):
             value = new.value
             # A null step adds its cut, too: it improves the model.
             model.add(cut)
-            best = model.best_mixture(cursor.w)
+            best = model.best_mixture(cursor.w, value)
             model.prune(self.keep)
 
     def _search(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:

@@ -9,6 +9,7 @@ regularizer a linear program; for any other with a smooth conjugate, a short seq
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
 from riskmin.regularizers.base import Regularizer
 from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, loss_of
+from riskmin.solvers.bundle.barrier_program import BarrierProgram
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
 
@@ -200,13 +202,18 @@ class CuttingPlaneModel:
     """Number of consecutive mixtures in which each cut had multiplier zero."""
     w: Array | None = None
     """Minimizer of the model, if the master problem provides it."""
+    barrier: BarrierProgram | None = None
+    """The interior-point form of the master problem, where there is one."""
+    by_barrier: bool = False
+    """Whether that form is used, since the other one is lost in rounding."""
 
     @classmethod
     def empty(cls, obj: Objective, w: Array) -> CuttingPlaneModel:
         """Return a model without cuts, for the dimension and device of w."""
         empty = np.empty(0)
         storage = zeros_for((8, len(w)), w)
-        return cls(master_problem_for(obj, len(w)), storage, empty, empty, empty)
+        master = master_problem_for(obj, len(w))
+        return cls(master, storage, empty, empty, empty, barrier=BarrierProgram.from_objective(obj))
 
     def initial_point(self, w: Array) -> Array:
         """Return the point at which a run requested to start at w begins."""
@@ -226,11 +233,31 @@ class CuttingPlaneModel:
         self.inactive_for = np.append(self.inactive_for, 0)
         self.master.add(self.A[: m + 1], self.b)
 
-    def best_mixture(self, w: Array = None) -> Cut:
-        """Solve the master problem and return the mixture with the best bound; w is the best point so far."""
-        self.alpha, self.w = self.master.solve(self.A[: len(self.b)], self.b, self.alpha)
-        self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
+    def best_mixture(self, w: Array = None, value: float = math.inf) -> Cut:
+        """Solve the master problem and return the mixture with the best bound.
+
+        w is the best point so far, and `value` J there: a small share of the gap is accuracy enough.
+        """
+        A, b, inactive = self.A[: len(self.b)], self.b, 0.0
+        if not self.by_barrier:
+            self.alpha, self.w = self.master.solve(A, b, self.alpha)
+            self.by_barrier = value < math.inf and self._is_inaccurate(value)
+        if self.by_barrier and self.barrier is not None:
+            self.alpha, self.w = self.barrier.solve(A, b, w, value)
+            inactive = self.barrier.INACTIVE_SHARE * float(np.max(self.alpha))
+        self.inactive_for = np.where(self.alpha > inactive, 0, self.inactive_for + 1)
         return self.mixture()
+
+    def _is_inaccurate(self, value: float) -> bool:
+        """Whether rounding leaves a gap of the master problem that matters to the gap of the run."""
+        if self.barrier is None:
+            return False
+        w = (
+            self.w
+            if self.w is not None
+            else self.barrier.reg.conjugate_grad(-1 / self.barrier.lam * self.mixture().a)
+        )
+        return self.barrier.is_inaccurate(self.A[: len(self.b)], self.b, self.alpha, w, value)
 
     def mixture(self) -> Cut:
         """Return the cuts mixed by their multipliers."""
@@ -276,7 +303,11 @@ class CuttingPlaneModel:
         else:
             for m in range(len(s["b"])):
                 program.add(s["A"][: m + 1], s["b"][: m + 1])
-        return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
+        model = cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
+        model.barrier = BarrierProgram.from_objective(obj)
+        # Only the interior-point form of a quadratic program provides the minimizer.
+        model.by_barrier = isinstance(program, QuadraticProgram) and model.w is not None
+        return model
 
     @classmethod
     def from_previous_run(cls, obj: Objective, s: dict[str, Array], before: Objective) -> CuttingPlaneModel:

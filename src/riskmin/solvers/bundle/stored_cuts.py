@@ -13,6 +13,7 @@ a compensating step of the intercepts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,7 +201,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         # All cuts are stored for centered rows.
         super().add(self.frame.to_centered(cut))
 
-    def best_mixture(self, w: Array = None) -> Cut:
+    def best_mixture(self, w: Array = None, value: float = math.inf) -> Cut:
         """Return the best mixture for intercepts near those of w, with slope zero in them."""
         self.center = self.frame.mean_row_scores(w)
         A, k = self.A[: len(self.b)], self.frame.k

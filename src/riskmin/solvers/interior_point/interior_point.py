@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
+from riskmin.numerics.barrier import BarrierVariables
 from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
@@ -27,7 +28,6 @@ from riskmin.solvers.base import (
     local_rows_of,
     local_rows_reason,
 )
-from riskmin.solvers.interior_point.barrier import BarrierVariables
 from riskmin.solvers.interior_point.saddle_point import SaddlePoint
 from riskmin.solvers.interior_point.several_outputs import (
     WeightModel,

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import cholesky, scipy_linalg
+from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step, scaled_inverse
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.solvers.interior_point.barrier import BarrierVariables, Linearized, predictor_corrector_step
 
 Solve = Callable[[NDArray, NDArray, float], tuple[NDArray, NDArray, float]]
 """Solves the linear optimality conditions: residuals of the three equations to steps (dw, da, db)."""
@@ -153,16 +152,3 @@ def centered_gram(design: DesignOperator, h: NDArray, intercept: bool) -> NDArra
     # only the upper triangle is meaningful
     upper = np.triu(G)
     return upper + np.triu(upper, 1).T
-
-
-def scaled_inverse(G: NDArray, diagonal: NDArray) -> Callable[[NDArray], NDArray]:
-    """A function that solves (G + diag(diagonal)) x = r, by a factorization."""
-    matrix = np.array(G)
-    matrix.reshape(-1)[:: len(G) + 1] += diagonal
-    # a unit diagonal: columns of very different sizes do no harm
-    scale = 1 / np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
-    matrix *= scale * scale[:, None]
-    factor = cholesky(matrix, matrix.reshape(-1)[:: len(G) + 1], 1e-15)
-    if factor is None:
-        return lambda r: scale * scale * r
-    return lambda r: scale * np.asarray(scipy_linalg().cho_solve(factor, scale * r, check_finite=False))

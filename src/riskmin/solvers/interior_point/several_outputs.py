@@ -17,9 +17,8 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
+from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step, scaled_inverse
 from riskmin.problem.objective import Objective
-from riskmin.solvers.interior_point.barrier import BarrierVariables, Linearized, predictor_corrector_step
-from riskmin.solvers.interior_point.saddle_point import scaled_inverse
 
 MIN_CURVATURE = 1e-11
 """The least second derivative of a model in any direction, relative to those in the weights."""

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.core.blas_threads import cholesky, scipy_linalg
 
 
 class Linearized(NamedTuple):
@@ -66,13 +67,29 @@ class BarrierVariables:
         self.lower, self.upper = np.broadcast_to(lower, x.shape), np.broadcast_to(upper, x.shape)
         absolute = self.epsilon > 0
         self.present = [absolute, absolute, np.isfinite(self.upper), np.isfinite(self.lower)]
-        self.count = sum(int(np.count_nonzero(part)) for part in self.present)
         self.x, self.v = np.array(x, dtype=float), np.zeros(len(x))
+        self._count_present()
         self.slacks = self._slacks()
-        self.multipliers = [np.where(p, mu / s, 0.0) for p, s in zip(self.present, self.slacks, strict=True)]
+        self.multipliers = self._each(lambda k: self._masked(k, mu / self.slacks[k]))
         # a start at x: x = p_1 - p_2
-        self.multipliers[0] += np.where(absolute, np.maximum(self.x, 0.0), 0.0)
-        self.multipliers[1] += np.where(absolute, np.maximum(-self.x, 0.0), 0.0)
+        if 0 in self.kinds:
+            self.multipliers[0] = self.multipliers[0] + np.where(absolute, np.maximum(self.x, 0.0), 0.0)
+            self.multipliers[1] = self.multipliers[1] + np.where(absolute, np.maximum(-self.x, 0.0), 0.0)
+
+    def _count_present(self) -> None:
+        """Count the products of slacks and multipliers, and note which of the four kinds there are."""
+        counts = [int(np.count_nonzero(part)) for part in self.present]
+        self.count, self.kinds = sum(counts), [k for k in range(4) if counts[k]]
+        self.everywhere = [count == len(self.x) for count in counts]
+        self.zeros = np.zeros(len(self.x))
+
+    def _each(self, f: Callable[[int], NDArray]) -> list[NDArray]:
+        """Return f(k) for each kind that is present, and zeros for the others."""
+        return [f(k) if k in self.kinds else self.zeros for k in range(4)]
+
+    def _masked(self, k: int, values: NDArray, absent: float = 0.0) -> NDArray:
+        """Return values where the terms of a kind are present."""
+        return values if self.everywhere[k] else np.where(self.present[k], values, absent)
 
     def without(self, dropped: NDArray) -> BarrierVariables:
         """A copy in which some variables are fixed at zero."""
@@ -82,37 +99,40 @@ class BarrierVariables:
         # a curvature that leaves no step
         result.square = np.where(dropped, self.FIXED_CURVATURE, self.square)
         result.present = [part & ~dropped for part in self.present]
-        result.count = sum(int(np.count_nonzero(part)) for part in result.present)
+        result._count_present()
         result.slacks = result._slacks()
-        result.multipliers = [
-            np.where(p, m, 0.0) for p, m in zip(result.present, self.multipliers, strict=True)
-        ]
+        result.multipliers = result._each(lambda k: result._masked(k, self.multipliers[k]))
         return result
 
     def _slacks(self) -> list[NDArray]:
-        slacks = self.epsilon - self.v, self.epsilon + self.v, self.upper - self.x, self.x - self.lower
-        return [
-            np.where(p, np.maximum(s, self.MIN_MULTIPLIER), 1.0)
-            for p, s in zip(self.present, slacks, strict=True)
-        ]
+        def slack(k: int) -> NDArray:
+            both = (
+                (self.epsilon, -self.v),
+                (self.epsilon, self.v),
+                (self.upper, -self.x),
+                (self.x, -self.lower),
+            )
+            return self._masked(k, np.maximum(both[k][0] + both[k][1], self.MIN_MULTIPLIER), 1.0)
+
+        return self._each(slack)
 
     @property
     def complementarity(self) -> float:
         """The sum of the products of slacks and multipliers: count times mu on the central path."""
-        return float(sum(s @ m for s, m in zip(self.slacks, self.multipliers, strict=True)))
+        return float(sum(self.slacks[k] @ self.multipliers[k] for k in self.kinds))
 
     def linearized(self, mu: float, predictor: Step | None = None) -> Linearized:
         """The slope near x, with mu as target; the products of a predictor's steps are taken off."""
-        # the products of the predictor's steps, which a linear model leaves out
-        second = [np.zeros(len(self.x))] * 4
-        if predictor is not None:
-            second = [s * m for s, m in zip(predictor.slacks, predictor.multipliers, strict=True)]
-        targets = [
-            np.where(p, (mu - q) / s, 0.0) for p, q, s in zip(self.present, second, self.slacks, strict=True)
-        ]
+
+        def target(k: int) -> NDArray:
+            # the products of the predictor's steps, which a linear model leaves out
+            second = 0.0 if predictor is None else predictor.slacks[k] * predictor.multipliers[k]
+            return self._masked(k, (mu - second) / self.slacks[k])
+
+        targets = self._each(target)
         slope, curvature = self.shift + self.square * self.x, np.array(self.square)
         rates = self._rates()
-        if self.present[0].any():
+        if 0 in self.kinds:
             # x + dx = targets[0] - targets[1] + rate dv: dv is linear in dx
             rate = np.where(self.present[0], rates[0] + rates[1], np.inf)
             slope = slope + self.v + (self.x - targets[0] + targets[1]) / rate
@@ -121,41 +141,50 @@ class BarrierVariables:
 
     def _rates(self) -> list[NDArray]:
         """Multipliers over slacks: how fast a multiplier grows as its slack decreases."""
-        return [m / s for m, s in zip(self.multipliers, self.slacks, strict=True)]
+        return self._each(lambda k: self.multipliers[k] / self.slacks[k])
 
     def step(self, dx: NDArray, targets: list[NDArray]) -> Step:
         """The step of all parts that belongs to a step dx."""
         rates, dv = self._rates(), np.zeros(len(dx))
-        if self.present[0].any():
+        if 0 in self.kinds:
             rate = np.where(self.present[0], rates[0] + rates[1], np.inf)
             dv = (self.x + dx - targets[0] + targets[1]) / rate
-        slacks = [np.where(p, d, 0.0) for p, d in zip(self.present, (-dv, dv, -dx, dx), strict=True)]
+        changes = -dv, dv, -dx, dx
+        slacks = self._each(lambda k: self._masked(k, changes[k]))
         # slack dm + m dslack = mu - slack m
-        multipliers = [
-            np.where(p, t - m - r * d, 0.0)
-            for p, t, m, r, d in zip(self.present, targets, self.multipliers, rates, slacks, strict=True)
-        ]
+        multipliers = self._each(
+            lambda k: self._masked(k, targets[k] - self.multipliers[k] - rates[k] * slacks[k])
+        )
         return Step(dx, dv, slacks, multipliers)
 
     def reach(self, step: Step) -> float:
         """The largest multiple of a step for which all slacks and multipliers stay nonnegative."""
-        pairs = zip(self.slacks + self.multipliers, step.slacks + step.multipliers, strict=True)
-        shares = (np.max(-d / np.where(s > 0, s, 1.0), initial=0.0) for s, d in pairs)
-        largest = max(float(share) for share in shares)
+        largest = 0.0
+        for k in self.kinds:
+            # multipliers of absent terms are zero, and do not change
+            divisor = self.multipliers[k] if self.everywhere[k] else self._masked(k, self.multipliers[k], 1.0)
+            shares = (-step.slacks[k] / self.slacks[k]).max(), (-step.multipliers[k] / divisor).max()
+            # NaN, which no comparison finds, is a step that is not taken
+            largest = max(largest, *(float(share) for share in shares))
         return 1 / largest if largest > 0 else np.inf
 
     def complementarity_after(self, t: float, step: Step) -> float:
         """The complementarity after t times a step."""
-        parts = zip(self.slacks, step.slacks, self.multipliers, step.multipliers, strict=True)
-        return float(sum((s + t * ds) @ (m + t * dm) for s, ds, m, dm in parts))
+        return float(
+            sum(
+                (self.slacks[k] + t * step.slacks[k]) @ (self.multipliers[k] + t * step.multipliers[k])
+                for k in self.kinds
+            )
+        )
 
     def move(self, t: float, step: Step) -> None:
         """Take t times a step."""
         self.x, self.v = self.x + t * step.x, self.v + t * step.v
-        self.multipliers = [
-            np.where(p, np.maximum(m + t * dm, self.MIN_MULTIPLIER), 0.0)
-            for p, m, dm in zip(self.present, self.multipliers, step.multipliers, strict=True)
-        ]
+        self.multipliers = self._each(
+            lambda k: self._masked(
+                k, np.maximum(self.multipliers[k] + t * step.multipliers[k], self.MIN_MULTIPLIER)
+            )
+        )
         self.slacks = self._slacks()
 
 
@@ -191,3 +220,22 @@ def predictor_corrector_step(groups: list[BarrierVariables], factorize: Callable
     for group, step in zip(groups, chosen, strict=True):
         group.move(t, step)
     return t
+
+
+def scaled_inverse(G: NDArray, diagonal: NDArray) -> Callable[[NDArray], NDArray]:
+    """A function that solves (G + diag(diagonal)) x = r, by a factorization; r may have several columns."""
+    matrix = np.array(G)
+    matrix.reshape(-1)[:: len(G) + 1] += diagonal
+    # a unit diagonal: columns of very different sizes do no harm
+    scale = 1 / np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
+    matrix *= scale * scale[:, None]
+    factor = cholesky(matrix, matrix.reshape(-1)[:: len(G) + 1], 1e-15)
+    if factor is None:
+        return lambda r: (scale * scale * r.T).T
+
+    def solve(r: NDArray) -> NDArray:
+        # transposes, so that scales belong to the rows of one or several columns
+        x = scipy_linalg().cho_solve(factor, (scale * r.T).T, check_finite=False)
+        return np.asarray((scale * x.T).T)
+
+    return solve
