@@ -78,8 +78,8 @@ DEVICE_RULES = (
 )
 SMOOTH_RULES = (
     Rule(
-        "several outputs, `L2`, local rows; if X is dense, at most 5000 weights, or, with fewer rows than "
-        "columns, 2^20 products of a pass",
+        "several outputs, `L2`, local rows; for other losses than `Softmax` on dense X, at most 5000 "
+        "weights, or, with fewer rows than columns, 2^20 products of a pass",
         lambda f: f.newton_smooth_multi_output,
         NEWTON,
         "{loss} is smooth, and has second derivatives",
@@ -389,7 +389,7 @@ def trial_work(first: Solver, facts: Facts) -> float:
     if facts.interior_point_multi_output and facts.cheap_weight_hessian:
         return COSTS.sparse_weights_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
-        return COSTS.softmax_trial_work if facts.newton_softmax else COSTS.multi_output_trial_work
+        return COSTS.multi_output_trial_work
     if isinstance(first, Newton | Switching):
         return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
     return COSTS.trial_work

@@ -81,8 +81,6 @@ class CostModel:
     """The least work there, per row or column of X, whichever are fewer."""
     multi_output_trial_work: float = 1000.0
     """The work after which L-BFGS is judged where Newton's method would solve for all weights at once."""
-    softmax_trial_work: float = 150.0
-    """The same for `Softmax`, where conjugate gradients have a preconditioner."""
 
 
 @dataclass(frozen=True)

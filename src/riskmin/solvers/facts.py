@@ -260,23 +260,17 @@ class Facts:
         """Whether Newton's method has its form for few rows and columns."""
         return self.l2 and SmallProblem.accepts(self.obj)
 
-    @cached_property
-    def newton_softmax(self) -> bool:
-        """Whether Newton's method has its form for `Softmax`."""
-        return SoftmaxProblem.accepts(self.obj)
-
     @property
     def newton_smooth_multi_output(self) -> bool:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
         if not self.newton_multi_output:
             return False
-        few_weights = self.risk.dim <= COSTS.newton_max_smooth_weights
-        if self.newton_softmax:
-            return self.sparse or self.wider_than_long or few_weights
+        if SoftmaxProblem.accepts(self.obj):
+            return True
         # with fewer rows than columns, conjugate gradients alone pay where calls cost as much as products
         if self.wider_than_long and not self.sparse and not self.risk.loss.constant_curvature:
             return bool(self.n_entries * self.risk.linear_map.columns <= COSTS.newton_max_wide_products)
-        return self.sparse or few_weights
+        return self.sparse or self.risk.dim <= COSTS.newton_max_smooth_weights
 
     @cached_property
     def exact_steps(self) -> bool:
