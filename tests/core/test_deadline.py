@@ -71,6 +71,7 @@ from riskmin.executors.base import SerialExecutor
 from riskmin.executors.coordination import Coordination
 from riskmin.problem.risk import Risk
 from riskmin.solvers.bundle.linear_program import LinearProgram
+from riskmin.solvers.coordinate.columns import SparseColumns
 
 SLACK_SECONDS = 0.6
 """Processor seconds that a run may take past its limit: the last chunk, and an interrupted call of the risk.
@@ -579,6 +580,8 @@ def test_threads_see_a_signal_delivered_to_another_thread():
 # ---------------------------------------------------------------- cached data
 def test_partially_copied_columns_are_not_cached(monkeypatch):
     """Columns are cached with the risk, for runs that follow an interrupted one."""
+    # so few columns would not be copied
+    monkeypatch.setattr(SparseColumns, "DIRECT_GRAM_MAX_CYCLES", 0)
     obj = Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3)
     expected = minimize(
         Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3), CoordinateDescent(), tol=1e-8

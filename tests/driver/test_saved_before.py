@@ -30,6 +30,7 @@ from riskmin import (
     Nu,
     Objective,
     Quadratic,
+    Smoothing,
     Switching,
     kernel_risk,
     linear_risk,
@@ -45,6 +46,7 @@ SOLVERS_OF_FILES = {
     "hand_over.checkpoint": Switching(DualCoordinateAscent(), Newton(), tol=1e-4),
     "relay.checkpoint": Fallback((Lbfgs(), Bundle())),
     "adaptive.checkpoint": Auto(),
+    "09.checkpoint": Fallback((Bundle(keep=20), Smoothing())),
 }
 
 

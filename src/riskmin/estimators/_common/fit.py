@@ -244,9 +244,14 @@ def fit_objective(
 
 
 def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
-    """Whether a run that started at w = 0, without explicit intercepts, has lowered J by more than half."""
+    """Whether a run that started at w = 0, without explicit intercepts, has lowered J by more than half.
+
+    A run that ended by atol may have lowered what was only rounding.
+    """
     first, cold = result.trace[0]["value"], start is None and not objective.n_intercepts
-    return bool(cold and first - result.value > 0.5 * first and np.any(result.w))
+    return bool(
+        cold and result.criterion == "tol" and first - result.value > 0.5 * first and np.any(result.w)
+    )
 
 
 def _check_certificate(risk: Risk, value: float, lower: float) -> None:
