@@ -182,3 +182,17 @@ def test_long_data_have_iterates_between_stages(monkeypatch):
     assert its[1].info["evaluations"] == 1.0
     assert all(obj.lower(it.cut) <= its[-1].value for it in its)
     assert few <= len(its)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_columns_of_other_units_are_left_to_the_general_steps(intercept):
+    """Residuals in columns that are hardly penalized, for their large units, would leave gaps of nearly 1."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 60))
+    y = np.argmax(X[:, :10] + 0.1 * rng.standard_normal((400, 10)), axis=1).astype(float)
+    X = X * 10 ** rng.uniform(-6, 6, 60)
+    risk = rm.linear_risk(X, y, rm.Softmax(), fit_intercept=intercept)
+    assert rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), max_iter=200).status == "converged"
+    for smallest, accepted in ((1.0, True), (0.1, True), (1e-6, False)):
+        weights = np.append(np.full(10, smallest), np.ones(590))
+        assert SoftmaxProblem.accepts(rm.Objective(risk, rm.L2(weights), 1e-4)) is accepted

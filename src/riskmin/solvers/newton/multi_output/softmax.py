@@ -85,6 +85,8 @@ class SoftmaxProblem:
     """Rows times classes up to which scores and probabilities are stored, each half a gigabyte."""
     MAX_STEPS = 20
     """Newton steps between two iterates."""
+    MIN_PENALTY_RATIO = 1e-3
+    """The smallest penalty of a weight relative to the largest: columns of other units have smaller ones."""
 
     def __init__(self, obj: Objective, problem: Any) -> None:
         self.obj, self.problem, self.design = obj, problem, problem.design
@@ -111,7 +113,11 @@ class SoftmaxProblem:
 
     @classmethod
     def accepts(cls, obj: Objective) -> bool:
-        """Whether the loss is `Softmax`, and rows and weights are plain."""
+        """Whether the loss is `Softmax`, rows and weights are plain, and penalties of similar sizes.
+
+        Conjugate gradients leave residuals, which lower the bound most in weights of the smallest penalties:
+        these need the matrices of the general steps.
+        """
         risk: Any = obj.risk
         if not (risk.multi_output and type(risk.loss) is Softmax and risk.rows is not None):
             return False
@@ -120,7 +126,10 @@ class SoftmaxProblem:
         X: Any = row_matrix(risk.rows)
         few = len(risk.rows.y) * linear_map.columns <= cls.MAX_SCORES
         plain = type(inner) is MultiOutput and (X.sparse or X.entries.dtype == float)
-        return few and plain and bool(obj.reg.penalized_part.diagonal)
+        if not (few and plain and obj.reg.penalized_part.diagonal):
+            return False
+        square = np.ravel(obj.reg.penalized_part.terms(np.ones(risk.dim - obj.n_intercepts)).square)
+        return bool(square.min() >= cls.MIN_PENALTY_RATIO * square.max())
 
     def _intercept_scale(self) -> float:
         """The factor of squared residuals in intercepts: |sum_i h_i x_i|^2 for second derivatives h of sum 1.
