@@ -195,5 +195,5 @@ def test_columns_of_other_units_are_left_to_the_general_steps(intercept):
     risk = rm.linear_risk(X, y, rm.Softmax(), fit_intercept=intercept)
     assert rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), max_iter=100).status == "converged"
     for smallest, accepted in ((1.0, True), (0.1, True), (1e-6, False)):
-        weights = np.append(np.full(10, smallest), np.ones(590))
+        weights = np.append(np.full(10, smallest), np.ones(risk.dim - risk.n_intercepts - 10))
         assert SoftmaxProblem.accepts(rm.Objective(risk, rm.L2(weights), 1e-4)) is accepted
