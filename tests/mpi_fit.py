@@ -73,7 +73,9 @@ def fit(executor, file):
     result = minimize(obj, Bundle(), tol=TOL, callback=callback, checkpoint=Checkpoint(file, every=0.0))
     if getattr(obj.risk.executor, "rank", 0) == 0:
         names = ("status", "value", "lower", "n_iter")
-        print("done", json.dumps({name: getattr(result, name) for name in names}), flush=True)
+        # in one call, since lines of two ranks may mix otherwise
+        sys.stdout.write(f"done {json.dumps({name: getattr(result, name) for name in names})}\n")
+        sys.stdout.flush()
 
 
 def serve():
