@@ -25,6 +25,7 @@ from riskmin import (
     Logistic,
     MulticlassHinge,
     MultivariateSquared,
+    Newton,
     NoIntercept,
     Novelty,
     Objective,
@@ -39,6 +40,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.problem import shard_ops
 from riskmin.problem.oracle import OracleCursor, as_oracle
 from riskmin.problem.risk import GatheredCursor, ScoreCursor
 
@@ -496,3 +498,34 @@ def test_cursors_are_created_in_several_threads_at_once():
             assert all(pool.map(work, range(8)))
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array, sp.csc_array, np.asfortranarray])
+def test_a_value_without_a_cut_has_the_same_bits(store):
+    """The driver reports it in place of that of an evaluation with a cut, for one and for several shards."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 7)), np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    for loss in (Hinge(), Logistic()):
+        for n_shards in (None, 3):
+            risk, w = linear_risk(store(X), y, loss, n_shards=n_shards), rng.standard_normal(7)
+            assert risk.value_is_cheaper(None)
+            assert risk.value_near(w, None) == risk.evaluate(w).value
+    with_intercept = linear_risk(X, y, Logistic(), fit_intercept=True)
+    assert with_intercept.value_is_cheaper((0.0, 0.1))
+    assert not with_intercept.value_is_cheaper(None)
+    assert with_intercept.value_near(w, None) == pytest.approx(with_intercept.evaluate(w).value, rel=1e-12)
+
+
+def test_the_last_point_needs_no_gradient_where_the_solver_proves_the_gap(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 7))
+    obj = Objective(linear_risk(X, X[:, 0] + rng.standard_normal(300), Squared()), L2(), 1e-3)
+    called = []
+    for name in ("value", "value_grad"):
+        run = getattr(shard_ops, name)
+        monkeypatch.setattr(shard_ops, name, lambda *args, f=run, n=name: called.append(n) or f(*args))
+    result = minimize(obj, Newton())
+    assert result.status == "converged"
+    assert called == ["value"]
+    monkeypatch.undo()
+    assert result.value == obj.value(result.w)
