@@ -1,4 +1,4 @@
-"""Newton's system of many columns of which a few, in large units, are hardly penalized."""
+"""Newton's system of many columns of which a few, in large units, are nearly unpenalized."""
 
 import numpy as np
 import pytest

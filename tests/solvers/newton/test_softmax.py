@@ -186,7 +186,7 @@ def test_long_data_have_iterates_between_stages(monkeypatch):
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_columns_of_other_units_are_left_to_the_general_steps(intercept):
-    """Residuals in columns that are hardly penalized, for their large units, would leave gaps of nearly 1."""
+    """Residuals in nearly unpenalized columns, those of large units, would leave gaps of nearly 1."""
     rng = np.random.default_rng(0)
     X = np.maximum(rng.standard_normal((400, 60)), 0)
     scores = X @ rng.standard_normal((60, 10)) + 0.1 * rng.standard_normal((400, 10))

@@ -128,7 +128,7 @@ class NewtonSystem(LinearSystem):
     ) -> tuple[Array, int]:
         """Solve by conjugate gradients; on a copy of the active rows if they are few.
 
-        Columns of large units are hardly penalized: they are eliminated, where they are few.
+        Columns of large units are nearly unpenalized: they are eliminated, where they are few.
         """
         # a factorization by features needs no such care
         eliminates = not (hessian.pair_blocks or self._can_solve_by_features(hessian))
