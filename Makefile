@@ -46,10 +46,11 @@ fuzz: $(VENV)/.fuzz  ## every reader and loader by coverage (FUZZ_SECONDS), then
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.commands --n $(FUZZ_COMMANDS)
 
-lint: $(VENV)/.dev  ## style, format, types
+lint: $(VENV)/.dev  ## style, format, types, imports between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 bench-data:
 	@$(if $(DATA),:,$(error name the folder of the svmlight files: make bench DATA=folder))

@@ -1,4 +1,4 @@
-"""Put the tests' modules on the path, restore SIGINT, sample the sweeps, and define the `run` fixture."""
+"""Put the tests' modules on the path, restore signals, sample the sweeps, and define the `run` fixture."""
 
 import math
 import os
@@ -13,12 +13,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# A shell starts background jobs with SIGINT ignored; tests of interruption would then wait forever.
-if (
-    threading.current_thread() is threading.main_thread()
-    and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-):
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with SIGINT ignored, `nohup` ignores SIGHUP, and children inherit both:
+# tests of interruption would wait forever.
+if os.name == "posix" and threading.current_thread() is threading.main_thread():
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,8 +1,10 @@
 """Shared by several test modules: losses, small problems, and functions that run on shards."""
 
+import contextlib
 import os
 import time
 from html.parser import HTMLParser
+from unittest import mock
 
 import numpy as np
 
@@ -95,6 +97,25 @@ TRACED_LOSSES = [
     EpsilonInsensitive().smoothed(0.2),
 ]
 """Losses whose array code is traced and compiled."""
+
+
+class TickingClock:
+    """A clock that advances by a millisecond per reading, so that limits pass after a number of checks."""
+
+    TICK = 1e-3
+    readings = 0
+
+    def __call__(self):
+        self.readings += 1
+        return self.readings * self.TICK
+
+
+@contextlib.contextmanager
+def ticking_clock():
+    """Replace the clock of this process."""
+    clock = TickingClock()
+    with mock.patch.object(time, "perf_counter", clock):
+        yield clock
 
 
 class Ridge:

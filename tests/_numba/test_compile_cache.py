@@ -141,3 +141,29 @@ print(most_violating_paths(z, y, np.array([3]), np.ones(1), 1.0, True, path, dz)
         for _ in range(2)
     ]
     assert [(run.returncode, run.stdout) for run in done] == [(0, done[0].stdout)] * 2, done[1].stderr
+
+
+TRACED_FIT = """
+import numpy as np
+from riskmin import Absolute, L2, Objective, Threads, linear_risk, minimize
+X = np.random.default_rng(0).standard_normal((2**18, 17))
+for executor in (None, Threads(n_workers=2)):
+    risk = linear_risk(X, X[:, 0], Absolute(), executor=executor)
+    risk.evaluate(np.ones(17))
+"""
+
+
+@pytest.mark.slow
+def test_generated_code_leaves_no_source_and_is_compiled_once(tmp_path):
+    """A large risk compiles its loss from generated source: only compiled code is stored, and found again."""
+    files = []
+    for _ in range(2):
+        env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        sources = sorted(PACKAGE.rglob("*.py"))
+        done = subprocess.run([sys.executable, "-c", TRACED_FIT], env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert sorted(PACKAGE.rglob("*.py")) == sources
+        files.append({path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()})
+    assert {path.suffix for path in files[0]} == {".nbi", ".nbc"}
+    assert any("traced_" in path.name for path in files[0])
+    assert files[1] == files[0]

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
-from helpers import doze, size, spin
+from helpers import doze, size, spin, ticking_clock
 from riskmin import (
     L1,
     L2,
@@ -69,14 +68,8 @@ from riskmin.core.deadline import (
 )
 from riskmin.executors.base import SerialExecutor
 from riskmin.executors.coordination import Coordination
-from riskmin.problem.risk import Risk
 from riskmin.solvers.bundle.linear_program import LinearProgram
 from riskmin.solvers.coordinate.columns import SparseColumns
-
-SLACK_SECONDS = 0.6
-"""Processor seconds that a run may take past its limit: the last chunk, and an interrupted call of the risk.
-
-Processor time is used since other processes may run on this machine."""
 
 
 def shards(n=3):
@@ -143,12 +136,10 @@ def test_an_interruptible_call_is_abandoned():
         entered.set()
         cancelled.wait(30)
 
-    started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.1).call(lambda: interruptible_call(math.inf, wait, cancel=cancelled.set))
     assert entered.is_set()
     assert cancelled.is_set()
-    assert time.perf_counter() - started < 10
     assert interruptible_call(math.inf, divmod, 7, 2) == interruptible_call(0.0, divmod, 7, 2) == (3, 1)
     for work in (0.0, math.inf):
         with pytest.raises(ZeroDivisionError):
@@ -258,10 +249,8 @@ def test_a_linear_program_is_interrupted(monkeypatch):
         program.add(A[: k + 1], b[: k + 1])
     program._add_columns(np.arange(n), +1, A)
     program._add_columns(np.arange(n), -1, A)
-    start = time.process_time()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(program.solve, A, b, np.zeros(n))
-    assert time.process_time() - start < 0.2 + SLACK_SECONDS
 
 
 # ---------------------------------------------------------------- long steps
@@ -328,47 +317,45 @@ def multi_output(n):
 
 
 LONG = [
-    (newton, 60_000),
-    (semismooth, 60_000),
-    (kernel, 60_000),
-    (entropy, 3000),
-    pytest.param(sweeps, 300_000, marks=pytest.mark.exhaustive),
-    (multi_output, 4000),
+    (newton, 20_000, 100),
+    (semismooth, 20_000, 300),
+    (kernel, 6000, 30),
+    (entropy, 600, 200),
+    (sweeps, 30_000, 30),
+    (multi_output, 1000, 40),
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "n"), LONG, ids=lambda v: getattr(v, "__name__", ""))
-def test_the_time_limit_ends_a_step(make, n, monkeypatch):
-    minimize(*make(600), max_iter=3)  # compile the kernels first
-    with monkeypatch.context() as patch:  # and the loss, as for a large problem
-        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 1)
-        minimize(*make(600), max_iter=3)
+@pytest.mark.parametrize(("make", "n", "limit"), LONG, ids=lambda v: getattr(v, "__name__", ""))
+def test_the_time_limit_ends_a_step(make, n, limit):
+    """A step reads the clock many times, and ends when the limit passes."""
+    minimize(*make(600), max_iter=3)  # compiles, which reads the clock
     obj, solver = make(n)
-    # processor seconds of one thread: those of BLAS would count twice
-    with threadpool_limits(1):
-        used = time.process_time()
-        result = minimize(obj, solver, tol=1e-9, max_seconds=0.5)
-        used = time.process_time() - used
+    at_iterates = [0]
+    with ticking_clock() as clock:
+        result = minimize(
+            obj,
+            solver,
+            tol=1e-9,
+            max_seconds=limit * clock.TICK,
+            callback=lambda it, row: at_iterates.append(clock.readings),
+        )
     assert result.status == "max_seconds"
-    assert used < 0.5 + SLACK_SECONDS
-    assert result.trace[-1]["seconds"] >= 0.5
+    assert at_iterates[-1] + 3 <= limit <= clock.readings < 3 * limit
     assert 0 <= result.lower <= result.value
-    if make is not kernel:  # where a call of the risk takes a minute
-        assert result.value == pytest.approx(obj.value(result.w), rel=1e-9)
+    assert result.value == pytest.approx(obj.value(result.w), rel=1e-9)
 
 
-@pytest.mark.slow
 def test_the_time_limit_ends_the_epochs_of_chains():
     """After the first two iterates, each of which costs as much as a call of the risk."""
     minimize(*chains(600), max_iter=3)
-    obj, solver = chains(400_000)
+    obj, solver = chains(40_000)
     steps = solver.iterates(obj, np.zeros(obj.risk.dim))
     assert len(list(islice(steps, 2))) == 2
-    start = time.process_time()
-    with pytest.raises(OutOfTime):
-        limit_in(0.3).call(next, steps)
-    assert time.process_time() - start < 0.3 + SLACK_SECONDS
+    with ticking_clock() as clock:
+        with pytest.raises(OutOfTime):
+            limit_in(10 * clock.TICK).call(next, steps)
+        assert clock.readings <= 13
 
 
 @pytest.mark.slow
@@ -393,9 +380,7 @@ def test_ctrl_c_ends_a_step(make, tmp_path):
     assert run.stdout.readline() == "1\n"
     time.sleep(1.5)
     os.kill(run.pid, signal.SIGINT)
-    sent = time.perf_counter()
-    out, _ = run.communicate(timeout=60)
-    assert time.perf_counter() - sent < 5  # generous: other processes may run on this machine
+    out, _ = run.communicate(timeout=600)
     status, n_iter, bounds_hold = out.splitlines()[-1].split()
     assert (status, bounds_hold, run.returncode) == ("interrupted", "True", 0)
     assert int(n_iter) < 4
@@ -430,10 +415,8 @@ class Slow:
 def test_the_time_limit_ends_the_search_for_an_intercept(executor):
     """A step has some hundred evaluations one after the other, which would take ten seconds."""
     risk = linear_risk(D, SIGN, Slow(Hinge(), 60), fit_intercept=True, executor=executor, n_shards=3)
-    started = time.perf_counter()
     result = minimize(Objective(risk, L2(), 1e-6), Bundle(), tol=1e-12, max_seconds=1.0)
     assert result.status == "max_seconds"
-    assert time.perf_counter() - started < 5
 
 
 class SlowArgmaxModel:
@@ -506,40 +489,32 @@ def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
 # ---------------------------------------------------------------- executors
 def test_threads_stop_at_the_time_limit():
     executor = Threads(n_workers=3).place(shards())
-    started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(executor.map, spin)
-    assert time.perf_counter() - started < 5
     assert executor.map(size) == [1, 2, 3]
 
 
 def test_threads_stop_when_one_of_them_fails():
     """When the error arrives, no thread is still working on a shard."""
     executor = Threads(n_workers=3).place(shards())
-    started = time.perf_counter()
     with pytest.raises(ValueError, match="no such shard"):
-        executor.map(spin, -60.0)
-    assert time.perf_counter() - started < 5
+        executor.map(spin, -3600.0)
     assert executor.map(size) == [1, 2, 3]
 
 
 def test_threads_stop_at_ctrl_c():
     executor = Threads(n_workers=3).place(shards())
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         executor.map(spin)
-    assert time.perf_counter() - started < 5
     assert executor.map(size) == [1, 2, 3]
 
 
 def test_processes_stop_at_the_time_limit():
     executor = Processes(n_workers=2).place(shards())
     assert executor.map(spin, 0.01) == [1, 2, 3]
-    started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(executor.map, spin)
-    assert time.perf_counter() - started < 5
     assert executor.map(size) == [1, 2, 3]
     executor.close()
 
@@ -549,10 +524,8 @@ def test_processes_that_do_not_check_the_clock_are_not_awaited():
     """Their pending results are received before the next call."""
     executor = Processes(n_workers=2).place(shards())
     executor.map(size)
-    started = time.perf_counter()
     with pytest.raises(OutOfTime):
         limit_in(0.2).call(executor.map, doze, 2.0)
-    assert time.perf_counter() - started < 2
     assert executor.map(size) == [1, 2, 3]
     executor.close()
 
@@ -567,14 +540,13 @@ def test_threads_see_a_signal_delivered_to_another_thread():
         from test_deadline import shards
         executor = Threads(n_workers=3).place(shards())
         threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
-        started = time.perf_counter()
         try:
             executor.map(spin, 20.0)
         except KeyboardInterrupt:
-            print(time.perf_counter() - started < 10)
+            print("interrupted")
     """
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, Path(__file__).parents[:2])]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "interrupted\n"
 
 
 # ---------------------------------------------------------------- cached data

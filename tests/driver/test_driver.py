@@ -135,10 +135,8 @@ def test_max_iter():
 
 def test_max_seconds():
     slow = Slow(objective().risk, 0.02)
-    started = time.perf_counter()
     result = minimize(Objective(slow, L2(), 1e-6), Bmrm(), tol=1e-12, max_seconds=0.3)
     assert result.status == "max_seconds"
-    assert 0.3 <= time.perf_counter() - started < 2
     assert result.trace[-1]["seconds"] >= 0.3
 
 

@@ -145,9 +145,7 @@ def test_worker_dies_during_a_long_round(forks):
     with cluster(forks) as (client, _, workers):
         executor_with_shards = problem(DaskExecutor(client)).risk.executor
         threading.Timer(0.2, kill, workers[:1]).start()
-        started = time.monotonic()
         assert executor_with_shards.map(doze, 0.4) == ["rested"] * 4
-        assert time.monotonic() - started < 10
 
 
 def test_round_that_kills_its_workers_raises(forks):
@@ -163,12 +161,10 @@ def test_no_worker_remains(forks):
     with cluster(forks) as (client, _, workers):
         executor_with_shards = problem(DaskExecutor(client, patience=0.5)).risk.executor
         kill(*workers)
-        started = time.monotonic()
         with pytest.raises(
             ConnectionError, match=r"had no worker for 0.5 s: run again .*checkpoint="
         ) as caught:
             executor_with_shards.map(size)
-        assert time.monotonic() - started < 5
         assert "\n" not in str(caught.value)
         workers.append(forks.worker(client.scheduler.address)[0])
         assert executor_with_shards.map(size) == [30] * 4  # all shards are on the new worker
@@ -217,10 +213,8 @@ def test_every_call_raises_without_a_scheduler(forks):
             lambda: executor.partition(handles),
             lambda: executor.persist(np.ones, [1]),
         ):
-            started = time.monotonic()
             with pytest.raises(ConnectionError, match=r"the Dask scheduler at .* is gone, .*: run again"):
                 call()
-            assert time.monotonic() - started < 10
 
 
 def test_fits_resume_after_the_scheduler_is_killed(forks, optimum, tmp_path):

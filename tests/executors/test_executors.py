@@ -315,9 +315,7 @@ def test_a_killed_worker_is_reported_in_one_sentence():
         with pytest.raises(RuntimeError, match=r"a worker process ended with exit code -9 .* lost") as caught:
             workers_with_shards.map(die) if _ == 0 else workers_with_shards.map(size)
         assert "\n" not in str(caught.value)
-    started = time.perf_counter()
     workers_with_shards.close()
-    assert time.perf_counter() - started < 5
 
 
 @pytest.mark.slow

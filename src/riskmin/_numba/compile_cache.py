@@ -9,7 +9,9 @@ built) is read, and without any folder the kernels are compiled in each process,
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, cached_property
@@ -56,17 +58,32 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
 
 
 # ---------------------------------------------------------------- cache folders
+def import_generated(source: str, kind: str) -> Any:
+    """Return generated source code as a module, whose compiled functions are cached as those of files are.
+
+    The source stays in memory. Its digest is the name of the module and the stamp of the cached code.
+    """
+    name = f"{kind}_{hashlib.sha256(source.encode()).hexdigest()[:24]}"
+    spec = importlib.util.spec_from_loader(name, loader=None)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__["__source__"] = source
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    sys.modules[name] = module  # Numba's cache pickles names of modules
+    return module
+
+
 @cache
-def _source_digest(path: Path) -> bytes:
-    """Return a digest of a kernel file and, recursively, of the kernel files that it imports.
+def _source_digest(source: Path | str) -> bytes:
+    """Return a digest of a kernel file or of generated source, and of the kernel files that it imports.
 
     Imported kernels are inlined into the compiled code. Numba's own stamp covers one file only, so a change
     in an imported file would leave stale code in use.
     """
-    text = path.read_bytes()
-    digest = hashlib.sha256(text)
+    text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+    digest = hashlib.sha256(text.encode())
     # imports of kernel files have one form, at the start of a line
-    for name in re.findall(r"^from riskmin\._numba\.([\w.]+) import", text.decode(), re.MULTILINE):
+    for name in re.findall(r"^from riskmin\._numba\.([\w.]+) import", text, re.MULTILINE):
         digest.update(_source_digest(KERNEL_FOLDER / f"{name.replace('.', '/')}.py"))
     return digest.digest()
 
@@ -82,7 +99,20 @@ def _locator_variants(kind: Any) -> tuple[Any, Any]:
     """Return two variants of a Numba cache locator: writable, and read-only if the folder is filled."""
 
     class WritableLocator(kind):  # type: ignore[misc]
+        source: str | None
+
+        @classmethod
+        def from_function(cls, function: Callable[..., Any], path: str) -> Any:
+            # generated code has no file: its compiled code is stored beside the code of this module
+            source = function.__globals__.get("__source__")
+            locator = super().from_function(function, path if source is None else __file__)
+            if locator is not None:
+                locator.source = source
+            return locator
+
         def get_source_stamp(self) -> Any:
+            if self.source is not None:
+                return _source_digest(self.source)
             path = Path(self._py_file)
             return _source_digest(path) if path.exists() else super().get_source_stamp()
 

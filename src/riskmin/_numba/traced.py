@@ -12,13 +12,8 @@ distances show the compiler that they do not overlap.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import os
-import sys
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +22,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from riskmin._numba.compile_cache import KernelCache, cache_folder, njit, private_options
+from riskmin._numba.compile_cache import KernelCache, import_generated, njit, private_options
 from riskmin._numba.products import pullback, scores
 
 MAX_BLOCK_ROWS = 1024
@@ -72,7 +67,7 @@ def block_source(lines: Sequence[str], n_parameters: int, outputs: Sequence[str]
 @cache
 def block_address(source: str) -> int:
     """Return the address of the compiled function of a block of rows; the code is in the cache on disk."""
-    function = import_source(source, "traced").block
+    function = import_generated(source, "traced").block
     number = types.CPointer(types.float64)  # type: ignore[no-untyped-call]
     signature = (types.int64, number, number, number, number), types.void
     options = {"error_model": "numpy", "nopython": True, **private_options(_nrt=False)}
@@ -85,28 +80,6 @@ def block_address(source: str) -> int:
 
 _compiled: list[Any] = []
 """The compiled functions, whose code lives as long as they do."""
-
-
-def import_source(source: str, kind: str) -> Any:
-    """Return the source as a module: from a file in the cache folder, so that its code can be cached."""
-    name = f"{kind}_{hashlib.sha256(source.encode()).hexdigest()[:24]}"
-    folder = cache_folder()
-    path = Path(folder or ".") / kind / f"{name}.py"
-    try:
-        if folder is not None and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # a file of this process, then renamed: another process never reads half of it
-            temporary = path.with_suffix(f".{os.getpid()}")
-            temporary.write_text(source, encoding="utf-8")
-            temporary.replace(path)
-    except OSError:  # read-only: compiled in this process, without a cache
-        pass
-    spec = importlib.util.spec_from_loader(name, loader=None)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    exec(compile(source, str(path) if path.exists() else f"<{name}>", "exec"), module.__dict__)
-    sys.modules[name] = module  # Numba's cache pickles names of modules
-    return module
 
 
 def _call_block(typing: Any, address: Any, n: Any, scratch: Any, y: Any, c: Any, start: Any, k: Any) -> Any:

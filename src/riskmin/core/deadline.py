@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextvars
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ current_limit = _limit.get
 def check() -> None:
     """Raise `OutOfTime` if the current limit has passed."""
     deadline = current_limit().deadline
-    if deadline != NEVER and perf_counter() >= deadline:  # reading the clock is the expensive part
+    if deadline != NEVER and time.perf_counter() >= deadline:  # reading the clock is the expensive part
         raise OutOfTime
 
 
@@ -156,7 +156,7 @@ def interruptible_call(
     try:
         # A single join until the deadline would miss that another thread changes it.
         while thread.is_alive():
-            thread.join(min(max(current_limit().deadline - perf_counter(), 0.0), LIMIT_POLL_SECONDS))
+            thread.join(min(max(current_limit().deadline - time.perf_counter(), 0.0), LIMIT_POLL_SECONDS))
             if thread.is_alive():
                 check()
     except BaseException:

@@ -90,7 +90,7 @@ class RunState:
     stalled_iterations: int = 0  # consecutive iterations without progress
     ending: bool = False  # the run may end here, so that the absolute tolerance is computed
     seconds_before_resume: float = 0.0
-    started_at: float = field(default_factory=time.perf_counter)
+    started_at: float = field(default_factory=lambda: time.perf_counter())
     seconds: float = 0.0
     watch: CutMonitor | None = None  # for a user-defined risk, whose cuts may be wrong
     limit: TimeLimit = field(default_factory=TimeLimit)

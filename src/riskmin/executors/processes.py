@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
-from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
@@ -116,7 +116,7 @@ def _serve(conn: Connection) -> None:
             try:
                 f, todo, seconds = receiver.unpack(message)
                 blas_threads.limit_new_libraries()
-                results = TimeLimit(perf_counter() + seconds).call(_on_each, f, shards, todo)
+                results = TimeLimit(time.perf_counter() + seconds).call(_on_each, f, shards, todo)
                 reply = sender.pack((True, results))
             except Exception as error:  # also where a function or its result cannot be pickled
                 reply = sender.pack((False, portable(error, "a worker process")))
@@ -265,7 +265,7 @@ class ProcessExecutor(Executor):
         todo = call_arguments(len(self._owner), args, each)
         check()
         # seconds from now, since the clocks of processes may differ
-        seconds = current_limit().deadline - perf_counter()
+        seconds = current_limit().deadline - time.perf_counter()
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]

@@ -16,9 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from riskmin._numba.compile_cache import njit
+from riskmin._numba.compile_cache import import_generated, njit
 from riskmin._numba.shards.items import fetch_add, load
-from riskmin._numba.traced import import_source
 
 JOB, N_JOINED, N_ASLEEP, LOOP, N_THREADS, N_ERRORS, ARGUMENTS, LENGTH = 0, 8, 16, 24, 25, 26, 32, 1024
 """Places on the board: the number of the job, the threads that have joined and those that sleep, the address
@@ -63,7 +62,8 @@ def on_threads(loop: Any) -> Any:
     """
     package = "riskmin._numba"
     module = loop.__module__.removeprefix(f"{package}.")
-    return import_source(SOURCE.format(package=package, module=module, name=loop.__name__), "shared").call
+    source = SOURCE.format(package=package, module=module, name=loop.__name__)
+    return import_generated(source, "shared").call
 
 
 # ---------------------------------------------------------------- the calling thread
