@@ -6,7 +6,6 @@ import gc
 import ipaddress
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ import scipy.sparse as sp
 
 import riskmin
 from dask_forks import Forks
-from helpers import Trap, doze, echo, fail, need, pids, size, stick
+from helpers import Trap, echo, fail, interrupt, need, pids, size, stick
 from riskmin import (
     L2,
     Bundle,
@@ -391,9 +390,8 @@ def trapped(shard, pid):
 @slow
 def test_ctrl_c_during_a_call_leaves_workers_usable(placed):
     for _ in range(2):
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            placed.map(doze, 0.3)
+            placed.map(interrupt, os.getpid())
         assert placed.map(size) == [1, 2, 3, 4, 5]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import Trap, die, doze, echo, fail, need, pids, size, stick, unsendable
+from helpers import Trap, die, doze, echo, fail, interrupt, need, pids, size, stick, unsendable
 from riskmin import (
     L1,
     L2,
@@ -332,9 +332,8 @@ def test_worker_killed_during_a_call():
 def test_ctrl_c_during_a_call_leaves_workers_usable(workers):
     """Replies to the interrupted call must not be taken for replies to the next call."""
     for _ in range(2):
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            workers.map(doze, 0.3)
+            workers.map(interrupt, os.getpid())
         assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
