@@ -4,7 +4,10 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-all quick coverage boundscheck fuzz lint bench bench-data tables papers docs site kills certify-campaign hooks clean
+.PHONY: help demo test test-slow coverage boundscheck fuzz lint bench bench-data tables papers docs names site kills certify-campaign hooks clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "make %-18s %s\n", $$1, $$2}'
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,18 +22,21 @@ $(VENV)/.dev: $(VENV)/.user
 demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
 	$(BIN)/riskmin demo -o riskmin-demo.html
 
-test: $(VENV)/.dev  ## every test but the exhaustive sweeps
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive"
+# ROOM=losses restricts the tests to one room, COVERAGE=1 measures the lines that they run
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ROOM),tests/$(ROOM) src/riskmin/$(ROOM)) \
+	$(if $(COVERAGE),--cov=riskmin --cov-append --cov-report=)
 
-test-all: $(VENV)/.dev  ## the tests, and a sample of the exhaustive sweeps (all of them: RISKMIN_SWEEPS=all)
-	$(BIN)/python -m pytest -n $(WORKERS)
+test: $(VENV)/.dev  ## the tests without processes, clusters and long sweeps (ROOM=losses: of one room)
+	$(PYTEST) -m "not slow and not exhaustive"
 
-quick: $(VENV)/.dev  ## the tests that take no time
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not exhaustive"
+test-slow: $(VENV)/.dev  ## the other tests: processes, MPI, Dask, owners, kills, memory, docs
+	$(PYTEST) -m "slow or exhaustive"
 
-coverage: $(VENV)/.dev  ## the share of the lines of Python that the quick tests run
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not exhaustive" --cov=riskmin --cov-report=
-	$(BIN)/python -m coverage report --format=total | sed 's/$$/ % of the lines are covered by the quick tests/'
+coverage: $(VENV)/.dev  ## both, with the share of the lines of Python that they run
+	$(BIN)/python -m coverage erase
+	$(MAKE) test COVERAGE=1
+	$(MAKE) test-slow COVERAGE=1
+	$(BIN)/python -m coverage report --format=total | sed 's/$$/ % of the lines are covered by the tests/'
 
 boundscheck: $(VENV)/.dev  ## every family of kernels, compiled with checks of bounds
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/_numba/test_boundscheck.py
@@ -77,6 +83,9 @@ docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examp
 	MPLBACKEND=Agg $(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
 	RISKMIN_SWEEPS=all $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_docs.py -k test_examples_run
 
+names: $(VENV)/.dev  ## compare the public names with those of the last release (before a release)
+	$(BIN)/python -m docs.names
+
 $(VENV)/.site: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	touch $@
@@ -84,7 +93,7 @@ $(VENV)/.site: $(VENV)/.dev
 site: $(VENV)/.site  ## the site, into build/site/html: warnings and broken links are errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m docs.build
 
-hooks: $(VENV)/.dev  ## check style, types and layout before each commit
+hooks: $(VENV)/.dev  ## check style, types and imports before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pre-commit>=4'
 	$(BIN)/pre-commit install
 

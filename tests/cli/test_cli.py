@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import riskmin
 from helpers import check_sentence
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor, Serial
 from riskmin.cli.backends import load_partitions
@@ -678,7 +679,7 @@ def test_help(run):
     for command in ("fit", "predict", "evaluate", "certify", "losses", "demo"):
         assert f"  {command} " in out
         assert run(command, "--help")[0] == 0
-    assert run("--version") == (0, "riskmin 0.1.0\n", "")
+    assert run("--version") == (0, f"riskmin {riskmin.__version__}\n", "")
 
 
 # ---------------------------------------------------------------- processes
