@@ -1,4 +1,7 @@
-"""The public names of the last release with their signatures: `make names` compares, `--write` records them."""
+"""The public names of the last release with their signatures.
+
+`make names` compares them with the present ones; `python -m docs.names --write` records the present ones.
+"""
 
 import inspect
 import json
@@ -38,7 +41,7 @@ def names() -> dict[str, str]:
 
 
 def main() -> int:
-    """Print what changed since the last release; the exit code is 1 if a name is gone or has another signature."""
+    """Print what changed since the last release; return 1 if a name is gone or has another signature."""
     now = names()
     if "--write" in sys.argv:
         RECORD.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
