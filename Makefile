@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help demo test test-slow coverage boundscheck fuzz lint bench bench-data tables papers docs names site kills certify-campaign hooks clean
+.PHONY: help demo test test-slow coverage boundscheck fuzz mutants lint bench bench-data tables papers docs names site kills certify-campaign hooks clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ FUZZ_COMMANDS ?= 20000
 fuzz: $(VENV)/.fuzz  ## every reader and loader by coverage (FUZZ_SECONDS), then FUZZ_COMMANDS whole commands
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.commands --n $(FUZZ_COMMANDS)
+
+mutants: $(VENV)/.dev  ## change one operator of the source at a time (N times), and count what the tests notice
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.mutants --n $(or $(N),600) --seed $(or $(SEED),0) --jobs $(WORKERS)
 
 lint: $(VENV)/.dev  ## style, format, types, imports between rooms
 	$(BIN)/ruff check .
