@@ -138,12 +138,12 @@ class Checkpoint:
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """Block in which a ValueError is reported as a broken file."""
+        """Block in which an error of values is reported as a broken file."""
         try:
             yield
         except FileError:
             raise
-        except ValueError as error:
+        except (ArithmeticError, ValueError, IndexError) as error:
             raise FileError(
                 f"{self.path} is broken: {error}; delete it or give another checkpoint path"
             ) from None

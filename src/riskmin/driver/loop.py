@@ -199,8 +199,7 @@ def _drive(
             status = state.status()
         saved_at, took = state.seconds, 0.0
         while status is None:
-            # the limit is set for each step anew: it holds only while the solver's code runs
-            new = state.limit.call(next, iterates, None)
+            new = state.next_iterate(iterates)
             if new is None and not state.unverified:
                 status = state.finalize()
                 break

@@ -88,7 +88,8 @@ class RunState:
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
     stalled_iterations: int = 0  # consecutive iterations without progress
-    unverified: bool = False  # whether the solver goes on from a state in a file, so that its cuts are hints
+    from_file: bool = False  # whether the solver goes on from a state in a file
+    unverified: bool = False  # whether it does without recomputing its cuts, so that they are hints
     claimed: float = 0.0  # the lower bound of such hints
     probe: list[float | None] | None = None  # see `probed`
     ending: bool = False  # the run may end here, so that the absolute tolerance is computed
@@ -358,6 +359,17 @@ class RunState:
             self.finalize()
         return self.status()
 
+    def next_iterate(self, iterates: Iterator[Iterate]) -> Iterate | None:
+        """Return the next iterate; None at the end, or if a solver fails on a state from a file."""
+        try:
+            # the limit is set for each step anew: it holds only while the solver's code runs
+            return self.limit.call(next, iterates, None)
+        except (ArithmeticError, ValueError, IndexError):
+            if not self.from_file:
+                raise
+            self.unverified = True
+            return None
+
     @property
     def claims_end(self) -> bool:
         """Whether hints from a file say that the run may end here."""
@@ -370,7 +382,7 @@ class RunState:
 
         From then on, all that the solver has was computed from the data.
         """
-        self.unverified, self.stalled_iterations = False, 0
+        self.from_file, self.unverified, self.stalled_iterations = False, False, 0
         self.finalize()
         return self.status()
 
@@ -486,7 +498,7 @@ class RunState:
             with file.trusted():
                 steps = self.limit.call(same.resumed, solver, saved.state)
             if steps is not None:
-                self.unverified = not solver.verifies_states(same.obj)
+                self.from_file, self.unverified = True, not solver.verifies_states(same.obj)
                 return steps
             self.problem = problem
         return self.limit.call(problem.iterates, solver, self.w)
