@@ -220,8 +220,18 @@ class Solver(ABC):
         return None
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
-        """The iterates after the one whose state was saved; None if the solver cannot use states."""
+        """The iterates after the one whose state was saved; None if the solver cannot use states.
+
+        A state in a file is a hint: it may have been changed, within the checks of shapes and ranges.
+        """
         return None
+
+    def verifies_states(self, obj: Objective) -> bool:
+        """Whether the cuts after `resume` are computed from the data alone, whatever the state holds.
+
+        Otherwise they count as hints, and the solver starts again from the best point before a run ends.
+        """
+        return False
 
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
@@ -275,6 +285,10 @@ class AdaptedSolver(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """Continue from a saved state, if the given solver can."""
         return self.given.resume(obj, state) if self.resumable else None
+
+    def verifies_states(self, obj: Objective) -> bool:
+        """What the given solver says; without the method, its cuts after `resume` count as hints."""
+        return has_method(self.given, "verifies_states") and bool(self.given.verifies_states(obj))
 
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
-from riskmin.core import Array, Cut, NDArray, Solver
+from riskmin.core import Array, Cut, Evaluation, NDArray, Solver
 from riskmin.core.former_names import FORMER_TRACE_KEYS, present_state_key, same_description
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.executors.coordination import coordination_of
@@ -70,7 +71,7 @@ class Checkpoint:
         obj : Objective
         solver : Solver
         arrays : dict of arrays
-            The best point "w", the vector "cut" of the cut, and the state of the solver.
+            The best point "w", and the state of the solver.
         fields : dict
             Scalars of the run, and its "trace".
         data : str
@@ -80,16 +81,28 @@ class Checkpoint:
         trace = fields.pop("trace")
         keys = sorted({k for row in trace for k in row})
         saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
-        saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
+        # whole numbers above 2^63 are floats, too
+        saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace], np.float64)
         # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
         meta = _problem(obj, solver) | fields | {"keys": keys}
-        meta |= {"exact": _evaluate(obj, arrays["w"], fields.get("near"))}
+        meta |= {"exact": _evaluate(obj, arrays["w"], fields.get("near")).value}
         meta |= {"data": data}
         meta |= {"sha256": checksum(saved_arrays, meta)}
         coordination_of(obj.risk).on_root(lambda: save_arrays(self.path, saved_arrays, meta))
 
-    def read(self, obj: Objective, solver: Solver, data: Callable[[], str]) -> SavedRun:
-        """Read what `write` saved, after checks that it belongs to this problem, solver and data."""
+    def read(
+        self,
+        obj: Objective,
+        solver: Solver,
+        data: Callable[[], str],
+        probe: Callable[[], list[float | None]],
+        chosen: bool,
+    ) -> SavedRun:
+        """Read what `write` saved, after checks that it belongs to this problem, solver and data.
+
+        Where the solver was `chosen` for the problem and the tolerance, a file of another one serves as well:
+        the run goes on from its point, without its state.
+        """
         expected = _problem(obj, solver)
         arrays, meta = coordination_of(obj.risk).on_root(lambda: load_arrays(self.path, "checkpoint"))
         if meta.pop("sha256", None) != checksum(arrays, meta):
@@ -99,12 +112,15 @@ class Checkpoint:
             )
         # checks in order of cost: descriptions, then one pass over X, then an evaluation of J
         for field in ("problem", "solver"):
-            if not same_description(str(meta.get(field)), expected[field]):
+            if not same_description(_without_addresses(str(meta.get(field))), expected[field]):
+                if chosen and field == "solver":
+                    arrays = {k: a for k, a in arrays.items() if not k.startswith("state.")}
+                    continue
                 raise FileError(
                     f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
                     "delete it or give another checkpoint path"
                 )
-        if meta.get("data") != data():
+        if meta.get("data") != data() or not _same_values(meta.get("probe", ()), probe()):
             raise FileError(
                 f"{self.path} was written for other data: X, y or weights differ; "
                 "delete it or give another checkpoint path"
@@ -112,40 +128,44 @@ class Checkpoint:
         with self.trusted():
             saved = _saved(arrays, meta, obj.risk.dim)
         # rounding differs between machines and partitions, but not in the sixth digit
-        value = _evaluate(obj, saved.w, saved.near)
+        value, _, cut = _evaluate(obj, saved.w, saved.near)
         if not math.isclose(value, saved.value, rel_tol=1e-6):
             raise FileError(
                 f"{self.path} was written for other data: its point has objective {saved.value!r} in the "
                 f"file and {value!r} for these data; delete it or give another checkpoint path"
             )
-        return saved._replace(value=value)
+        return saved._replace(value=float(value), cut=cut)
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """Block in which a ValueError is reported as a broken file."""
+        """Block in which an error of values is reported as a broken file."""
         try:
             yield
         except FileError:
             raise
-        except ValueError as error:
+        except (ArithmeticError, ValueError, IndexError) as error:
             raise FileError(
                 f"{self.path} is broken: {error}; delete it or give another checkpoint path"
             ) from None
 
 
 class SavedRun(NamedTuple):
-    """Content of a checkpoint; it holds the cut, from which the lower bound is recomputed."""
+    """Content of a checkpoint: points and settings, of which `Checkpoint.read` evaluates the best point.
+
+    A cut in a file proves nothing, since it cannot be checked on the data: files of before hold one, which is
+    ignored.
+    """
 
     w: NDArray
     value: float
-    cut: Cut
     noise: float
-    idle: int
     trace: list[dict[str, float]]
     state: dict[str, NDArray]
     near: tuple[float, float] | None = None
     variables: str | None = None
     """The name of the variables of the state, see `PreconditionedProblem`; None in files of before."""
+    cut: Cut | None = None
+    """The cut at w."""
 
 
 def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedRun:
@@ -153,8 +173,8 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     keys = meta.get("keys")
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
         raise ValueError("the names of its trace are missing")
-    # exact: J at w; b: offset of the cut; noise, idle and near: see `RunState`
-    scalars: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
+    # exact: J at w; noise and near: see `RunState`
+    scalars: list[Any] = [meta.get(name) for name in ("exact", "noise")]
     near = meta.get("near") or ()
     numeric = isinstance(near, (list, tuple)) and len(near) in (0, 2)
     if not numeric or not all(type(v) in (int, float) and math.isfinite(v) for v in [*scalars, *near]):
@@ -165,7 +185,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     table = arrays.get("trace", np.zeros(0))
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
         raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
-    check_state(arrays, {"w": "d", "cut": "d"}, d=dim)
+    check_state(arrays, {"w": "d"}, d=dim)
     if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
     # files of earlier versions hold former names
@@ -173,11 +193,20 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     trace = [_row(keys, row) for row in table.tolist()]
     if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):
         raise ValueError("the last row of its trace is incomplete")
-    value, b, noise, idle = scalars
+    value, noise = scalars
     prefix = "state."
     state = {present_state_key(k[len(prefix) :]): v for k, v in arrays.items() if k.startswith(prefix)}
-    cut, start = Cut(arrays["cut"], b), (near[0], abs(near[1]) or 1.0) if near else None
-    return SavedRun(arrays["w"], value, cut, abs(noise), int(idle), trace, state, start, variables)
+    start = (near[0], abs(near[1]) or 1.0) if near else None
+    return SavedRun(arrays["w"], value, abs(noise), trace, state, start, variables)
+
+
+def _same_values(saved: Any, present: list[float | None]) -> bool:
+    """Whether the values of a risk are those in a file, up to rounding; files of before have none."""
+    if not saved or saved == present:
+        return True
+    numeric = isinstance(saved, list) and len(saved) == len(present)
+    pairs = zip(saved, present, strict=True) if numeric else [(None, None)]
+    return all(type(v) is float and u is not None and math.isclose(u, v, rel_tol=1e-6) for v, u in pairs)
 
 
 def _row(keys: list[str], values: list[float]) -> dict[str, float]:
@@ -199,18 +228,23 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, str]:
 
 
 def _describe(obj: object) -> str:
-    """Return the repr, or, instead of one with a memory address, the class and the attributes."""
+    """Return the repr without memory addresses; where it has nothing else, the class and the attributes."""
     kind = type(obj)
     text = repr(obj)
     if kind.__repr__ is object.__repr__:
         settings = ", ".join(f"{k}={v!r}" for k, v in vars(obj).items())
         text = f"{kind.__module__}.{kind.__qualname__}({settings})"
-    return text
+    return _without_addresses(text)
 
 
-def _evaluate(obj: Objective, w: Array, near: tuple[float, float] | None) -> float:
-    """Evaluate J(w) without counting the call, which serves no solver."""
+def _without_addresses(text: str) -> str:
+    """Return a description without memory addresses, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+def _evaluate(obj: Objective, w: Array, near: tuple[float, float] | None) -> Evaluation:
+    """Evaluate J(w) and the cut there without counting the call, which serves no solver."""
     calls = obj.count.calls
-    value = float(obj(w, near).value)
+    evaluation = obj(w, near)
     obj.count.calls = calls
-    return value
+    return evaluation

@@ -7,6 +7,7 @@ partitioned or stored: dense or sparse, float32 or float64, local or on workers.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,13 +22,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.memory_map import release_between
-from riskmin.arrays.namespace import is_foreign, to_numpy
-from riskmin.core import Matrix, NDArray, Shard, ShardCache
+from riskmin.arrays.namespace import as_array_like, is_foreign, to_numpy
+from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
+from riskmin.problem.convexity import is_foreign as user_defined
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.oracle import Oracle
@@ -45,6 +47,22 @@ def fingerprint(obj: Objective) -> str:
         digest.update(_saved_path(path, obj.risk).encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+PROBE_SIZES = (0.1, 1.0)
+"""Sizes of the weights of the points at which user-defined risks are compared."""
+
+
+def probe(obj: Objective, w: Array) -> list[float | None]:
+    """Return values of a user-defined risk at points in the library of w, which stand for its data.
+
+    Its data may be in any objects, such as the examples of `Structured`. Values that are not finite are None.
+    """
+    if not user_defined(obj.risk):
+        return []
+    draw = np.random.default_rng(0).standard_normal(len(w))
+    values = [float(obj.evaluate_risk(as_array_like(size * draw, w)).value) for size in PROBE_SIZES]
+    return [v if math.isfinite(v) else None for v in values]
 
 
 # ---------------------------------------------------------------- components of a problem

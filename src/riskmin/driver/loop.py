@@ -154,7 +154,7 @@ def minimize_preconditioned(
             coordination.on_root(checkpoint.check)
         # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
         with np.errstate(over="ignore", invalid="ignore"):
-            status = _drive(state, problem, selected, w0, callback, checkpoint)
+            status = _drive(state, problem, selected, w0, callback, checkpoint, bool(reason))
             # J(0) may be below J of every iterate, for example if the run was stopped early
             with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
                 state.use_origin_if_better()
@@ -180,14 +180,15 @@ def _drive(
     w0: Array,
     callback: Callback | None,
     checkpoint: Checkpoint | None,
+    chosen: bool,
 ) -> Status:
-    """Iterate until a stopping criterion holds, and return the status."""
+    """Iterate until a stopping criterion holds, and return the status; `Auto` may have chosen the solver."""
     it: Iterate | None = None
     try:
         resuming = checkpoint is not None and state.coordination.on_root(Path(checkpoint.path).exists)
         call = state.limit.call
         iterates = (
-            state.resume(checkpoint, solver, problem)
+            state.resume(checkpoint, solver, problem, w0, chosen)
             if checkpoint and resuming
             else call(problem.iterates, solver, w0)
         )
@@ -198,18 +199,23 @@ def _drive(
             status = state.status()
         saved_at, took = state.seconds, 0.0
         while status is None:
-            # the limit is set for each step anew: it holds only while the solver's code runs
-            new = state.limit.call(next, iterates, None)
-            if new is None:
+            new = state.next_iterate(iterates)
+            if new is None and not state.unverified:
                 status = state.finalize()
                 break
-            it = new
-            status = state.accept(it)
-            if callback is not None and state.stop_requested(callback, it) and status is None:
-                status = "interrupted"
-                state.finalize()
+            if new is not None:
+                it = new
+                status = state.accept(it)
+                if callback is not None and state.stop_requested(callback, it) and status is None:
+                    status = "interrupted"
+                    state.finalize()
+            # hints from a file end no run: the solver starts again from the best point, unless that proves it
+            if new is None or (status in (None, "stalled") and state.claims_end):
+                status = state.verify()
+                iterates = iterates if status else call(problem.iterates, solver, state.w)
             if (
                 checkpoint is not None
+                and it is not None
                 and status is None
                 and state.seconds - saved_at >= _checkpoint_interval(checkpoint, state, took)
             ):

@@ -16,7 +16,7 @@ from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.persist import FileError
 from riskmin.core.records import bounds_row
 from riskmin.driver.checkpoint import Checkpoint
-from riskmin.driver.fingerprint import fingerprint
+from riskmin.driver.fingerprint import fingerprint, probe
 from riskmin.executors.coordination import Coordination
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
@@ -88,6 +88,10 @@ class RunState:
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
     stalled_iterations: int = 0  # consecutive iterations without progress
+    from_file: bool = False  # whether the solver goes on from a state in a file
+    unverified: bool = False  # whether it does without recomputing its cuts, so that they are hints
+    claimed: float = 0.0  # the lower bound of such hints
+    probe: list[float | None] | None = None  # see `probed`
     ending: bool = False  # the run may end here, so that the absolute tolerance is computed
     seconds_before_resume: float = 0.0
     started_at: float = field(default_factory=lambda: time.perf_counter())
@@ -339,7 +343,10 @@ class RunState:
         if not self.trace and it.exact_value and at_zero:
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
-        self._bound(it.cut, it.preconditioned)
+        if not self.unverified:
+            self._bound(it.cut, it.preconditioned)
+        elif (claimed := self.obj.lower(it.cut)) > self.claimed:
+            self.claimed, self.stalled_iterations = claimed, 0
         if not self.trace:
             self.check_finite()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
@@ -350,6 +357,33 @@ class RunState:
             self.finalize_within_grace()
         elif status is not None:
             self.finalize()
+        return self.status()
+
+    def next_iterate(self, iterates: Iterator[Iterate]) -> Iterate | None:
+        """Return the next iterate; None at the end, or if a solver fails on a state from a file."""
+        try:
+            # the limit is set for each step anew: it holds only while the solver's code runs
+            return self.limit.call(next, iterates, None)
+        except (ArithmeticError, ValueError, IndexError):
+            if not self.from_file:
+                raise
+            self.unverified = True
+            return None
+
+    @property
+    def claims_end(self) -> bool:
+        """Whether hints from a file say that the run may end here."""
+        gap = self.value - self.claimed
+        stalled = self.stalled_iterations >= self.STALL_ITERATIONS
+        return self.unverified and (gap <= self.limits.tol * self.value or gap <= self.atol or stalled)
+
+    def verify(self) -> Status | None:
+        """Evaluate the best point, from where the solver starts again unless that proves the gap.
+
+        From then on, all that the solver has was computed from the data.
+        """
+        self.from_file, self.unverified, self.stalled_iterations = False, False, 0
+        self.finalize()
         return self.status()
 
     def finalize_within_grace(self) -> bool:
@@ -417,35 +451,42 @@ class RunState:
         """Fingerprint of the data, for checkpoints."""
         return fingerprint(self.obj)
 
+    def probed(self, w: Array) -> list[float | None]:
+        """Values of a user-defined risk at points in the library of w, for checkpoints; cached."""
+        if self.probe is None:
+            calls = self.obj.count.calls
+            self.probe = probe(self.obj, w)
+            self.obj.count.calls = calls
+        return self.probe
+
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
         """Write a checkpoint; if that fails, warn and go on."""
         assert self.cut is not None
-        # the offset is saved with its rounding allowance: a resumed run starts with slack 0
-        fields = {
-            "b": self.cut.b - self.slack,
-            "noise": self.noise,
-            "idle": self.stalled_iterations,
-            "trace": self.trace,
-        }
+        fields: dict[str, Any] = {"noise": self.noise, "trace": self.trace, "probe": self.probed(self.w)}
         if self.near is not None:
             fields["near"] = self.near
         if self.problem is not None:
             fields["variables"] = self.problem.variables
         try:
             state = it.state() if it.state is not None else {}
-            arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
+            arrays = {"w": self.w} | {f"state.{k}": v for k, v in state.items()}
             file.write(self.obj, solver, arrays, fields, self.data)
         except (FileError, MemoryError) as error:
             reason = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
             warnings.warn(f"{reason}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
-    def resume(self, file: Checkpoint, solver: Solver, problem: PreconditionedProblem) -> Iterator[Iterate]:
-        """Restore the state from a checkpoint and return the iterates that follow."""
-        saved = file.read(self.obj, solver, lambda: self.data)
+    def resume(
+        self, file: Checkpoint, solver: Solver, problem: PreconditionedProblem, w0: Array, chosen: bool
+    ) -> Iterator[Iterate]:
+        """Restore the state from a checkpoint and return the iterates that follow.
+
+        A file is a hint: J, and all cuts that count, are computed from the data.
+        """
+        saved = file.read(self.obj, solver, lambda: self.data, lambda: self.probed(w0), chosen)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
         self.near = saved.near
+        assert saved.cut is not None
         self._bound(saved.cut)
-        self.stalled_iterations = saved.idle
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
         # max_seconds limits the total of all processes that worked on the run
@@ -457,6 +498,7 @@ class RunState:
             with file.trusted():
                 steps = self.limit.call(same.resumed, solver, saved.state)
             if steps is not None:
+                self.from_file, self.unverified = True, not solver.verifies_states(same.obj)
                 return steps
             self.problem = problem
         return self.limit.call(problem.iterates, solver, self.w)

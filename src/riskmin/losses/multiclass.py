@@ -394,6 +394,7 @@ class MultivariateSquared(ArrayDataclass, Loss):
 
     smooth = True
     constant_curvature = True
+    self_concordance = 0.0
     task = "regression"
     multi_output_targets = True
     formula = "(z - y)' M (z - y) / 2"

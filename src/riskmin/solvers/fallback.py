@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Iterate, Solver, UnsupportedProblem, as_solver
+from riskmin.core import Array, Iterate, Solver, UnsupportedProblem, as_solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -77,11 +77,15 @@ class Fallback(Solver):
         """The iterates of the solvers, one solver after the other."""
         return self._run(obj, _BestSoFar(w0, w0), 0, None)
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """Whether all solvers do that."""
+        return all(solver.verifies_states(obj) for solver in self.solvers)
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
-        # found: (value, lower, work); cut: the slope a, then the offset b
-        shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
-        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        # found: (value, lower, work)
+        shapes = {"found": "3", "start": "d", "best": "d", "turn": "1"}
+        check_state(state, shapes, d=obj.risk.dim)
         best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
         if not 0 <= k < len(self.solvers):
             raise ValueError(f"it belongs to solver {k + 1}, but there are {len(self.solvers)} solvers")
@@ -163,7 +167,7 @@ class Fallback(Solver):
 
 
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
-    """The iterate with the number of its solver, and a state that includes it and the best cut."""
+    """The iterate with the number of its solver, and a state that includes it and the best point."""
     # a copy: the best point changes while the state may be saved later
     inner, snapshot = it.state, replace(best)
 
@@ -186,15 +190,13 @@ class _BestSoFar:
     start: Array
     w: Array
     value: float = math.inf
-    cut: Cut | None = None
     lower: float = -math.inf
     work: float = 0.0
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> _BestSoFar:
         value, lower, work = (float(v) for v in state["found"])
-        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
-        return cls(state["start"], state["best"], value, cut, lower, work)
+        return cls(state["start"], state["best"], value, lower, work)
 
     # the relative gap; 0 is a lower bound of J, too
     @property
@@ -202,21 +204,19 @@ class _BestSoFar:
         return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
 
     def update(self, obj: Objective, it: Iterate) -> bool:
-        """Keep the better point and the better cut; return whether either is new."""
+        """Keep the better point and the better bound; return whether either is new."""
         better_point = it.value < self.value
         if better_point:
             self.w, self.value = it.w, it.value
         lower = obj.lower(it.cut)
         # a bound above J is rounding, in columns of very different units
-        if better_cut := self.cut is None or self.lower < lower <= self.value:
-            self.cut, self.lower = it.cut, lower
-        return better_point or better_cut
+        if better_bound := self.lower < lower <= self.value:
+            self.lower = lower
+        return better_point or better_bound
 
     def state(self) -> dict[str, Array]:
-        assert self.cut is not None
         numbers = np.array([self.value, self.lower, self.work])
-        cut = np.append(self.cut.a, self.cut.b)
-        return {"start": self.start, "best": self.w, "cut": cut, "found": numbers}
+        return {"start": self.start, "best": self.w, "found": numbers}
 
 
 @dataclass

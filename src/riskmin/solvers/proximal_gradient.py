@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
+from riskmin.core import Array, Evaluation, Iterate, Solver
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of, mix_two
@@ -74,28 +74,33 @@ class ProximalGradient(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points with decreasing J."""
         self.check_supports(obj)
-        return self._run(obj, w0, w0, (1.0, 0.0), None)
+        return self._run(obj, w0, w0, (1.0, 0.0))
+
+    def verifies_states(self, obj: Objective) -> bool:
+        """True: cuts begin with the one at the point of the state."""
+        return True
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        check_state(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
-        momentum, L, b = (float(v) for v in state["numbers"])
-        iterates = self._run(obj, state["w"], state["before"], (momentum, L), Cut(state["a"], b))
+        # states of before hold the offset of a cut as a third number
+        check_state(state, {"w": "d", "before": "d", "numbers": "k"}, d=obj.risk.dim)
+        if len(state["numbers"]) not in (2, 3):
+            raise ValueError(f"its array numbers has {len(state['numbers'])} entries, not 2")
+        momentum, L = (float(v) for v in state["numbers"][:2])
+        iterates = self._run(obj, state["w"], state["before"], (momentum, L))
         next(iterates)  # the iterate that was saved
         return iterates
 
-    def _run(
-        self, obj: Objective, w: Array, before: Array, pace: tuple[float, float], model: Cut | None
-    ) -> Iterator[Iterate]:
+    def _run(self, obj: Objective, w: Array, before: Array, pace: tuple[float, float]) -> Iterator[Iterate]:
         """The iterates from w and the point before it; `pace` is the momentum parameter and L."""
         momentum, L = pace
         current, base = evaluate_point(obj, w)
-        model, _ = mix_two(model, current[2], obj)
+        model, _ = mix_two(None, current[2], obj)
         # a cold start has no estimate yet
         if L == 0:
             L = lipschitz_lower_bound(obj, w, current)
         while True:
-            yield Iterate(w, current[0], model, {"L": L}, _snapshot(w, before, momentum, L, model))
+            yield Iterate(w, current[0], model, {"L": L}, _snapshot(w, before, momentum, L))
             # FISTA: t_{k+1} = (1 + sqrt(1 + 4 t_k^2)) / 2, v = w + (t_k - 1) / t_{k+1} (w - before)
             grown = 0.5 * (1 + math.sqrt(1 + 4 * momentum * momentum))
             v = w if momentum == 1 else w + (momentum - 1) / grown * (w - before)
@@ -182,8 +187,6 @@ def risk_uncertainty(obj: Objective, w: Array, point: Evaluation) -> float:
     return 2 * max(risk - float(cut.a @ w) - cut.b, error)
 
 
-def _snapshot(
-    w: Array, before: Array, momentum: float, L: float, model: Cut
-) -> Callable[[], dict[str, Array]]:
-    saved = {"w": w, "before": before, "a": model.a, "numbers": np.array([momentum, L, model.b])}
+def _snapshot(w: Array, before: Array, momentum: float, L: float) -> Callable[[], dict[str, Array]]:
+    saved = {"w": w, "before": before, "numbers": np.array([momentum, L])}
     return saved.copy

@@ -96,6 +96,10 @@ class Smoothing(Solver):
             smoothed, smooth, self.SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0)
         )
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """Whether the inner solver does that; a smoothed risk is a lower bound of the risk for every mu."""
+        return bool(self.inner.verifies_states(obj))
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         check_state(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)

@@ -95,11 +95,15 @@ class Switching(Solver):
         """The iterates of the first solver, followed by those of the second."""
         return self._run_first(obj, w0, self.fast.iterates(obj, w0), _SwitchingProgress())
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """Whether both solvers do that."""
+        return self.fast.verifies_states(obj) and self.accurate.verifies_states(obj)
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
-        # found: (value, lower, switched, calls); cut: the slope a, then the offset b
-        shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
-        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        # found: (value, lower, switched, calls)
+        shapes = {"found": "4", "best": "d", "start?": "d", "work": "m", "gaps": "m"}
+        check_state(state, shapes, d=obj.risk.dim)
         progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
         # the state is that of the solver that was running
         solver = self.accurate if progress.switched else self.fast
@@ -219,9 +223,8 @@ class _SwitchingProgress:
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> _SwitchingProgress:
         value, lower, switched, calls = (float(v) for v in state["found"])
-        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
         history = [float(v) for v in state["work"]], [float(v) for v in state["gaps"]]
-        return cls(value, lower, state["best"], cut, bool(switched), int(calls), *history)
+        return cls(value, lower, state["best"], None, bool(switched), int(calls), *history)
 
     @property
     def gap(self) -> float:
@@ -275,12 +278,11 @@ class _SwitchingProgress:
             return it._replace(info=info, state=None)
         inner, numbers = it.state, [self.value, self.lower, float(self.switched), float(self.calls)]
         # copies: the lists grow while the state may be saved later
-        work, gaps, cut, w = np.array(self.work), np.array(self.gaps), self.cut, self.w
+        work, gaps, w = np.array(self.work), np.array(self.gaps), self.w
 
         def state() -> dict[str, Array]:
-            assert cut is not None
             inner_arrays = {f"own.{name}": a for name, a in inner().items()}
             progress = {"found": np.array(numbers), "work": work, "gaps": gaps, "best": w}
-            return inner_arrays | progress | arrays | {"cut": np.append(cut.a, cut.b)}
+            return inner_arrays | progress | arrays
 
         return it._replace(info=info, state=state)

@@ -31,8 +31,8 @@ from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_prob
 from riskmin.solvers.bundle.stored_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.state_checks import check_state
 
-STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
-"""Shapes of the arrays in a saved bundle of m cuts in d dimensions."""
+STATE_SHAPES = {"w": "d", "points?": "k d", "alpha": "m", "idle": "m", "model?": "d"}
+"""Shapes of the arrays from which a bundle of m cuts in d dimensions is rebuilt; k of them have points."""
 
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
@@ -78,25 +78,36 @@ class Bmrm(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
         self.check_supports(obj)
-        model = CuttingPlaneModel.empty(obj, w0)
+        return self._run(obj, self._empty(obj, w0), w0)
+
+    def _empty(self, obj: Objective, w: Array) -> CuttingPlaneModel:
+        """The model before the first cut."""
+        model = CuttingPlaneModel.empty(obj, w)
         if self.floor:
-            model.add(Cut(namespace(w0).zeros_like(w0), 0.0))
-        return self._run(obj, model, w0)
+            model.add(Cut(namespace(w).zeros_like(w), 0.0))
+        return model
+
+    def verifies_states(self, obj: Objective) -> bool:
+        """True: cuts are taken at their points again."""
+        return True
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state."""
-        check_state(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
-        return self._run(obj, CuttingPlaneModel.from_state(obj, state), state["w"])
+        """Continue from a saved state; one without the points of its cuts gives the first point only."""
+        check_state(state, STATE_SHAPES, d=obj.risk.dim)
+        model = self._empty(obj, state["w"])
+        if "points" in state:
+            model.restore(obj, state)
+        return self._run(obj, model, state["w"])
 
     def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
         """Yield iterates from w: a cut at w, the best mixture, then the minimizer of the model."""
         while True:
             value, _, cut = obj(w)
-            model.add(cut)
+            model.add(cut, w)
             best = model.best_mixture()
             new = model.minimizer(obj, best)
-            saved = model.state() | {"w": new}
-            yield Iterate(w, value, best, {"cuts": len(model.b)}, saved.copy)
+            saved = model.stacked(model.state() | {"w": new})
+            yield Iterate(w, value, best, {"cuts": len(model.b)}, saved)
             w = new
 
 
@@ -200,17 +211,20 @@ class Bundle(Solver):
         model = _model_class(obj).empty(obj, w0)
         cursor = obj.cursor(model.initial_point(w0))
         value, _, cut = cursor(project=False)
-        model.add(cut)
+        model.add(cut, cursor.w)
         return self._run(obj, model, cursor, value, model.best_mixture(cursor.w, value))
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """True: cuts are taken at their points again."""
+        return True
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state."""
-        intercept_state = (
-            {"weight": "1", "first": "1"} if _model_class(obj) is InterceptCuttingPlaneModel else {}
-        )
-        limits = {"first": len(state.get("b", ())) + 1}
-        check_state(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
-        model, cursor = _model_class(obj).from_state(obj, state), obj.cursor(state["w"])
+        """Continue from a saved state; one without the points of its cuts gives the first point only."""
+        check_state(state, STATE_SHAPES | {"value": "1"}, d=obj.risk.dim)
+        if "points" not in state:
+            return self.iterates(obj, state["w"])
+        model, cursor = _model_class(obj).empty(obj, state["w"]), obj.cursor(state["w"])
+        model.restore(obj, state)
         steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
         # The first iterate repeats the saved one.
         next(steps)
@@ -227,7 +241,7 @@ class Bundle(Solver):
         cursor = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
         if not math.isfinite(value):
             value, _, cut = cursor(project=False)
-            model.add(cut)
+            model.add(cut, cursor.w)
         return self._run(obj, model, cursor, value, model.best_mixture(cursor.w, value))
 
     def _run(
@@ -237,10 +251,9 @@ class Bundle(Solver):
         # Regularizers of a feature space have `recompute`, which restores a direction from its coefficients.
         n_evaluations, recompute = 0, obj.reg.recompute if obj.reg.halves else None
         while True:
-            saved = model.state() | {"w": cursor.w, "value": np.array([value])}
-            yield Iterate(
-                cursor.w, value, best, {"cuts": len(model.b), "evaluations": n_evaluations}, saved.copy
-            )
+            saved = model.stacked(model.state() | {"w": cursor.w, "value": np.array([value])})
+            info = {"cuts": len(model.b), "evaluations": n_evaluations}
+            yield Iterate(cursor.w, value, best, info, saved)
             w, gap = model.minimizer(obj, best), value - obj.lower(best)
             # Search from the best point towards the minimizer; values may be too high by 1 % of the gap.
             cursor.set_direction(w - cursor.w, 0.01 * gap)
@@ -250,7 +263,7 @@ class Bundle(Solver):
                 cursor.set_direction(recompute(cursor.d), 0.01 * gap)
                 new, beyond, n_evaluations = search(cursor, gap)
             # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
-            cut = cursor(new.x or beyond, project=False).cut
+            cut, point = cursor(new.x or beyond, project=False).cut, cursor.risk.point(new.x or beyond)
             if new.x:
                 cursor.advance(new.x)
             elif new.value >= value and model.contains(cut, w, best, value):
@@ -262,7 +275,7 @@ class Bundle(Solver):
             # Also without a step: this evaluation is closer than the previous one and may be lower.
             value = new.value
             # A null step adds its cut, too: it improves the model.
-            model.add(cut)
+            model.add(cut, point)
             best = model.best_mixture(cursor.w, value)
             model.prune(self.keep)
 

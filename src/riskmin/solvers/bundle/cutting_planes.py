@@ -10,7 +10,8 @@ regularizer a linear program; for any other with a smooth conjugate, a short seq
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -206,6 +207,8 @@ class CuttingPlaneModel:
     """The interior-point form of the master problem, where there is one."""
     by_barrier: bool = False
     """Whether that form is used, since the other one is lost in rounding."""
+    points: list[Array | None] = field(default_factory=list)
+    """Where each cut was taken; None for cuts that belong to every model, or come from another run."""
 
     @classmethod
     def empty(cls, obj: Objective, w: Array) -> CuttingPlaneModel:
@@ -219,8 +222,8 @@ class CuttingPlaneModel:
         """Return the point at which a run requested to start at w begins."""
         return w
 
-    def add(self, cut: Cut) -> None:
-        """Append a cut."""
+    def add(self, cut: Cut, point: Array | None = None) -> None:
+        """Append a cut, and the point at which it was taken."""
         cut, m = clip_magnitude(cut, self.master.max_entry), len(self.b)
         # The storage is doubled when it is full.
         if m == len(self.A):
@@ -231,6 +234,7 @@ class CuttingPlaneModel:
         # The multipliers have sum one: the first cut gets all the weight, the next ones none yet.
         self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
         self.inactive_for = np.append(self.inactive_for, 0)
+        self.points = [*self.points, point]
         self.master.add(self.A[: m + 1], self.b)
 
     def best_mixture(self, w: Array = None, value: float = math.inf) -> Cut:
@@ -286,17 +290,44 @@ class CuttingPlaneModel:
             self.A = xp.concat([self.A[keep], storage])
             self.master.keep(keep)
             self.b, self.alpha, self.inactive_for = self.b[keep], self.alpha[keep], self.inactive_for[keep]
+            self.points = [self.points[k] for k in keep]
 
     def state(self) -> dict[str, Array]:
-        """Return the arrays of a saved state."""
+        """Return the arrays of a saved state; `stacked` adds those of the points."""
         arrays = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.inactive_for}
         if isinstance(self.master, QuadraticProgram):
             arrays["G"] = self.master.G
         return arrays if self.w is None else arrays | {"model": self.w}
 
+    def stacked(self, saved: dict[str, Array]) -> Callable[[], dict[str, Array]]:
+        """Return a function that adds the points of the cuts to a state, if they are known."""
+        points = self.points
+
+        def state() -> dict[str, Array]:
+            first = next((k for k, point in enumerate(points) if point is not None), len(points))
+            known = [point for point in points[first:] if point is not None]
+            if len(known) < max(1, len(points) - first):
+                return saved
+            return saved | {"points": namespace(known[0]).stack(known)}
+
+        return state
+
+    def restore(self, obj: Objective, s: dict[str, Array]) -> None:
+        """Take the cuts at the points of a saved state; the model has those that belong to every model."""
+        for point in s["points"]:
+            self.add(obj.cursor(point)(project=False).cut, point)
+        if len(s["alpha"]) != len(self.b):
+            raise ValueError(f"its array alpha has {len(s['alpha'])} multipliers of {len(self.b)} cuts")
+        # a mixture of cuts is a cut if its multipliers are nonnegative with sum one
+        alpha = np.maximum(s["alpha"], 0.0)
+        total = float(alpha.sum())
+        self.alpha = alpha / total if 0 < total < math.inf else np.full(len(alpha), 1 / len(alpha))
+        self.inactive_for, self.w = s["idle"], s.get("model")
+        self.by_barrier = isinstance(self.master, QuadraticProgram) and self.w is not None
+
     @classmethod
     def from_state(cls, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
-        """Restore the cuts of a saved state."""
+        """Return the model with the cuts of a state of this process."""
         program = master_problem_for(obj, s["A"].shape[1])
         if isinstance(program, QuadraticProgram):
             program.G = s["G"]
@@ -304,6 +335,7 @@ class CuttingPlaneModel:
             for m in range(len(s["b"])):
                 program.add(s["A"][: m + 1], s["b"][: m + 1])
         model = cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
+        model.points = [None] * len(model.b)
         model.barrier = BarrierProgram.from_objective(obj)
         # Only the interior-point form of a quadratic program provides the minimizer.
         model.by_barrier = isinstance(program, QuadraticProgram) and model.w is not None

@@ -196,10 +196,10 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
         start: Array = self.obj.risk.constant_prediction_cuts.lower_absent_classes(w)
         return start
 
-    def add(self, cut: Cut) -> None:
+    def add(self, cut: Cut, point: Array | None = None) -> None:
         """Append a cut of the risk, given for rows that are not centered."""
         # All cuts are stored for centered rows.
-        super().add(self.frame.to_centered(cut))
+        super().add(self.frame.to_centered(cut), point)
 
     def best_mixture(self, w: Array = None, value: float = math.inf) -> Cut:
         """Return the best mixture for intercepts near those of w, with slope zero in them."""
@@ -243,7 +243,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
 
     @classmethod
     def from_state(cls, obj: Objective, s: dict[str, Array]) -> InterceptCuttingPlaneModel:
-        """Restore the cuts of a saved state."""
+        """Return the model with the cuts of a state of this process."""
         model = cls._with_state(obj, s["w"], s)
         model.A, model.n_constant_cuts = s["A"], int(s["first"][0])
         if isinstance(model.master, QuadraticProgram) and "G" in s:
@@ -252,6 +252,7 @@ class InterceptCuttingPlaneModel(CuttingPlaneModel):
             for m in range(len(s["b"])):
                 model.master.add(s["A"][: m + 1], s["b"][: m + 1])
         model.b, model.alpha, model.inactive_for, model.w = s["b"], s["alpha"], s["idle"], s.get("model")
+        model.points = [None] * len(model.b)
         return model
 
     @classmethod

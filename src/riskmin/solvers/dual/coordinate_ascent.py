@@ -114,6 +114,10 @@ class DualCoordinateAscent(Solver):
         """Yield a certified point every few epochs."""
         return self._run(obj, w0, None)
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """True for one score per row on local rows: cuts are those of the dual variables."""
+        return obj.risk.rows is not None and not obj.risk.multi_output
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         return self._run(obj, state.get("w", np.zeros(obj.risk.dim)), state)

@@ -133,10 +133,13 @@ class ExactAscent(RowState):
         shapes |= {"b": "1"} if self.has_intercept else {}
         check_state(state, shapes, limits, n=n, d=len(self.w))
         check_row_order(state["order"], len(self.order))
-        k = sweep_kernels()
-        self.records[:, k.U] = state["u"]
+        k, y = sweep_kernels(), self.shard.y
+        # Dual variables outside of their domain would give false cuts; those of a run are inside.
         if self.loss_conjugate is None:
+            self.records[:, k.U] = -y * np.clip(-y * state["u"], 0.0, 1.0)
             self.records[:, k.SHIFT] = state["shift"]
+        else:
+            self.set_duals(state["u"])
         self.active = len(state["order"])
         self.order[: self.active] = state["order"]
         self.rng, self.w = state["rng"].copy(), state["next"].copy()

@@ -67,11 +67,15 @@ class Lbfgs(Solver):
         """Yield points of decreasing objective."""
         return self._run(obj, w0, {}, None)
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """True: cuts begin with the one at the point of the state."""
+        return True
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        shapes = {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1", "inner?": "k k"}
+        shapes = {"w": "d", "S": "m d", "Y": "m d", "inner?": "k k"}
         check_state(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
-        steps = self._run(obj, state["w"], state, Cut(state["a"], float(state["b"][0])))
+        steps = self._run(obj, state["w"], state, None)
         # The first iterate repeats the saved one.
         next(steps)
         return steps

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from riskmin.arrays.namespace import namespace, zeros_for
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.core.messages import check_whole
@@ -72,28 +70,31 @@ class OwlQn(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         self.check_supports(obj)
-        return self._run(obj, w0, [], None)
+        return self._run(obj, w0, [])
+
+    def verifies_states(self, obj: Objective) -> bool:
+        """True: cuts begin with the one at the point of the state."""
+        return True
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        check_state(state, {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1"}, d=obj.risk.dim)
+        check_state(state, {"w": "d", "S": "m d", "Y": "m d"}, d=obj.risk.dim)
         pairs = list(zip(state["S"], state["Y"], strict=True))
-        steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
+        steps = self._run(obj, state["w"], pairs)
         # The first iterate repeats the saved one.
         next(steps)
         return steps
 
-    def _run(
-        self, obj: Objective, w: Array, pairs: list[tuple[Array, Array]], model: Cut | None
-    ) -> Iterator[Iterate]:
-        """Yield iterates from w, the pairs (s, y) of past steps, and the best cut so far."""
+    def _run(self, obj: Objective, w: Array, pairs: list[tuple[Array, Array]]) -> Iterator[Iterate]:
+        """Yield iterates from w and the pairs (s, y) of past steps."""
+        model: Cut | None = None
         # lam Omega = sum_j absolute_j |w_j| + square_j w_j^2 / 2
         terms = obj.reg.terms(w)
         absolute, square = obj.lam * terms.absolute, obj.lam * terms.square
         at_w, n_evaluations = obj(w), 0
         while True:
             model, _ = mix_two(model, at_w[2], obj)
-            yield Iterate(w, at_w[0], model, {"evaluations": n_evaluations}, _saved(w, pairs, model))
+            yield Iterate(w, at_w[0], model, {"evaluations": n_evaluations}, _saved(w, pairs))
             # The gradient of J without the absolute values.
             grad = at_w[1] + square * w
             orthant = Orthant.from_point(w, grad, absolute)
@@ -193,14 +194,14 @@ def _search(
     return orthant.w, None, n_evaluations
 
 
-def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
-    """Return a function that builds the state: the point, the L-BFGS pairs, and the cut."""
+def _saved(w: Array, pairs: list[tuple[Array, Array]]) -> Callable[[], dict[str, Array]]:
+    """Return a function that builds the state: the point and the L-BFGS pairs."""
 
     def state() -> dict[str, Array]:
         xp = namespace(w)
         empty = zeros_for((0, len(w)), w)
         S, Y = (xp.stack([p[k] for p in pairs]) if pairs else empty for k in (0, 1))
-        return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
+        return {"w": w, "S": S, "Y": Y}
 
     return state
 

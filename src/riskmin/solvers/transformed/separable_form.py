@@ -180,6 +180,10 @@ class SeparableForm(Solver):
         same = self._separable(obj)
         return map(same.original, self.solver.iterates(same.obj, same.start(w0)))
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """Whether the solver does that for the separable problem."""
+        return self.solver.verifies_states(self._separable(obj).obj)
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """Continue from a saved state of the solver."""
         same = self._separable(obj)

@@ -9,6 +9,9 @@ with the gradient g and the Hessian H of R at w: along a line w + t d, the score
 :math:`r = \rho \|d\|_H` per unit of t, so that :math:`R'' \ge R''(0)\, e^{-M r t}`; integrate twice, and
 minimize over d. For M = 0 the bound is :math:`\nu^2 / 2`. With several classes, :math:`x_i^\top d` is the
 change of a difference of scores.
+
+Where columns are dependent, as with more columns than rows, many weights have the same scores: the solver
+returns those of minimum norm, as ``numpy.linalg.lstsq`` does.
 """
 
 from __future__ import annotations
@@ -119,20 +122,22 @@ class _StandardizedRisk:
         used = np.flatnonzero(c > 0)
         rows = (X.as_scipy().toarray() if X.sparse else np.asarray(X.array, dtype=np.float64))[used]
         self.y, self.c = y[used], c[used]
-        self.intercept = bool(risk.intercept.profiled or risk.n_intercepts)
+        self.intercept = bool(risk.intercept.fitted)
         self.k = risk.linear_map.columns
         self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
         columns, self.scale = _standardized(rows, self.shift)
         columns = np.column_stack([np.ones(len(rows)), columns]) if self.intercept else columns
-        root = np.sqrt(self.c)[:, None]
-        _, sizes, V = np.linalg.svd(root * columns, full_matrices=True)
-        sizes = np.append(sizes, np.zeros(len(V) - len(sizes)))
-        keep = sizes > self.MIN_SINGULAR_VALUE * len(V) * sizes[0]
-        # standardized weights are to_columns @ theta, and theta is from_columns @ standardized weights
-        self.to_columns, self.from_columns = V[keep].T / sizes[keep], sizes[keep, None] * V[keep]
-        self.Z = columns @ self.to_columns
-        dropped = np.abs(columns @ V[~keep].T).max(initial=0.0)
-        self.resolved = bool(dropped <= self.MAX_DROPPED_SCORE * len(V))
+        # singular values and row space of the columns: X'X would square their condition, U is not needed
+        triangle = np.linalg.qr(np.sqrt(self.c)[:, None] * columns, mode="r")
+        _, sizes, V = np.linalg.svd(triangle, full_matrices=False)
+        keep = sizes > self.MIN_SINGULAR_VALUE * columns.shape[1] * sizes[0]
+        # standardized weights are V' (theta / sizes), and theta is from_columns @ standardized weights
+        self.V, self.sizes, self.from_columns = V[keep], sizes[keep, None], sizes[keep, None] * V[keep]
+        self.Z = columns @ (self.V.T / sizes[keep])
+        self.row_space = None if keep.all() and len(V) == len(V.T) else self._row_space()
+        """The row space in units of X, as factors Q and R; None if it has all weights."""
+        dropped = 0.0 if self.row_space is None else _largest(columns - (columns @ self.V.T) @ self.V)
+        self.resolved = bool(dropped <= self.MAX_DROPPED_SCORE * columns.shape[1])
         """Whether the directions that are left out change no score."""
         self.min_curvature, self.full_rank = 0.0, 0
         zero = np.zeros((self.Z.shape[1], self.k))
@@ -154,11 +159,30 @@ class _StandardizedRisk:
         return (w[: len(w) - m].reshape(-1, self.k), w[len(w) - m :] if m else np.zeros(self.k))
 
     def to_weights(self, theta: NDArray) -> NDArray:
-        """Return w, with its intercepts if they are entries of it."""
-        columns = self.to_columns @ theta
-        W = (columns[1:] if self.intercept else columns) / self.scale[:, None]
-        b = columns[0] - self.shift @ W if self.risk.n_intercepts else np.zeros(0)
+        """Return w of minimum norm, with its intercepts if they are entries of it."""
+        units = self._units()[:, None]
+        weights = self.V.T @ (theta / self.sizes) / units
+        if self.row_space is not None:
+            Q, R = self.row_space
+            target, weights = theta / self.sizes, 0.0 * weights
+            for _ in range(2):  # the second step is iterative refinement
+                residual = target - self.V @ (units * weights)
+                weights += Q @ scipy_linalg().solve_triangular(R, residual, trans="T")
+        W = weights[1:] if self.intercept else weights
+        b = weights[0] - self.shift @ W if self.risk.n_intercepts else np.zeros(0)
         return np.concatenate([W.reshape(-1), b])
+
+    def _units(self) -> NDArray:
+        """Return the units of the columns of Z's basis: 1 for that of the intercept."""
+        return np.append(1.0, self.scale) if self.intercept else self.scale
+
+    def _row_space(self) -> tuple[NDArray, NDArray]:
+        """Return Q and R of V diag(units), whose rows span the weights of minimum norm.
+
+        The column of the intercept is orthogonal to the others, which are centered, so that it is unaffected.
+        """
+        Q, R = np.linalg.qr((self.V * self._units()).T)
+        return Q, R
 
     # ------------------------------------------------------------ values and steps
     def evaluate(self, theta: NDArray) -> tuple[float, NDArray, NDArray]:
@@ -196,9 +220,12 @@ class _StandardizedRisk:
         A = Q[:, keep] / np.sqrt(eigenvalues[keep])
         projected = A.T @ g
         step = -(A @ projected).reshape(k, q).T
+        decrement = float(np.linalg.norm(projected))
+        if not self.M:  # then the bound does not depend on it
+            return step, decrement, 0.0
         pairs = [(A, np.zeros((k * q, 1)))] if k == 1 else self._pairs(A)
         leverage = max(float(np.max(np.sum((self.Z @ (a - b)) ** 2, axis=1))) for a, b in pairs)
-        return step, float(np.linalg.norm(projected)), math.sqrt(leverage)
+        return step, decrement, math.sqrt(leverage)
 
     def _pairs(self, A: NDArray) -> list[tuple[NDArray, NDArray]]:
         """Return the blocks of A for all pairs of outputs."""
@@ -225,6 +252,11 @@ class _StandardizedRisk:
         while t > sure and not self.evaluate(theta + t * step)[0] <= value - 0.25 * t * decrement**2:
             t *= 0.5
         return max(t, sure)
+
+
+def _largest(rows: NDArray) -> float:
+    """Return the largest norm of a row."""
+    return float(np.sqrt((rows * rows).sum(axis=1).max(initial=0.0)))
 
 
 def _standardized(rows: NDArray, shift: NDArray) -> tuple[NDArray, NDArray]:
