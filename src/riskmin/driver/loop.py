@@ -160,6 +160,7 @@ def minimize_preconditioned(
                 state.use_origin_if_better()
     assert state.cut is not None
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
+    description = "; ".join([description, *state.obj.count.failures])
     best = state.w, state.value, state.lower, state.certificate()
     return Result(*best, status, state.trace, description, criterion, state.refutation)
 
@@ -201,7 +202,7 @@ def _drive(
             # the limit is set for each step anew: it holds only while the solver's code runs
             new = state.limit.call(next, iterates, None)
             if new is None:
-                status = state.finalize()
+                status = state.finalize_start(w0) if state.w is None else state.finalize()
                 break
             it = new
             status = state.accept(it)
