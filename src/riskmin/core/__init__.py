@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from riskmin.core.records import Shard as Shard
     from riskmin.core.records import ShardCache as ShardCache
     from riskmin.core.records import ShardStateLost as ShardStateLost
+    from riskmin.core.records import SolverFailed as SolverFailed
     from riskmin.core.records import Status as Status
     from riskmin.core.records import UnsupportedProblem as UnsupportedProblem
 
 _NAMES_OF_MODULE = {
     "interfaces": "LinearMap Matrix Solver as_solver has_method",
     "records": "Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result RunPaused Shard "
-    "ShardCache ShardStateLost Status UnsupportedProblem",
+    "ShardCache ShardStateLost SolverFailed Status UnsupportedProblem",
 }
 """Imported on first access, since they need NumPy, and other modules of this package do not."""
 _LAZY = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}

@@ -279,6 +279,10 @@ class UnsupportedProblem(TypeError):
     """
 
 
+class SolverFailed(RuntimeWarning):
+    """Warns that one solver of a run raised an exception, its cause, and that the next one continued."""
+
+
 class PairBlock(NamedTuple):
     r"""A matrix W of weights of pairs of rows, in which each row i is paired with a range of rows j,
 

@@ -160,6 +160,7 @@ def minimize_preconditioned(
                 state.use_origin_if_better()
     assert state.cut is not None
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
+    description = "; ".join([description, *state.obj.count.failures])
     best = state.w, state.value, state.lower, state.certificate()
     return Result(*best, status, state.trace, description, criterion, state.refutation)
 
@@ -201,7 +202,7 @@ def _drive(
         while status is None:
             new = state.next_iterate(iterates)
             if new is None and not state.unverified:
-                status = state.finalize()
+                status = state.finalize_start(w0) if state.w is None else state.finalize()
                 break
             if new is not None:
                 it = new

@@ -414,13 +414,18 @@ class RunState:
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
+    def finalize_start(self, w0: Array) -> Status:
+        """Finalize a run without any iterate: the result is w0."""
+        self.w = w0
+        self.reevaluate()
+        self.check_finite()
+        self.trace.append({"iteration": 1} | self._row())
+        return "converged" if self.status() == "converged" else "stalled"
+
     def finalize_out_of_time(self, w0: Array) -> Status:
         """Finalize when time ran out within an iteration; without any iterate, the result is w0."""
         if self.w is None:
-            self.w = w0
-            self.reevaluate()
-            self.trace.append({"iteration": 1} | self._row())
-            finalized = True
+            finalized = bool(self.finalize_start(w0))
         else:
             try:
                 finalized = self.finalize_within_grace()

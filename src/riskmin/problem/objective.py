@@ -23,9 +23,11 @@ from riskmin.regularizers.from_conjugate import as_regularizer
 
 @dataclass
 class CallCounter:
-    """Counts the evaluations of the risk and its gradient."""
+    """Counts the evaluations of the risk and its gradient, and keeps the failures of solvers."""
 
     calls: int = 0
+    failures: list[str] = field(default_factory=list)
+    """The solver and the exception of each failure."""
 
 
 @dataclass(frozen=True)

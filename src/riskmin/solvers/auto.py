@@ -22,6 +22,7 @@ from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
+from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.switching import Switching
 from riskmin.solvers.transformed.separable_form import SeparableForm, SeparableProblem
@@ -53,6 +54,9 @@ DUAL_THEN_SMOOTH_NEWTON = Switching(DUAL, NEWTON, passes_per_digit=COSTS.smooth_
 BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_passes_per_digit)
 
 # ---------------------------------------------------------------- the rules, in order
+EQUALITY_RULES = (
+    Rule("any", lambda f: True, AugmentedLagrangian(), "{reg} has unpenalized directions"),
+)
 KERNEL_RULES = (
     Rule(
         "a loss with a conjugate",
@@ -171,8 +175,8 @@ MULTI_OUTPUT_RULES = (
     ),
     Rule("`L1` or `Elastic`", lambda f: f.l1, Smoothing(OwlQn()), "{loss} can be smoothed"),
     Rule(
-        "explicit intercepts",
-        lambda f: f.reg.n_unpenalized > 0,
+        "explicit intercepts, or a regularizer without a master problem",
+        lambda f: f.reg.n_unpenalized > 0 or not f.master_problem,
         Smoothing(ProximalGradient()),
         "{loss} can be smoothed",
     ),
@@ -340,6 +344,11 @@ FALLBACK_RULES = (
     ),
 )
 GROUPS = (
+    Group(
+        "Unpenalized directions (`Equality`)",
+        lambda f: f.reg.free_directions is not None,
+        EQUALITY_RULES,
+    ),
     Group("A kernel", lambda f: f.kernel, KERNEL_RULES),
     Group(
         "Dense X of torch or CuPy, one score per row, `L2` or `Quadratic`, second derivatives of the loss or "

@@ -42,7 +42,7 @@ def local_rows_of(risk: Oracle, solver: object) -> tuple[Shard, Any, bool]:
             f"{name} visits rows or columns of X one by one, in arrays of NumPy or SciPy, and X is one of "
             "torch or CuPy: use Auto, Newton or Bundle, or OwlQn for L1, which take all rows at once"
         )
-    if risk.rows is None or not risk.loss.separable or risk.multi_output:
+    if risk.rows is None or not risk.loss.chosen.separable or risk.multi_output:
         raise UnsupportedProblem(
             f"{name} visits rows or columns of X one by one: it needs a linear_risk whose "
             "rows are all in this process, with one score per row and a loss that is a sum over rows: use "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, Solver, UnsupportedProblem, as_solver
+from riskmin.core import Array, Iterate, RunPaused, Solver, SolverFailed, UnsupportedProblem, as_solver
+from riskmin.core.deadline import OutOfTime
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -26,6 +28,10 @@ class Fallback(Solver):
     best point (or from the initial one, where the gap is still above 0.3). The best point and the best bound
     are never discarded. Of a `Switching`, only the second solver is judged, by its own work: the first one is
     already compared with it. After the last solver, the first has another turn, with twice the work.
+
+    A solver that raises an exception has ended: the next one continues, a `SolverFailed` warning has the
+    exception as its cause, and ``result.solver`` names both. Errors of the system (memory, files) end the
+    run, and so does every exception of a run on rows elsewhere, where a worker or an owner may have raised it.
 
     Parameters
     ----------
@@ -116,31 +122,29 @@ class Fallback(Solver):
     ) -> Iterator[Iterate]:
         """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, last_round_gap = self.trial, math.inf
+        budget, last_round_gap, reason = self.trial, math.inf, ""
         while True:
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
                 # a point with a large gap is no better a start than the initial one
                 start = best.w if best.gap <= self.RESTART_GAP else best.start
-                running[k] = self._started(obj, self.solvers[k], start)
+                try:
+                    running[k] = self.solvers[k].iterates(obj, start)
+                except Exception as error:
+                    running[k], reason = None, reason or _failure(obj, self.solvers[k], error)
             steps = running[k]
             if steps is not None:
                 ended = yield from self._turn(obj, best, k, steps, budget)
                 running[k] = None if ended else steps
             if len(running) == len(self.solvers) and all(s is None for s in running.values()):
+                if reason and best.cut is None and not obj.count.failures:
+                    raise UnsupportedProblem(reason)
                 return  # all solvers have ended
             k += 1
             if k == len(self.solvers):
                 if best.gap >= last_round_gap:
                     return  # a whole round has improved nothing
                 k, budget, last_round_gap = 0, 2 * budget, best.gap
-
-    def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
-        """The iterates of a solver from w; None if it does not support the problem."""
-        try:
-            return solver.iterates(obj, w)
-        except UnsupportedProblem:
-            return None
 
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
@@ -151,7 +155,8 @@ class Fallback(Solver):
             try:
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
-            except (UnsupportedProblem, np.linalg.LinAlgError):
+            except Exception as error:
+                _failure(obj, self.solvers[k], error)
                 it = None
             if it is None:
                 return True
@@ -164,6 +169,24 @@ class Fallback(Solver):
             yield _with_turn_info(it, k, best)
             if not single and monitor.is_too_slow(self.tol, budget, best.work):
                 return False
+
+
+def _failure(obj: Objective, solver: Solver, error: Exception) -> str:
+    """Record the failure of a solver and return its message; raise an error that ends the run."""
+    if isinstance(error, (OutOfTime, RunPaused, MemoryError, OSError)):
+        raise error
+    # rounding may make any matrix singular, and `supports` need not know everything: both are no defects
+    if isinstance(error, (UnsupportedProblem, np.linalg.LinAlgError)):
+        return str(error)
+    executor = obj.risk.executor
+    if executor is not None and not executor.is_local:
+        raise error
+    message = f"{solver.name} failed ({type(error).__name__}: {error})"
+    obj.count.failures.append(message)
+    warning = SolverFailed(f"{message}; the run goes on without it")
+    warning.__cause__ = error
+    warnings.warn(warning, stacklevel=2)
+    return message
 
 
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:

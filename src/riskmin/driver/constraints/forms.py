@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.driver.constraints.multipliers import ConstrainedResult, minimize_constrained, rows_are_sparse
+from riskmin.driver.constraints.feasible import as_dense
+from riskmin.driver.constraints.multipliers import ConstrainedResult, minimize_constrained
 from riskmin.losses.labels import check_signs
 from riskmin.losses.margin import Hinge
 from riskmin.regularizers import L1, L2, Entropy
@@ -17,7 +18,13 @@ from riskmin.regularizers.base import Regularizer
 
 
 def hard_margin(
-    X: Any, y: Any, reg: Regularizer | None = None, *, fit_intercept: bool = True, tol: float = 1e-6
+    X: Any,
+    y: Any,
+    reg: Regularizer | None = None,
+    *,
+    fit_intercept: bool = True,
+    tol: float = 1e-6,
+    max_seconds: float = math.inf,
 ) -> ConstrainedResult:
     r"""The support vector machine without slack,
 
@@ -32,7 +39,7 @@ def hard_margin(
         `L2` by default.
     fit_intercept : bool
         Whether there is an intercept b.
-    tol : float
+    tol, max_seconds : float
         As in `minimize_constrained`.
 
     Returns
@@ -54,10 +61,13 @@ def hard_margin(
     labels = np.asarray(y, dtype=float)
     check_signs(Hinge(), labels)
     lower, upper = np.where(labels > 0, 1.0, -math.inf), np.where(labels > 0, math.inf, -1.0)
-    return minimize_constrained(X, lower, upper, reg or L2(), fit_intercept=fit_intercept, tol=tol)
+    limits = {"tol": tol, "max_seconds": max_seconds}
+    return minimize_constrained(X, lower, upper, reg or L2(), fit_intercept=fit_intercept, **limits)
 
 
-def basis_pursuit(X: Any, y: Any, reg: Regularizer | None = None, *, tol: float = 1e-6) -> ConstrainedResult:
+def basis_pursuit(
+    X: Any, y: Any, reg: Regularizer | None = None, *, tol: float = 1e-6, max_seconds: float = math.inf
+) -> ConstrainedResult:
     r"""The weights of least L1 norm that fit all targets exactly,
 
     .. math:: \min_w\; |w|_1 \quad\text{with}\quad x_i^\top w = y_i.
@@ -69,7 +79,7 @@ def basis_pursuit(X: Any, y: Any, reg: Regularizer | None = None, *, tol: float 
         Targets.
     reg : Regularizer
         `L1` by default; with `L2` the solution is that of the pseudoinverse.
-    tol : float
+    tol, max_seconds : float
         As in `minimize_constrained`.
 
     Returns
@@ -90,11 +100,17 @@ def basis_pursuit(X: Any, y: Any, reg: Regularizer | None = None, *, tol: float 
     ('converged', True)
     """
     targets = np.asarray(y, dtype=float)
-    return minimize_constrained(X, targets, targets, reg or L1(), tol=tol)
+    return minimize_constrained(X, targets, targets, reg or L1(), tol=tol, max_seconds=max_seconds)
 
 
 def maximum_entropy(
-    features: Any, targets: Any, *, width: Any = 0.0, prior: Any = None, tol: float = 1e-6
+    features: Any,
+    targets: Any,
+    *,
+    width: Any = 0.0,
+    prior: Any = None,
+    tol: float = 1e-6,
+    max_seconds: float = math.inf,
 ) -> ConstrainedResult:
     r"""The distribution of greatest entropy relative to a prior, with given moments,
 
@@ -111,7 +127,7 @@ def maximum_entropy(
         Half the width of the box of each moment; 0 for an equality, infinite for no constraint.
     prior : (n_outcomes,) array
         The prior, up to a factor; uniform by default.
-    tol : float
+    tol, max_seconds : float
         As in `minimize_constrained`.
 
     Returns
@@ -144,11 +160,11 @@ def maximum_entropy(
         raise ValueError("width must be >= 0, and not NaN")
     mu = mu / mu.sum()
     # moments relative to those of the prior: the weights have sum one, and small columns are not lost
-    rows = features.T.toarray() if rows_are_sparse(features) else np.asarray(features, dtype=float).T
+    rows = as_dense(features).T
     mean = rows @ mu
-    result = minimize_constrained(
-        rows - mean[:, None], y - half - mean, y + half - mean, Entropy(mu), tol=tol
-    )
+    bounds = y - half - mean, y + half - mean
+    limits = {"tol": tol, "max_seconds": max_seconds}
+    result = minimize_constrained(rows - mean[:, None], *bounds, Entropy(mu), **limits)
     return replace(result, w=_normalized(result.w))
 
 

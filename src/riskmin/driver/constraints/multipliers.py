@@ -7,14 +7,17 @@ regularized risk, and sets u to its slopes. For all multipliers u with the signs
 
 .. math:: \Omega(w) \ge -\sum_i u_i t_i - \Omega^*\bigl(-\textstyle\sum_i u_i x_i\bigr)
 
-at every feasible w; and if the right-hand side without :math:`\Omega` is positive, that is,
+at every feasible w. A point of the run violates constraints slightly, by an amount whose price is unknown as
+long as the multipliers are: it is moved onto them before its value is compared to the bound. And if the
+right-hand side without :math:`\Omega` is positive, that is,
 :math:`-\sum_i u_i t_i > \sup_w -\sum_i u_i x_i^\top w`, there is no feasible w (Farkas).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,16 +25,18 @@ import numpy as np
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.core.deadline import check_each
+from riskmin.core.deadline import OutOfTime, TimeLimit, check_each
+from riskmin.driver.constraints.feasible import Point, as_dense, feasible_point, row_sizes, rows_are_sparse
 from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.driver.loop import minimize
+from riskmin.driver.run import Limits
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.scored_point import balanced
 from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.from_conjugate import as_regularizer
 
-Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "stalled"]
+Status: TypeAlias = Literal["converged", "infeasible", "max_iter", "max_seconds", "stalled"]
 """Why a run ended; see `ConstrainedResult`."""
 
 
@@ -46,17 +51,17 @@ class ConstrainedResult:
     intercept : float
         The intercept; 0 without one.
     value : float
-        Omega(w). As w may violate constraints by tol, it may be slightly below `lower`.
+        Omega(w).
     lower : float
         A proved lower bound of Omega at every feasible point, by the multipliers; infinite if there is none.
     violation : float
-        The largest violation of a constraint at w.
+        The largest violation of a constraint at w; if the run converged, it is a rounding error.
     multipliers : array
         One per row of X, the slope of the optimal value in its bounds: the gradient of Omega at w is
         minus the sum of multipliers times rows. If the problem is infeasible, those of Farkas' lemma.
     status : str
-        ``converged`` (the violation and the gap are within tol), ``infeasible`` (proved), ``max_iter`` or
-        ``stalled`` (rounding prevents further progress).
+        ``converged`` (w is feasible up to rounding, and Omega(w) - lower within tol), ``infeasible`` (proved),
+        ``max_iter``, ``max_seconds`` or ``stalled`` (rounding prevents further progress).
     norm_bound : float
         If infeasible: no w of a Euclidean norm below this one is feasible. Infinite where the domain of Omega
         is bounded; else limited by rounding, which makes the sum of multipliers times rows differ from zero.
@@ -102,6 +107,7 @@ def minimize_constrained(
     fit_intercept: bool = False,
     tol: float = 1e-6,
     max_iter: int = 100,
+    max_seconds: float = math.inf,
 ) -> ConstrainedResult:
     r"""Minimize Omega(w) under bounds on the scores, :math:`lower \le X w + b \le upper`.
 
@@ -115,9 +121,10 @@ def minimize_constrained(
     fit_intercept : bool
         Whether there is an intercept b, which is free.
     tol : float
-        Largest violation, relative to the targets, and largest gap, relative to the value.
-    max_iter : int
-        Largest number of updates of the multipliers.
+        Largest gap between the value, at a point that is feasible up to rounding, and the bound, relative to
+        the value.
+    max_iter, max_seconds : int, float
+        Largest number of updates of the multipliers, and largest time.
 
     Returns
     -------
@@ -139,8 +146,9 @@ def minimize_constrained(
     constraints = RowConstraints.from_bounds(*bounds)
     if not len(constraints.rows):
         raise ValueError("there are no constraints: give finite bounds")
-    run = MethodOfMultipliers.create(X, constraints, as_regularizer(reg), fit_intercept, tol)
-    return run.solve(max_iter, n)
+    limits = Limits(tol, max_iter, max_seconds)
+    run = MethodOfMultipliers.create(X, constraints, as_regularizer(reg), fit_intercept, limits)
+    return run.solve(n)
 
 
 @dataclass
@@ -155,43 +163,48 @@ class MethodOfMultipliers:
     MAX_RHO_RATIO = 1e20
     """Largest rho over the first one: beyond it, rounding dominates."""
     NORM_RATIO = 1e9
-    """The constraints are infeasible if a feasible w would be this much larger than the w of the run."""
+    """The constraints are infeasible if a feasible w would be this much larger than the w of the run, and than
+    each constraint alone requires."""
 
     X: Any
     constraints: RowConstraints
     reg: Regularizer
     fit_intercept: bool
-    tol: float
+    limits: Limits
     u: NDArray
     rho: float
     scale: float
-    """The size of targets and scores, to which violations are relative."""
+    """The size of targets and scores, to which violations of points of the run are relative."""
     w: NDArray
     row_scale: NDArray
     """The factor of each row, its target and its violation; rows differ in units."""
     b: float = 0.0
     first_rho: float = 0.0
+    started_at: float = field(default_factory=time.perf_counter)
+    point: Point | None = None
+    """The best point on the constraints so far."""
+    lower: float = -math.inf
+    ray: tuple[NDArray, float] = (np.zeros(0), 0.0)
+    """Multipliers that prove infeasibility, and the norm below which no w is feasible."""
+    status: Status = "max_iter"
+    n_iter: int = 0
 
     @classmethod
     def create(
-        cls, X: Any, constraints: RowConstraints, reg: Regularizer, fit_intercept: bool, tol: float
+        cls, X: Any, constraints: RowConstraints, reg: Regularizer, fit_intercept: bool, limits: Limits
     ) -> MethodOfMultipliers:
         """Start from the minimizer of Omega, and a penalty that moves it."""
         rows = X[constraints.rows]
         row_scale = np.ones(rows.shape[0])
         # an intercept enters all rows alike
         if not fit_intercept:
-            sizes = np.ravel(
-                abs(rows).max(axis=1).toarray() if rows_are_sparse(rows) else abs(rows).max(axis=1)
-            )
-            row_scale = 1 / np.where(sizes > 0, sizes, 1.0)
+            row_scale = 1 / row_sizes(rows)
             rows = scaled_rows(rows, row_scale)
             constraints = replace(constraints, target=row_scale * constraints.target)
         w = np.asarray(reg.conjugate_grad(np.zeros(rows.shape[1])), dtype=float)
         scale = float(np.abs(constraints.target).max()) or float(np.abs(rows @ w).max()) or 1.0
-        self = cls(
-            rows, constraints, reg, fit_intercept, tol, np.zeros(rows.shape[0]), 1.0, scale, w, row_scale
-        )
+        u = np.zeros(rows.shape[0])
+        self = cls(rows, constraints, reg, fit_intercept, limits, u, 1.0, scale, w, row_scale)
         self.rho = self.first_rho = self._initial_rho()
         return self
 
@@ -215,44 +228,70 @@ class MethodOfMultipliers:
         return 1 / (lam * len(self.u))
 
     # ------------------------------------------------------------ steps
-    def solve(self, max_iter: int, n: int) -> ConstrainedResult:
+    def solve(self, n: int) -> ConstrainedResult:
         """Return the result, with the multipliers of the n rows of X."""
-        last, best = math.inf, -math.inf
-        status: Status = "max_iter"
-        ray, bound, k, violation = self.u, 0.0, 0, self.u
-        for k in check_each(range(1, max_iter + 1)):
-            violation = self.constraints.violation(self._step(k))
-            size = float(np.abs(violation).max())
-            best = max(best, self._lower())
-            if size <= self.tol * self.scale and self._is_optimal(best):
-                status = "converged"
-                break
-            ray, bound = self._farkas(violation)
-            if bound > self.NORM_RATIO * float(np.linalg.norm(self.w)):
-                status, best = "infeasible", math.inf
-                break
+        deadline = self.started_at + self.limits.max_seconds
+        try:
+            TimeLimit(deadline).call(self._iterate)
+        except OutOfTime:
+            self.status = "max_seconds"
+        infeasible = self.status == "infeasible"
+        u, norm_bound = self.ray if infeasible else (self.u, 0.0)
+        multipliers = np.zeros(n)
+        np.add.at(multipliers, self.constraints.rows, self.row_scale * u)
+        # a point of the run that violates constraints, if none was found that does not
+        w, b, value = self.point or Point(self.w, self.b, math.inf)
+        if not math.isfinite(value):
+            w, b, value = self.w, self.b, float(self.reg.value(self.w))
+        violation = self.constraints.violation(np.asarray(self.X @ w) + b) / self.row_scale
+        size, lower = float(np.abs(violation).max()), math.inf if infeasible else self.lower
+        return ConstrainedResult(w, b, value, lower, size, multipliers, self.status, norm_bound, self.n_iter)
+
+    def _iterate(self) -> None:
+        """Update the multipliers until the status is known."""
+        last = math.inf
+        for self.n_iter in check_each(range(1, self.limits.max_iter + 1)):
+            violation = self.constraints.violation(self._step(self.n_iter))
+            size, self.lower = float(np.abs(violation).max()), max(self.lower, self._lower())
+            self._move_onto_constraints()
+            if size <= self.limits.tol * self.scale and self._is_optimal():
+                self.status = "converged"
+                return
+            self.ray = self._farkas(violation)
+            if self.ray[1] > self.NORM_RATIO * max(float(np.linalg.norm(self.w)), self._least_norm()):
+                self.status = "infeasible"
+                return
             if size > self.ENOUGH * last:
                 if self.rho >= self.MAX_RHO_RATIO * self.first_rho:
-                    status = "stalled"
-                    break
+                    self.status = "stalled"
+                    return
                 self.rho *= self.PENALTY_INCREASE
             last = size
-        infeasible = status == "infeasible"
-        multipliers = np.zeros(n)
-        np.add.at(multipliers, self.constraints.rows, self.row_scale * (ray if infeasible else self.u))
-        value, size = float(self.reg.value(self.w)), float(np.abs(violation / self.row_scale).max())
-        norm_bound = bound if infeasible else 0.0
-        return ConstrainedResult(self.w, self.b, value, best, size, multipliers, status, norm_bound, k)
 
-    def _is_optimal(self, lower: float) -> bool:
-        """Whether Omega(w) is within tol of the bound; w, not quite feasible, may be below it by 10 tol."""
-        value = float(self.reg.value(self.w))
-        return -10 * self.tol * abs(value) <= value - lower <= self.tol * abs(value)
+    def _move_onto_constraints(self) -> None:
+        """Keep the feasible point near w, if its value is the least so far."""
+        point = feasible_point(
+            self.X, self.constraints, self.reg, self.w, self.b, self.u, self.fit_intercept
+        )
+        if self.point is None or point.value < self.point.value:
+            self.point = point
+
+    def _is_optimal(self) -> bool:
+        """Whether a feasible point has a value within tol of the bound."""
+        assert self.point is not None
+        value = self.point.value
+        return math.isfinite(value) and value - self.lower <= self.limits.tol * abs(value)
+
+    def _least_norm(self) -> float:
+        """Return the largest norm that a single constraint requires of w, without an intercept."""
+        return float(np.max(np.abs(self.constraints.violation(0.0)) / row_sizes(self.X)))
 
     def _step(self, k: int) -> NDArray:
         """Minimize for the current multipliers, update them, and return the scores."""
         obj = self._objective()
-        result = minimize(obj, w0=self.w, tol=max(self.INNER_TOL, 10.0 ** (-3 - k)), max_iter=1000)
+        tol, seconds = max(self.INNER_TOL, 10.0 ** (-3 - k)), self.limits.max_seconds
+        seconds = max(self.started_at + seconds - time.perf_counter(), 0.0)
+        result = minimize(obj, w0=self.w, tol=tol, max_iter=1000, max_seconds=seconds)
         self.w, self.b = result.w, float(obj.risk.best_intercept(result.w))
         z = np.asarray(self.X @ self.w) + self.b
         # the slopes of the penalty
@@ -293,17 +332,11 @@ class MethodOfMultipliers:
         """Return the violations less their part in the span of the columns of X, on the violated rows."""
         rows = np.flatnonzero(violation)
         ray = violation.copy()
-        part = self.X[rows]
-        part = part.toarray() if rows_are_sparse(part) else np.asarray(part)
+        part = as_dense(self.X[rows])
         if self.fit_intercept:
             part = np.column_stack([part, np.ones(len(part))])
         ray[rows] -= part @ np.linalg.lstsq(part, ray[rows], rcond=None)[0]
         return ray
-
-
-def rows_are_sparse(X: Any) -> bool:
-    """Whether X is a sparse matrix or array of SciPy."""
-    return bool(scipy_module("sparse").issparse(X))
 
 
 def scaled_rows(X: Any, factors: NDArray) -> Any:

@@ -83,7 +83,7 @@ class RowConstraints:
         """Return the loss with other targets."""
         return SquaredViolation(self.target + shift, self.lower, self.upper)
 
-    def violation(self, z: NDArray) -> NDArray:
+    def violation(self, z: NDArray | float) -> NDArray:
         """Return the signed violations at the scores z of the constraints."""
         return np.asarray(np.clip(z - self.target, self.lower, self.upper))
 

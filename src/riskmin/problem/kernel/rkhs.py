@@ -227,6 +227,11 @@ def kernel_risk(
     ('converged', 0.03)
     """
     resolved: Loss = get_loss(loss)
+    if resolved.multi_output:
+        raise TypeError(
+            f"kernel_risk has one score per row, and {type(resolved).__name__} needs several: use "
+            "KernelClassifier, which fits one function per class, or linear_risk"
+        )
     gram = as_gram(kernel, X, cache_bytes)
     n = gram.shape[0]
     shard = Shard(gram, check_labels(y, n, resolved), check_weights(sample_weight, n), {})

@@ -30,7 +30,7 @@ class LinearProgram:
     FREE_VARIABLE_RADIUS = 1e3
     """Bound on the distance of the unpenalized entries from their center."""
     HIGHS_MAX_COEFFICIENT = 9e14
-    """HiGHS rejects coefficients of 1e15 or more: cuts are scaled to stay below."""
+    """HiGHS rejects coefficients of 1e15 and bounds of 1e20 or more: cuts are scaled to stay below."""
 
     # HiGHS rejects coefficients of 1e15 or more.
     max_entry = 1e12
@@ -45,8 +45,10 @@ class LinearProgram:
             np.append(np.broadcast_to(np.asarray(v, float), sizes[0]), np.full(n_free, end))
             for v, end in zip((terms[0], *terms[2:]), (1 / lam, 0.0, 0.0), strict=True)
         )
-        # Columns are scaled to lam l_j w_j, so that all have cost 1: HiGHS tolerances are absolute.
+        # Columns are scaled to lam l_j w_j / unit, so that all have cost 1: HiGHS tolerances are absolute.
         self.cost, self.n_free = lam * l1, n_free
+        # The size of J, known with the first cut.
+        self.unit = 1.0
         # w = u - v with u, v >= 0: sign +1 is u, sign -1 is v. Bounds are those of the scaled columns.
         self.bounds = {
             +1: (self.cost * np.maximum(lower, 0.0), self.cost * np.maximum(upper, 0.0)),
@@ -68,32 +70,40 @@ class LinearProgram:
         # Factor <= 1 by which each row is scaled: still a cut, since R >= 0.
         self.row_scale = np.empty(0)
         self.in_program = {s: np.zeros(dim, dtype=bool) for s in (+1, -1)}
-        self._add_columns(np.arange(dim - n_free, dim), +1, np.empty((0, dim)))
-        for j in range(1, 1 + n_free):
+
+    def _add_first_columns(self, b: float) -> None:
+        """Set the unit by the offset of the first cut, and add the columns that are in every program."""
+        if 0 < abs(b) < math.inf:
+            self.unit = 2.0 ** math.frexp(b)[1]
+        dim = len(self.cost)
+        self._add_columns(np.arange(dim - self.n_free, dim), +1, np.empty((0, dim)))
+        for j in range(1, 1 + self.n_free):
             self.highs.changeColCost(j, 0.0)
-        # Features that cannot be zero are in the program from the start.
+        # Features that cannot be zero.
         for sign, (lower_bound, _) in self.bounds.items():
             self._add_columns(np.flatnonzero(lower_bound > 0), sign, np.empty((0, dim)))
 
     def set_center(self, center: NDArray) -> None:
         """Restrict the unpenalized entries to a neighborhood of `center`."""
         for j, b in enumerate(center, 1):
-            self.highs.changeColBounds(
-                j, float(b) - self.FREE_VARIABLE_RADIUS, float(b) + self.FREE_VARIABLE_RADIUS
-            )
+            lower, upper = float(b) - self.FREE_VARIABLE_RADIUS, float(b) + self.FREE_VARIABLE_RADIUS
+            self.highs.changeColBounds(j, lower / self.unit, upper / self.unit)
 
     def add(self, A: Array, b: NDArray) -> None:
         """Add a row for the last cut."""
         a = to_numpy(A[-1])
+        if not len(self.row_scale):
+            self._add_first_columns(float(b[-1]))
+        offset = float(b[-1]) / self.unit
         columns = np.arange(1, 1 + len(self.features), dtype=np.int32)
-        largest = float(np.max(np.abs(a) / self.cost, initial=0.0))
+        largest = float(np.max(np.abs(a) / self.cost, initial=abs(offset)))
         scale = 1.0 if largest <= self.HIGHS_MAX_COEFFICIENT else self.HIGHS_MAX_COEFFICIENT / largest
         self.row_scale = np.append(self.row_scale, scale)
         # xi - a'w >= b, in the scaled columns cost_j w_j.
         row = -self.signs * (scale * a[self.features] / self.cost[self.features])
         used = np.flatnonzero(row)
         self.highs.addRow(
-            scale * float(b[-1]),
+            scale * offset,
             self.inf,
             1 + len(used),
             np.append(np.int32(0), columns[used]).astype(np.int32),
@@ -122,7 +132,7 @@ class LinearProgram:
         # Column 0 is xi.
         values = np.asarray(solution.col_value)[1:]
         # Infinite where HiGHS failed: any point is allowed, no certificate depends on it.
-        values = np.where(np.isfinite(values), values, 0.0)
+        values = self.unit * np.where(np.isfinite(values), values, 0.0)
         np.add.at(w, self.features, self.signs * values / self.cost[self.features])
         return alpha, as_array_like(w, A)
 
@@ -167,8 +177,8 @@ class LinearProgram:
         self.highs.addCols(
             len(features),
             np.ones(len(features)),
-            lower[features],
-            np.minimum(upper[features], self.inf),
+            lower[features] / self.unit,
+            np.minimum(upper[features] / self.unit, self.inf),
             len(row),
             starts,
             column.astype(np.int32),

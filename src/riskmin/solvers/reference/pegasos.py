@@ -69,7 +69,8 @@ class Pegasos(Solver):
             return None
         if reason := local_rows_reason(self, obj):
             return reason
-        if obj.risk.intercept.profiled or obj.risk.rows.X.foreign is not None:
+        X = obj.risk.rows.X
+        if obj.risk.intercept.profiled or X.foreign is not None or X.entries is None:
             return f"{self.name} with samples needs NumPy rows without an intercept: use Pegasos() or Auto"
         return None
 
