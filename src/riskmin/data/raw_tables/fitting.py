@@ -107,8 +107,9 @@ def find_preparation(
     source = RawSource(tables, parts)
     check_weights(source, options.weight)
     encoders, notes, kept = [], [], []
+    categorical = {*_names(options.categorical, tables[0].names)}
     for column in source.rows.features:
-        encoder = _encoder(column, options, source)
+        encoder = _encoder(column, options, source, categorical=column.name in categorical)
         if encoder is None:
             notes.append(
                 f"column {quote(column.name)} is left out: "
@@ -154,17 +155,20 @@ def _roles(
     found = assign_roles(table.path, [names[i] for i in kept], at_target, at_qid, None, require_labels)
     features = [kept[i] for i in found.features]
     if options.columns:
-        selected = [find_column(table, name, "a feature") for name in _names(options.columns, names)]
+        selected = {find_column(table, name, "a feature"): None for name in _names(options.columns, names)}
+        known = set(features)
         for i in selected:
-            if i not in features:
+            if i not in known:
                 assert i is not None
                 problem = f"the column {names[i]!r} cannot be a feature: it has another role, or is dropped"
                 raise DataError(table.path, None, problem)
+        if not selected:
+            raise DataError(table.path, None, "--columns names no column; write --columns A,B, or leave it out")
         features = [i for i in features if i in selected]
     for name in _names(options.categorical, names):
         find_column(table, name, "categorical")
     for i in features:
-        if names.count(names[i]) > 1:  # features are found by their names when rows are predicted
+        if names[i] not in table.positions:  # features are found by their names when rows are predicted
             raise DataError(table.path, None, f"several columns are called {names[i]!r}; rename all but one")
     target_index, qid_index = (None if i is None else kept[i] for i in (found.target, found.qid))
     return ColumnRoles(features, target_index, qid_index), weight
@@ -172,19 +176,21 @@ def _roles(
 
 def _names(texts: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns of texts such as "a,b"; a text that is a name itself is not divided."""
+    whole = {*texts} & {*names}
     return [
         name.strip()
         for text in texts
-        for name in ([text] if text in names else text.split(","))
+        for name in ([text] if text in whole else text.split(","))
         if name.strip()
     ]
 
 
 # ---------------------------------------------------------------- encoders
-def _encoder(column: RawColumn, options: TableOptions, source: RawSource) -> ColumnEncoder | None:
+def _encoder(
+    column: RawColumn, options: TableOptions, source: RawSource, *, categorical: bool
+) -> ColumnEncoder | None:
     """Return the encoder of a column; None if it carries no information."""
     name = column.name
-    categorical = name in _names(options.categorical, [c.name for c in source.rows.features])
     if column.type_name or (column.date is not None and not categorical):
         _refuse_type(column, source)
     if column.decimal_comma is not None and not categorical:

@@ -201,7 +201,8 @@ def _unseen_note(encoder: Any, count: int, level: str, n: int) -> str:
 
 def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:
     """Return the index of a column; raise if it is required and missing."""
-    index = column_index(table.path, table.names, column, use)
+    known = table.positions.get(column) if isinstance(column, str) else None
+    index = column_index(table.path, table.names, column, use) if known is None else known
     if index is None and required:
         problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
         raise DataError(table.path, None, problem)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import itertools
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +40,12 @@ class RawTable(ABC):
     """Whether the file names its columns."""
     index_columns: Collection[int] = ()
     """Columns of pandas' index, which are no features unless they are named."""
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The index of each name, except of names that several columns have."""
+        counts = Counter(self.names)
+        return {name: i for i, name in enumerate(self.names) if counts[name] == 1}
 
     @abstractmethod
     def read(self, roles: ColumnRoles, weight: int | None, *, require_labels: bool) -> RawRows:
