@@ -9,30 +9,43 @@ from typing import Any
 
 import click
 
+from riskmin.cli.commands import COMMANDS
+from riskmin.core.persist import parse_nested
+
 
 def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
     """Take the options of a file as defaults of the command."""
     if value is None or ctx.resilient_parsing:
         return
     try:
-        content = tomllib.loads(value.read_text(encoding="utf-8"))
+        content = parse_nested(tomllib.loads, value.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.BadParameter(f"{value} cannot be read ({error}): check it.", ctx, param) from None
+    params = {option: p for p in ctx.command.params if p is not param for option in _option_names(p)}
+    try:
+        defaults = _defaults(str(ctx.info_name), params, content)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}.", ctx, param) from None
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _defaults(command: str, params: dict[str, click.Parameter], content: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a file by the names of parameters, as written on the command line."""
     # options at the top are for every command, those of [fit] for that one
-    section = content.pop(str(ctx.info_name), {})
-    shared = {name: given for name, given in content.items() if not isinstance(given, dict)}
-    params = {option: p for p in ctx.command.params for option in _option_names(p)}
+    given = {name: value for name, value in content.items() if name not in COMMANDS or name in params}
+    if command in content:
+        if not isinstance(content[command], dict):
+            raise ValueError(f"{command} is the name of a command; write [{command}] above its options")
+        given |= content[command]
     defaults = {}
-    for name, given in (shared | section).items():
+    for name, value in given.items():
         option = name.replace("_", "-")
         if option not in params:
             close = difflib.get_close_matches(option, params, 1)
-            guess = f"did you mean {close[0]}?" if close else f"see 'riskmin {ctx.info_name} --help'."
-            raise click.BadParameter(f"{value}: there is no option {name!r}; {guess}", ctx, param)
-        chosen = params[option]
-        assert chosen.name is not None
-        defaults[chosen.name] = _as_written(chosen, given)
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+            guess = f"did you mean {close[0]}?" if close else f"see 'riskmin {command} --help'"
+            raise ValueError(f"there is no option {name!r}; {guess}")
+        defaults[str(params[option].name)] = _as_written(params[option], name, value)
+    return defaults
 
 
 def _option_names(param: click.Parameter) -> list[str]:
@@ -41,14 +54,17 @@ def _option_names(param: click.Parameter) -> list[str]:
     return names or [str(param.name)]
 
 
-def _as_written(param: click.Parameter, given: Any) -> Any:
+def _as_written(param: click.Parameter, name: str, given: Any) -> Any:
     """Return a value as it would be written on the command line; a list is a text with commas."""
-    several = param.multiple or param.nargs != 1
-    if isinstance(given, list):
-        return tuple(map(str, given)) if several else ",".join(map(str, given))
-    if isinstance(given, bool):
+    is_flag = isinstance(param, click.Option) and param.is_flag
+    if is_flag and isinstance(given, bool):
         return given
-    return (str(given),) if several else str(given)
+    values = given if isinstance(given, list) else [given]
+    if is_flag or any(isinstance(value, bool | list | dict) for value in values):
+        kinds = "true or false" if is_flag else "a text, a number, or a list of these"
+        raise ValueError(f"{name} takes {kinds}")
+    words = tuple(map(str, values))
+    return words if param.multiple or param.nargs != 1 else ",".join(words)
 
 
 config_option = click.option(

@@ -117,7 +117,8 @@ def _load_named(
 ) -> PreparedRows:
     """Load the columns of the model by their names; others may be between them."""
     path, known, (target, qid, weight) = Path(table.path), list(model.feature_names_in_), roles
-    missing = sorted(set(known) - set(table.names), key=known.index)
+    present = set(table.names)
+    missing = [name for name in known if name not in present]
     if missing:
         raise ValueError(
             f"{path}: there is no column {missing[0]!r}, which the model was fitted on; the columns are "

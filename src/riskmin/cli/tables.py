@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from riskmin.cli.completion import complete_columns
 from riskmin.cli.inputs import POSITIVE_INT, ColumnRef, add_options, parse_column
@@ -15,6 +17,7 @@ from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
 from riskmin.data.raw_tables.fitting import TableOptions, find_preparation, prepare, target_name
 from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
+from riskmin.data.raw_tables.written import looks_like_number
 
 weight_option = click.option(
     "--weight",
@@ -59,6 +62,22 @@ _OPTIONS: list[Callable[..., Any]] = [
         metavar="ROWS",
         help="Levels of categories with fewer rows are merged (default: 1 % of the rows, 10 at most).",
     ),
+    click.option(
+        "--thousands",
+        type=click.Choice([",", ".", " ", "'"]),
+        help="What separates thousands in a table (default: recognized by column).",
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        help="What separates decimals in a table (default: recognized by column).",
+    ),
+    click.option(
+        "--dates",
+        type=click.Choice(["days", "dmy", "mdy", "drop"]),
+        help="Make dates the number of days since the first (days; dmy and mdy: with the day or the month "
+        "first), or leave them out (default: they are refused).",
+    ),
 ]
 
 TABLE_FORMATS = ("csv", "tsv", "parquet")
@@ -99,6 +118,8 @@ def load_table(
             rows = PreparedRows(*load_numbers())
             if not (local and is_table):
                 return rows
+            if _are_numbers(rows.y):
+                raise UnpreparedColumn(paths[0], None, "its labels are numbers that are not plain")
             name = target_name(paths[0], given["target"], given["qid"], require_labels=require_labels)
             return rows._replace(target_name=name)
         except UnpreparedColumn:
@@ -114,8 +135,13 @@ def load_table(
     return rows._replace(weight=source.rows.weight, preparation=preparation, notes=notes)
 
 
+def _are_numbers(y: Any) -> bool:
+    """Whether labels that are text are numbers as people write them, such as 42,000."""
+    return y is not None and y.dtype.kind == "U" and all(map(looks_like_number, np.unique(y).tolist()))
+
+
 def _table_options(given: dict[str, Any]) -> TableOptions:
-    names = ("columns", "drop", "categorical", "impute", "weight", "min_frequency")
+    names = [field.name for field in fields(TableOptions)]
     return TableOptions(**{name: given[name] for name in names if given.get(name) is not None})
 
 
@@ -159,9 +185,10 @@ def print_notes(rows: PreparedRows, *, quiet: bool = False) -> None:
 def describe_preparation(preparation: TablePreparation) -> str:
     """Describe the columns of a table: how many are numbers and categories, and what was missing."""
     numbers = [e for e in preparation.encoders if e.kind == "number"]
+    dates = [e for e in preparation.encoders if e.kind == "date"]
     categories = [e for e in preparation.encoders if e.kind == "category"]
-    n_levels = len(preparation.feature_names) - len(numbers)
-    parts = [f"{len(numbers):,} of numbers"] if numbers else []
+    n_levels = sum(len(e.feature_names) for e in categories)
+    parts = [f"{len(of):,} of {kind}" for of, kind in ((numbers, "numbers"), (dates, "dates")) if of]
     if categories:
         parts.append(f"{len(categories):,} of categories with {n_levels:,} levels")
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
 
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
-            meta = json.loads((file.metadata() or {}).get("riskmin", "null"))
+            meta = parse_nested(json.loads, (file.metadata() or {}).get("riskmin", "null"))
             arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
     except FileNotFoundError:
         raise FileError(f"{path} does not exist: check the path") from None
@@ -76,13 +77,28 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
         TypeError,
         LookupError,
         AttributeError,
-        RecursionError,
     ) as error:
         # dtypes that NumPy lacks, such as BF16, raise various errors
         raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")
     return arrays, meta
+
+
+def parse_nested(parse: Callable[[Any], Any], text: str | bytes) -> Any:
+    """Return what `json.loads` or `tomllib.loads` reads; nesting that is too deep is a ValueError.
+
+    Examples
+    --------
+    >>> parse_nested(json.loads, "[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: its values are nested too deeply
+    """
+    try:
+        return parse(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
 
 
 def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ class CompiledTeam:
         """A row for each thread, which calls use as they like: new memory would take longer than its use."""
         self.wake: SimpleQueue[bool] = SimpleQueue()
         # without this, threads would accumulate over many fits
-        weakref.finalize(self, _end, self.wake, self.n_threads)
+        weakref.finalize(self, self.wake.put, False)
 
     def call(self, loop: Any, progress: NDArray, args: tuple[Any, ...], memory: int, n_threads: int) -> bool:
         """Call loop(progress, memory, *args) on several threads; return False if they are busy."""
@@ -95,10 +95,5 @@ def _take_part(board: NDArray, wake: SimpleQueue[bool], thread: int, yield_addre
     while True:
         _kernels().take_part(board, thread, yield_address)
         if not wake.get():
+            wake.put(False)  # for the next thread
             return
-
-
-def _end(wake: SimpleQueue[bool], n_threads: int) -> None:
-    """Let all threads of a team end."""
-    for _ in range(n_threads):
-        wake.put(False)

@@ -66,7 +66,7 @@ class Team:
         self.n_forks, self.n_started, self.lock = n_forks(), 0, threading.Lock()
         self.calls: SimpleQueue[JointCall | None] = SimpleQueue()
         # without this, threads would accumulate over many fits
-        weakref.finalize(self, _end, self.calls, self.n_threads)
+        weakref.finalize(self, self.calls.put, None)
 
     @cached_property
     def compiled(self) -> CompiledTeam:
@@ -102,12 +102,7 @@ def _take_part(calls: SimpleQueue[JointCall | None]) -> None:
     while True:
         call = calls.get()
         if call is None:
+            calls.put(None)  # for the next thread
             return
         call.join()
         del call  # what the function refers to is not kept until the next call
-
-
-def _end(calls: SimpleQueue[JointCall | None], n_threads: int) -> None:
-    """Let all threads of a team end."""
-    for _ in range(n_threads):
-        calls.put(None)

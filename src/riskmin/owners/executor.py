@@ -20,6 +20,7 @@ import numpy as np
 
 from riskmin.core import NDArray, ShardStateLost, UnsupportedProblem
 from riskmin.core.deadline import check
+from riskmin.core.persist import parse_nested
 from riskmin.driver import fingerprint
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized
@@ -123,11 +124,11 @@ class OwnersExecutor:
         """Connect to the owners of a TOML file: ca, cert, key, and [[owners]] with name and address."""
         path = Path(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = parse_nested(tomllib.loads, path.read_text(encoding="utf-8"))
             owners = [(str(each["name"]), str(each["address"])) for each in data["owners"]]
             # paths are relative to the file
             files = {name: path.parent / str(data[name]) for name in ("ca", "cert", "key")}
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path} does not name ca, cert, key, and [[owners]] with name and address ({error!r}): "
                 "'riskmin owners init' writes such a file"

@@ -158,6 +158,11 @@ def export(model: Path, output: Path, file_format: str, trust: tuple[str, ...]) 
     """
     from riskmin.estimators import load_model, to_onnx
 
+    if output.suffix.lower() not in ("", f".{file_format}"):
+        raise ValueError(
+            f"{output} would hold {file_format.upper()}, the only format: let its name end with "
+            f".{file_format}"
+        )
     check_writable(output)
     check_distinct_paths({"MODEL": model}, {"OUTPUT": output})
     made = to_onnx(load_model(model, trust), output)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskmin.core.messages import extra_hint
+from riskmin.core.persist import parse_nested
 from riskmin.data.base import (
     DataError,
     Dataset,
@@ -154,7 +155,8 @@ class ParquetRows:
 def _pandas_index(metadata: dict[bytes, bytes] | None) -> set[str]:
     """Names of the columns that pandas wrote for its index, by the metadata of the schema."""
     try:
-        columns = json.loads((metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        pandas = parse_nested(json.loads, (metadata or {}).get(b"pandas", b"{}"))
+        columns = pandas.get("index_columns", [])
         # an index of consecutive numbers is described by an object instead, and has no column
         return {name for name in columns if isinstance(name, str)}
     except (ValueError, AttributeError, TypeError):  # metadata that pandas did not write

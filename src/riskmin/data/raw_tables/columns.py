@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,13 @@ from numpy.typing import NDArray
 
 from riskmin.data.base import quote
 from riskmin.data.formats.text_table import as_number
+from riskmin.data.raw_tables.written import DATE_ORDERS, FORMATS, NumberFormat, days_of, looks_like_number
 
 MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "-NaN", "NULL", "null", "None", "<NA>", "#N/A", "#NA", "?"]
 )
 """Texts of a feature that count as missing: those of pandas, and the "?" of the UCI repository."""
 
-_DATE = re.compile(
-    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}.*)?"  # 2024-12-31, 2024-12-31T23:59:59Z
-    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( \d{1,2}:\d{2}.*)?"  # 31.12.2024, 12/31/24
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"  # 23:59:59
-)
-
-_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _BOOLEANS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 
@@ -160,39 +154,59 @@ class RawColumn:
     @property
     def first_number(self) -> str | None:
         """The first text that is a number, if any."""
-        return next((self.words[k] for k in self._present() if as_number(self.words[k]) is not None), None)
+        return next((word for word in self.present_texts() if looks_like_number(word)), None)
 
     @property
     def first_text(self) -> str | None:
         """The first text that is not a number, if any."""
-        return next((self.words[k] for k in self._present() if as_number(self.words[k]) is None), None)
+        return next((word for word in self.present_texts() if as_number(word) is None), None)
+
+    def present_texts(self) -> list[str]:
+        """Return the texts that occur, as they are written, without the missing ones."""
+        codes, words = self._written
+        return [words[k] for k in np.unique(codes[codes >= 0]).tolist()]
 
     @property
-    def date(self) -> str | None:
-        """The first date, if all texts are dates or times."""
-        if self.numbers is not None:
-            return None
-        words = [self.words[k] for k in self._present()]
-        return words[0] if words and all(_DATE.fullmatch(word) for word in words) else None
+    def _written(self) -> tuple[NDArray[np.intp], list[str]]:
+        """Codes and texts as they are written; those of numbers are made."""
+        return self._coded if self.texts is None else self.texts
 
-    @property
-    def decimal_comma(self) -> str | None:
-        """The first number with a decimal comma, if all texts are such numbers or whole ones."""
-        if self.numbers is not None:
-            return None
-        words = [self.words[k] for k in self._present()]
-        if not all(_COMMA.fullmatch(word) for word in words):
-            return None
-        return next((word for word in words if "," in word), None)
+    def read_by(self, convert: Callable[[str], float | None]) -> NDArray[np.float64] | None:
+        """Return the numbers of all texts, NaN for missing cells; None if one of them has none."""
+        codes, words = self._written
+        values = np.full(len(words) + 1, np.nan)  # code -1 is the last entry
+        for k in np.unique(codes[codes >= 0]).tolist():
+            value = convert(words[k])
+            if value is None:
+                return None
+            values[k] = value
+        read: NDArray[np.float64] = values[codes]
+        return read
 
-    def _present(self) -> list[int]:
-        """Codes of the texts that occur and are not missing."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.words))
-        return np.flatnonzero(counts).tolist()
+    @cached_property
+    def number_readings(self) -> dict[NumberFormat, NDArray[np.float64]]:
+        """The formats in which all texts are numbers, one for each different reading."""
+        found: dict[bytes, tuple[NumberFormat, NDArray[np.float64]]] = {}
+        if self.texts is None or self.missing.all():
+            return {}
+        for one in FORMATS:
+            values = self.read_by(one.number)
+            if values is not None:
+                found.setdefault(values.tobytes(), (one, values))
+        return dict(found.values())
+
+    @cached_property
+    def date_readings(self) -> dict[str, NDArray[np.float64]]:
+        """The orders of year, month and day in which all texts are dates, with the days since 1970."""
+        if self.texts is None or self.missing.all() or self.numbers is not None:
+            return {}
+        read = {order: self.read_by(partial(days_of, order=order)) for order in DATE_ORDERS}
+        return {order: values for order, values in read.items() if values is not None}
 
     def row_of(self, word: str) -> int:
         """Return the first row that holds a text."""
-        return int(np.argmax(self.codes == self.words.index(word)))
+        codes, words = self._written
+        return int(np.argmax(codes == words.index(word)))
 
     def problem_as_number(self) -> tuple[str, int]:
         """Describe why the column is not numeric, with the row; for an error."""
@@ -221,7 +235,7 @@ def joined(parts: Sequence[RawColumn]) -> RawColumn:
         return RawColumn(parts[0].name, None, numbers)
     words: dict[str, int] = {}
     codes: list[Any] = []
-    for part in parts:
-        shared = np.array([*(words.setdefault(word, len(words)) for word in part.words), -1], np.intp)
-        codes.append(shared[part.codes])  # code -1 is the last entry
+    for part_codes, part_words in (part._written for part in parts):
+        shared = np.array([*(words.setdefault(word, len(words)) for word in part_words), -1], np.intp)
+        codes.append(shared[part_codes])  # code -1 is the last entry
     return RawColumn(parts[0].name, (np.concatenate(codes), list(words)), numbers, type_name)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from riskmin.data.base import quote
 from riskmin.data.raw_tables.columns import RawColumn, level_of
 from riskmin.data.raw_tables.reading import RawSource
+from riskmin.data.raw_tables.written import DATE_ORDERS, PLAIN, NumberFormat, days_of
 
 RARE, MISSING_LEVEL = "(rare)", "(missing)"
 """Names of the indicators of rare levels and of missing cells."""
@@ -35,12 +37,15 @@ class NumberEncoder:
     name : str
     fill : float or None
         The number for missing cells; None if they are refused.
+    written : NumberFormat
+        How numbers are written in files of text.
     """
 
     kind: ClassVar[str] = "number"
 
     name: str
     fill: float | None = None
+    written: NumberFormat = PLAIN
 
     @property
     def feature_names(self) -> list[str]:
@@ -49,10 +54,10 @@ class NumberEncoder:
 
     def encode(self, column: RawColumn, source: RawSource) -> Encoded:
         """Return the entries; raise for text, infinite numbers, and missing cells without `fill`."""
-        if column.numbers is None:
-            problem, row = column.problem_as_number()
+        numbers = self.numbers(column)
+        if numbers is None:
+            problem, row = self.problem(column)
             raise source.error(self.name, f"it {problem}, but it was numeric in training; correct it", row)
-        numbers = column.numbers
         if np.isinf(numbers).any():
             row = int(np.argmax(np.isinf(numbers)))
             raise source.error(self.name, "the number is not finite; replace it or leave out the row", row)
@@ -64,9 +69,58 @@ class NumberEncoder:
             raise source.error(self.name, problem, row)
         return Encoded(np.where(np.isnan(numbers), self.fill, numbers), None)
 
+    def numbers(self, column: RawColumn) -> NDArray[np.float64] | None:
+        """Return the cells as numbers, NaN where missing; None if some are none."""
+        is_plain = self.written == PLAIN or column.texts is None
+        return column.numbers if is_plain else column.read_by(self.written.number)
+
+    def problem(self, column: RawColumn) -> tuple[str, int]:
+        """Describe the first cell that is no number, with its row."""
+        if self.written == PLAIN or column.type_name:
+            return column.problem_as_number()
+        word = next(word for word in column.present_texts() if self.written.number(word) is None)
+        like = 1234.5
+        example = f"{like:,}".translate({ord(","): self.written.thousands, ord("."): self.written.decimal})
+        return f"holds {quote(word)}, which is not written like {quote(example)}", column.row_of(word)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
-        return {"kind": self.kind, "name": self.name, "fill": self.fill}
+        return {"kind": self.kind, "name": self.name, "fill": self.fill, **asdict(self.written)}
+
+
+@dataclass(frozen=True)
+class DateEncoder(NumberEncoder):
+    """A column of dates or times, as the number of days since the first date of training.
+
+    Parameters
+    ----------
+    order : {"ymd", "dmy", "mdy", "time"}
+        The order of year, month and day; "time" for times of the day, whose unit is a day.
+    origin : float
+        The days from 1970-01-01 to the date that is 0.
+    """
+
+    kind: ClassVar[str] = "date"
+
+    order: str = "ymd"
+    origin: float = 0.0
+
+    def numbers(self, column: RawColumn) -> NDArray[np.float64] | None:
+        """Return the days since the first date of training."""
+        if column.missing.all():
+            return np.full(len(column), np.nan)
+        days = column.date_readings.get(self.order)
+        return None if days is None else days - self.origin
+
+    def problem(self, column: RawColumn) -> tuple[str, int]:
+        """Describe the first cell that is no date, with its row."""
+        words = column.present_texts()
+        word = next((word for word in words if days_of(word, self.order) is None), words[0])
+        return f"holds {quote(word)}, which is no date of the form {self.order}", column.row_of(word)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return super().to_dict() | {"order": self.order, "origin": self.origin}
 
 
 @dataclass(frozen=True)
@@ -140,16 +194,26 @@ class CategoryEncoder:
 ColumnEncoder: TypeAlias = NumberEncoder | CategoryEncoder
 
 
+def number_format(record: dict[str, Any]) -> NumberFormat:
+    """Return the format of numbers in a record; files of earlier versions hold plain numbers."""
+    return NumberFormat(str(record.get("decimal", ".")), str(record.get("thousands", "")))
+
+
 def encoder_from_dict(record: dict[str, Any]) -> ColumnEncoder:
     """Return the encoder that `to_dict` wrote; raise a ValueError if the record is not sound."""
     name, kind = record["name"], record["kind"]
     if type(name) is not str:
         raise ValueError("a column of its table has no name")
-    if kind == NumberEncoder.kind:
-        fill = record["fill"]
-        if fill is not None and not (type(fill) in (int, float) and np.isfinite(fill)):
+    if kind in (NumberEncoder.kind, DateEncoder.kind):
+        fill, origin, order = record["fill"], record.get("origin", 0.0), record.get("order", "ymd")
+        if any(type(value) not in (int, float) or not np.isfinite(value) for value in (fill or 0.0, origin)):
             raise ValueError(f"the value for missing cells of {name!r} is no finite number")
-        return NumberEncoder(name, None if fill is None else float(fill))
+        fill = None if fill is None else float(fill)
+        if kind == NumberEncoder.kind:
+            return NumberEncoder(name, fill, number_format(record))
+        if order not in DATE_ORDERS:
+            raise ValueError(f"the dates of {name!r} are of an unknown form, {order!r}")
+        return DateEncoder(name, fill, order=order, origin=float(origin))
     if kind != CategoryEncoder.kind:
         raise ValueError(f"the column {name!r} of its table is of an unknown kind, {kind!r}")
     levels, rare, missing, accepts = (record[key] for key in ("levels", "rare", "missing", "accepts_missing"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,11 @@ from riskmin.data.raw_tables.preparation import (
     TablePreparation,
     check_weights,
     find_column,
+    labels_written,
 )
 from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
+from riskmin.data.raw_tables.recognition import NumberFormats, date_encoder
+from riskmin.data.raw_tables.written import NumberFormat
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,14 @@ class TableOptions:
         The column of the row weights.
     min_frequency : int or None
         Levels with fewer rows share one indicator; None for 1 % of the rows, and at most 10.
+    thousands : {None, ",", ".", " ", "'"}
+        What separates thousands in numbers, as in pandas' `read_csv`. Without it and `decimal`, the format
+        of a column is recognized, and an error asks if there are two readings.
+    decimal : {None, ".", ","}
+        What separates decimals.
+    dates : {None, "days", "dmy", "mdy", "drop"}
+        "days" makes dates the number of days since the first; "dmy" and "mdy" do the same, with the day or
+        the month first in dates such as 01/02/2024. "drop" leaves them out. None refuses them.
     """
 
     columns: Sequence[str] = ()
@@ -50,6 +61,21 @@ class TableOptions:
     impute: str | None = None
     weight: ColumnRef = None
     min_frequency: int | None = None
+    thousands: str | None = None
+    decimal: str | None = None
+    dates: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dates not in (None, "days", "dmy", "mdy", "drop"):
+            raise ValueError(f"dates={self.dates!r}: give 'days', 'dmy', 'mdy' or 'drop'")
+        NumberFormat(self.decimal or ".", self.thousands or "")  # raises for other separators
+
+    @property
+    def written(self) -> NumberFormat | None:
+        """The format of numbers, if one is given."""
+        if self.thousands is None and self.decimal is None:
+            return None
+        return NumberFormat(self.decimal or ".", self.thousands or "")
 
 
 class FoundPreparation(NamedTuple):
@@ -107,13 +133,13 @@ def find_preparation(
     source = RawSource(tables, parts)
     check_weights(source, options.weight)
     encoders, notes, kept = [], [], []
+    categorical = {*_names(options.categorical, tables[0].names)}
+    formats = NumberFormats(source, options.written, categorical)
+    source.rows = source.rows._replace(y=labels_written(source, formats.labels))
     for column in source.rows.features:
-        encoder = _encoder(column, options, source)
+        encoder = _encoder(column, options, source, formats, categorical=column.name in categorical)
         if encoder is None:
-            notes.append(
-                f"column {quote(column.name)} is left out: "
-                + ("all of its cells are missing" if column.missing.all() else "all of its levels are rare")
-            )
+            notes.append(f"column {quote(column.name)} is left out: {_why_left_out(column)}")
         else:
             encoders.append(encoder)
             kept.append(column)
@@ -123,9 +149,18 @@ def find_preparation(
         role: None if i is None else tables[0].names[i]
         for role, i in (("target", roles.target), ("qid", roles.qid), ("weight", weight))
     }
-    preparation = TablePreparation(tuple(encoders), **names, has_names=tables[0].has_names)
+    preparation = TablePreparation(
+        tuple(encoders), **names, has_names=tables[0].has_names, labels=formats.labels
+    )
     source.rows = source.rows._replace(features=kept)
-    return FoundPreparation(preparation, source, tuple(notes))
+    return FoundPreparation(preparation, source, (*formats.notes, *notes))
+
+
+def _why_left_out(column: RawColumn) -> str:
+    """Say why a column is no feature."""
+    if column.missing.all():
+        return "all of its cells are missing"
+    return "it holds dates" if column.date_readings else "all of its levels are rare"
 
 
 def target_name(
@@ -154,17 +189,22 @@ def _roles(
     found = assign_roles(table.path, [names[i] for i in kept], at_target, at_qid, None, require_labels)
     features = [kept[i] for i in found.features]
     if options.columns:
-        selected = [find_column(table, name, "a feature") for name in _names(options.columns, names)]
+        selected = {find_column(table, name, "a feature"): None for name in _names(options.columns, names)}
+        known = set(features)
         for i in selected:
-            if i not in features:
+            if i not in known:
                 assert i is not None
                 problem = f"the column {names[i]!r} cannot be a feature: it has another role, or is dropped"
                 raise DataError(table.path, None, problem)
+        if not selected:
+            raise DataError(
+                table.path, None, "--columns names no column; write --columns A,B, or leave it out"
+            )
         features = [i for i in features if i in selected]
     for name in _names(options.categorical, names):
         find_column(table, name, "categorical")
     for i in features:
-        if names.count(names[i]) > 1:  # features are found by their names when rows are predicted
+        if names[i] not in table.positions:  # features are found by their names when rows are predicted
             raise DataError(table.path, None, f"several columns are called {names[i]!r}; rename all but one")
     target_index, qid_index = (None if i is None else kept[i] for i in (found.target, found.qid))
     return ColumnRoles(features, target_index, qid_index), weight
@@ -172,42 +212,49 @@ def _roles(
 
 def _names(texts: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns of texts such as "a,b"; a text that is a name itself is not divided."""
+    whole = {*texts} & {*names}
     return [
         name.strip()
         for text in texts
-        for name in ([text] if text in names else text.split(","))
+        for name in ([text] if text in whole else text.split(","))
         if name.strip()
     ]
 
 
 # ---------------------------------------------------------------- encoders
-def _encoder(column: RawColumn, options: TableOptions, source: RawSource) -> ColumnEncoder | None:
+def _encoder(
+    column: RawColumn, options: TableOptions, source: RawSource, formats: NumberFormats, *, categorical: bool
+) -> ColumnEncoder | None:
     """Return the encoder of a column; None if it carries no information."""
     name = column.name
-    categorical = name in _names(options.categorical, [c.name for c in source.rows.features])
-    if column.type_name or (column.date is not None and not categorical):
+    is_date = bool(column.date_readings) and not categorical
+    if is_date and options.dates == "drop":
+        return None
+    if options.dates is None if is_date else column.type_name:
         _refuse_type(column, source)
-    if column.decimal_comma is not None and not categorical:
-        remedy = f"write them with a decimal point, or add --categorical {name} or --drop {name}"
-        problem = f"it holds numbers with a decimal comma, such as {quote(column.decimal_comma)}; {remedy}"
-        raise source.error(name, problem, column.row_of(column.decimal_comma))
     if column.missing.any() and options.impute is None:
         _refuse_missing(column, source)
     if column.missing.all():
         return None
-    if categorical or column.is_text:
+    if categorical or (column.is_text and not is_date):
         return _category(column, options)
-    if column.numbers is None:
+    encoder = (
+        date_encoder(column, options.dates, source) if is_date else NumberEncoder(name, None, formats[name])
+    )
+    numbers = encoder.numbers(column)
+    if numbers is None:
         problem, row = column.problem_as_number()
         remedy = f"correct it, or add --categorical {name} or --drop {name}"
         raise source.error(name, f"it {problem}, while others are; {remedy}", row)
-    present = column.numbers[~np.isnan(column.numbers)]
+    present = numbers[~np.isnan(numbers)]
     if np.isinf(present).any():
-        row = int(np.argmax(np.isinf(column.numbers)))
+        row = int(np.argmax(np.isinf(numbers)))
         raise source.error(name, "the number is not finite; replace it or leave out the row", row)
     if options.impute is None:
-        return NumberEncoder(name)
-    return NumberEncoder(name, float(np.median(present) if options.impute == "median" else np.mean(present)))
+        return encoder
+    return replace(
+        encoder, fill=float(np.median(present) if options.impute == "median" else np.mean(present))
+    )
 
 
 def _refuse_missing(column: RawColumn, source: RawSource) -> None:
@@ -224,17 +271,15 @@ def _refuse_missing(column: RawColumn, source: RawSource) -> None:
 
 def _refuse_type(column: RawColumn, source: RawSource) -> None:
     """Raise for dates and for types without a meaning as a number."""
-    name, date = column.name, column.date
-    if date is not None or any(
-        word in column.type_name for word in ("timestamp", "date", "time", "duration")
-    ):
-        example = f"dates or times, such as {quote(date)}" if date is not None else column.type_name
+    name, date = column.name, next(iter(column.present_texts()), "")
+    if column.date_readings:
         problem = (
-            f"it holds {example}; convert it to numbers, such as days since the first, or add --drop {name}"
+            f"it holds dates or times, such as {quote(date)}; add --dates days, for days since the first, "
+            f"--dates drop, or --drop {name}"
         )
-    else:
-        problem = f"it is {column.type_name}, not a number; encode it, or add --drop {name}"
-    raise source.error(name, problem, 0 if date is None else column.row_of(date))
+        raise source.error(name, problem, column.row_of(date))
+    problem = f"it is {column.type_name}, not a number; encode it, or add --drop {name}"
+    raise source.error(name, problem, 0)
 
 
 def _category(column: RawColumn, options: TableOptions) -> CategoryEncoder | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,8 +15,9 @@ from riskmin.data.base import DataError, PathLike, quote
 from riskmin.data.formats.text_table import ColumnRoles, abbreviated, column_index
 from riskmin.data.limits import MemoryBudget
 from riskmin.data.loading import format_of
-from riskmin.data.raw_tables.encoders import ColumnEncoder, encoder_from_dict
+from riskmin.data.raw_tables.encoders import ColumnEncoder, NumberEncoder, encoder_from_dict, number_format
 from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
+from riskmin.data.raw_tables.written import PLAIN, NumberFormat
 
 ColumnRef: TypeAlias = str | int | None
 """A column of a table, given by name or by index from 0."""
@@ -48,6 +49,8 @@ class TablePreparation:
         The names of the columns of labels, query ids and weights.
     has_names : bool
         Whether the training file named its columns.
+    labels : NumberFormat
+        How labels that are numbers are written in files of text.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class TablePreparation:
     qid: str | None = None
     weight: str | None = None
     has_names: bool = True
+    labels: NumberFormat = PLAIN
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -117,6 +121,8 @@ class TablePreparation:
         ]
         source = RawSource(tables, parts)
         check_weights(source, weight)
+        y = labels_written(source, self.labels)
+        source.rows = source.rows._replace(y=y)
         return self.transform(source)
 
     def _roles(
@@ -173,7 +179,8 @@ class TablePreparation:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
         roles = {"target": self.target, "qid": self.qid, "weight": self.weight}
-        return roles | {"has_names": self.has_names, "columns": [e.to_dict() for e in self.encoders]}
+        columns = [encoder.to_dict() for encoder in self.encoders]
+        return roles | {"has_names": self.has_names, "labels": asdict(self.labels), "columns": columns}
 
     @classmethod
     def from_dict(cls, record: dict[str, Any], n_features: int) -> TablePreparation:
@@ -184,7 +191,8 @@ class TablePreparation:
             raise ValueError("a column of its table has no name")
         if type(record["has_names"]) is not bool or not encoders:
             raise ValueError("the preparation of its table is not sound")
-        made = cls(encoders, **roles, has_names=record["has_names"])
+        labels = number_format(record.get("labels", {}))
+        made = cls(encoders, **roles, has_names=record["has_names"], labels=labels)
         if len(made.feature_names) != n_features:
             raise ValueError(f"its table gives {len(made.feature_names)} features, but it has {n_features}")
         return made
@@ -199,9 +207,25 @@ def _unseen_note(encoder: Any, count: int, level: str, n: int) -> str:
     return f"warning: {note}{known}; check how its cells are written"
 
 
+def labels_written(source: RawSource, written: NumberFormat) -> NDArray[Any] | None:
+    """Return the labels of rows, of which numbers are written in a format."""
+    column = source.rows.target
+    if written == PLAIN or column is None or source.rows.y is None:
+        return source.rows.y
+    numbers = column.read_by(written.number)
+    if column.missing.any():
+        row = int(np.argmax(column.missing))
+        raise source.error(column.name, "the label is missing; fill it in or leave out the row", row)
+    if numbers is None:
+        problem, row = NumberEncoder(column.name, written=written).problem(column)
+        raise source.error(column.name, f"it {problem}, as the labels of training are; correct it", row)
+    return numbers
+
+
 def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:
     """Return the index of a column; raise if it is required and missing."""
-    index = column_index(table.path, table.names, column, use)
+    known = table.positions.get(column) if isinstance(column, str) else None
+    index = column_index(table.path, table.names, column, use) if known is None else known
     if index is None and required:
         problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
         raise DataError(table.path, None, problem)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import itertools
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +29,8 @@ class RawRows(NamedTuple):
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
     weight: NDArray[np.float64] | None
+    target: RawColumn | None = None
+    """The labels of a file of text, as they are written."""
 
 
 class RawTable(ABC):
@@ -38,6 +42,12 @@ class RawTable(ABC):
     """Whether the file names its columns."""
     index_columns: Collection[int] = ()
     """Columns of pandas' index, which are no features unless they are named."""
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The index of each name, except of names that several columns have."""
+        counts = Counter(self.names)
+        return {name: i for i, name in enumerate(self.names) if counts[name] == 1}
 
     @abstractmethod
     def read(self, roles: ColumnRoles, weight: int | None, *, require_labels: bool) -> RawRows:
@@ -72,7 +82,9 @@ class RawSource:
             concatenated([str(table.path) for table in tables], name, [getattr(part, name) for part in parts])
             for name in ("y", "qid", "weight")
         )
-        self.rows = RawRows([joined(column) for column in columns], y, qid, weight)
+        targets = [part.target for part in parts if part.target is not None]
+        target = joined(targets) if len(targets) == len(parts) else None
+        self.rows = RawRows([joined(column) for column in columns], y, qid, weight, target)
 
     def error(self, column: str, problem: str, row: int) -> DataError:
         """Return the error about a column at a row of all tables, counted from 0."""
@@ -97,8 +109,9 @@ class RawText(RawTable):
         columns = sorted({*roles.features, *(i for i in roles_of_rows if i is not None)})
         coded = _codes(self.table, columns)
         features = [RawColumn.of_text(self.names[i], *coded[i]) for i in roles.features]
-        y = qid = weights = None
+        y = qid = weights = target = None
         if roles.target is not None:
+            target = RawColumn.of_text(self.names[roles.target], *coded[roles.target])
             y = self._labels(roles.target, *coded[roles.target], required=require_labels)
         if roles.qid is not None:
             codes, words = self._present(roles.qid, *coded[roles.qid])
@@ -106,7 +119,7 @@ class RawText(RawTable):
         if weight is not None:
             codes, words = self._present(weight, *coded[weight])
             weights = self._numbers(weight, codes, words)
-        return RawRows(features, y, qid, weights)
+        return RawRows(features, y, qid, weights, target)
 
     def _labels(
         self, i: int, codes: NDArray[np.intp], words: list[str], *, required: bool
@@ -275,7 +288,10 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
         return RawColumn.of_text(name, codes.astype(np.intp), ["False", "True", ""])
     number_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     if not any(test(kind) for test in number_types):
-        return RawColumn(name, (np.zeros(len(column), np.intp), [""]), None, str(column.type))
+        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        texts = (dense.cast(pa.string()) if is_date else pa.array([""] * len(dense))).dictionary_encode()
+        codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+        return RawColumn(name, (codes, texts.dictionary.to_pylist()), None, str(column.type))
     cells = dense.to_numpy(zero_copy_only=False)  # null cells are NaN, or None among objects
     return RawColumn.of_numbers(
         name,

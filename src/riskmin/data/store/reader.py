@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core.atomic_files import recover
+from riskmin.core.persist import parse_nested
 from riskmin.data.base import DataError, Dataset, PathLike, quote
 from riskmin.data.limits import MemoryBudget
 from riskmin.data.store.npy_map import map_npy
@@ -37,7 +38,7 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
         with (path / "meta.json").open("rb") as file:
             MemoryBudget(path / "meta.json").require(os.fstat(file.fileno()).st_size)
             blob = file.read()
-        meta = json.loads(blob)
+        meta = parse_nested(json.loads, blob)
     except FileNotFoundError as error:
         if recover(path, META):
             return _read_meta(path)
@@ -47,7 +48,7 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
         raise DataError(path, None, f"{cause}; check the path, or make it by riskmin convert") from error
     except DataError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         problem = f"it is broken: it cannot be read ({error}); convert the data anew"
         raise DataError(path / "meta.json", None, problem) from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import atomic_files
+from riskmin.core.persist import parse_nested
 from riskmin.data.base import check_query_ids
 from riskmin.data.store.streams import RowChunk, RowStream
 
@@ -63,7 +64,7 @@ def unexpected_file(folder: Path) -> str | None:
     if others or not names:
         return others[0] if others else None
     try:
-        meta = json.loads((folder / META).read_bytes())
+        meta = parse_nested(json.loads, (folder / META).read_bytes())
     except (OSError, ValueError):  # other arrays show that these are damaged stored data
         return None if len(names) > 1 else names[0]
     return None if isinstance(meta, dict) and meta.get("format") == FORMAT else META

@@ -212,10 +212,14 @@ def unique_labels(labels: Iterable[Any]) -> NDArray:
     return classes
 
 
-def encode_labels(labels: Iterable[Any], classes: Sequence[Any], *, where: str = "y") -> NDArray:
-    """Return the index of each label in the classes, as floats; raise if one is unknown."""
-    code = {label: j for j, label in enumerate(classes)}
+def encode_labels(
+    labels: Iterable[Any], classes: Sequence[Any], *, where: str = "y", unknown: float | None = None
+) -> NDArray:
+    """Return the index of each label in the classes, as floats; raise for others, or return `unknown`."""
+    code = {label: float(j) for j, label in enumerate(classes)}
     try:
+        if unknown is not None:
+            return np.array([code.get(label, unknown) for label in labels])
         return np.array([code[label] for label in labels], dtype=np.float64)
     except KeyError as error:
         known = ", ".join(map(str, classes[:6])) + (", ..." if len(classes) > 6 else "")

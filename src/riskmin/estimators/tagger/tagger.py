@@ -374,7 +374,7 @@ class ChainTagger(LinearEstimator):
         Parameters
         ----------
         X, y, lengths
-            As in `fit`; a label unknown to the model raises a ValueError that names it.
+            As in `fit`; a token whose label was not in training counts as an error.
         sample_weight : (n,) array, optional
             Weights >= 0, one per sequence, which apply to its tokens.
 
@@ -385,7 +385,8 @@ class ChainTagger(LinearEstimator):
         """
         check_is_fitted(self)
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        y_true = encode_labels(flatten_labels(compute_if_dask(y), tokens), self.classes_.tolist())
+        labels = flatten_labels(compute_if_dask(y), tokens)
+        y_true = encode_labels(labels, self.classes_.tolist(), unknown=-1.0)
         correct = y_true == best_labels(self, tokens)
         weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))
         return float(

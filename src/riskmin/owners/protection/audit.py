@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from riskmin.core.persist import parse_nested
+
 START = "0" * 64
 """The hash before the first line."""
 
@@ -38,7 +40,7 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = parse_nested(json.loads, line)
     except ValueError:
         return None
     return entry if type(entry) is dict and line.endswith(b"\n") else None

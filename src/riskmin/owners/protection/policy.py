@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from riskmin.core.persist import parse_nested
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -100,8 +102,8 @@ class Policy:
     def from_file(cls, path: Path) -> Policy:
         """Return the policy of a TOML file; raise a ValueError that names the entry that is wrong."""
         try:
-            data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            data: dict[str, Any] = parse_nested(tomllib.loads, path.read_text(encoding="utf-8"))
+        except ValueError as error:
             raise ValueError(f"{path} is no TOML file ({error}): write lines such as min_rows = 5") from None
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(data) - known):
