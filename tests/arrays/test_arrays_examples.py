@@ -38,6 +38,11 @@ def test_sequences():
 def test_validated_sparse():
     X = sp.csr_array(np.eye(2))
     assert validated_sparse(X) is X
+    twice = sp.csr_array((np.full(3, 100, np.int8), [1, 0, 1], [0, 3, 3]), shape=(2, 2))
+    twice.has_canonical_format = True  # a flag that is out of date
+    assert validated_sparse(twice).indices.tolist() == [0, 1]
+    assert validated_sparse(twice).data.tolist() == [100, -56]  # the sum in its dtype, as by SciPy
+    assert twice.indices.tolist() == [1, 0, 1]
     X.indices[1] = 7
     with pytest.raises(InvalidSparseMatrix, match=r"X is not a valid sparse matrix: an index of its .*"):
         validated_sparse(X)

@@ -120,10 +120,7 @@ def gram(X: Any, h: Any, start: int, stop: int, syrk: int, memory: Any, block_ro
 # ---------------------------------------------------------------- sparse rows, and pair blocks
 @njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
-    """Add half of the terms of sum_i h_i x_i x_i' to out; the other half is their transpose.
-
-    Where the indices of each row are sorted, the terms are those of the upper triangle.
-    """
+    """Add the upper triangle of sum_i h_i x_i x_i' to out."""
     for i in range(np.uintp(len(h))):
         if h[i] != 0.0:
             end = np.uintp(indptr[i + np.uintp(1)])
@@ -132,8 +129,7 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
                 out_row = out[column]
                 out_row[column] += v * data[k]
                 for m in range(k + np.uintp(1), end):
-                    # a column that occurs twice in a row contributes twice to the diagonal
-                    out_row[indices[m]] += v * data[m] if indices[m] != column else 2.0 * v * data[m]
+                    out_row[indices[m]] += v * data[m]
 
 
 @njit(fastmath={"contract"})

@@ -24,7 +24,7 @@ def unsigned(a: NDArray) -> NDArray:
 
 @dataclass(frozen=True)
 class Csr(Matrix):
-    """A SciPy CSR matrix; indices are unsigned."""
+    """A SciPy CSR matrix in canonical form; indices are unsigned."""
 
     indptr: NDArray
     indices: NDArray
@@ -57,7 +57,7 @@ class Csr(Matrix):
     entries = values
 
     def as_scipy(self) -> Any:
-        return sp.csr_array(_scipy_arrays(self), shape=self.shape)
+        return _as_scipy(self, sp.csr_array)
 
     def with_transpose(self) -> CsrWithTranspose:
         csc = self.as_scipy().tocsc()
@@ -129,7 +129,7 @@ class Csr(Matrix):
 
 @dataclass(frozen=True)
 class Csc(Matrix):
-    """A SciPy CSC matrix, processed as a whole: its rows are not contiguous."""
+    """A SciPy CSC matrix in canonical form, processed as a whole: its rows are not contiguous."""
 
     indptr: NDArray
     indices: NDArray
@@ -154,7 +154,7 @@ class Csc(Matrix):
         return self.data
 
     def as_scipy(self) -> Any:
-        return sp.csc_array(_scipy_arrays(self), shape=self.shape)
+        return _as_scipy(self, sp.csc_array)
 
     def sample(self, index: NDArray) -> Any:
         return self.as_scipy()  # all rows: there is no cheap access to some of them
@@ -242,10 +242,15 @@ class CsrWithTranspose(Matrix):
         self.csc.pullback(dz, start, stop, out)
 
 
-def _scipy_arrays(X: Csr | Csc) -> Any:
-    """Return data, indices and row or column ends as SciPy takes them: with signed integers."""
+def _as_scipy(X: Csr | Csc, kind: Any) -> Any:
+    """Return the same arrays as SciPy takes them: with signed integers, and known to be in canonical form.
+
+    SciPy would otherwise look for unsorted or duplicate entries, and change the arrays in place.
+    """
     signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
-    return X.data, *signed
+    result = kind((X.data, *signed), shape=X.shape)
+    result.has_canonical_format = True
+    return result
 
 
 def _first_not_finite(X: Csr | Csc) -> tuple[int, int] | None:

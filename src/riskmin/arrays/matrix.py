@@ -1,8 +1,8 @@
 """The data matrix X in any storage format: dense in either order, CSR, CSC, or another array library.
 
 There is one class per storage format, each with the two products of `Matrix`. Nothing is copied, except for
-the stored transpose of sparse data with very many columns, where scattering into the gradient dominates the
-cost.
+sparse data that are not in canonical form (see `sparse_checks`), and the stored transpose of sparse data with
+very many columns, where scattering into the gradient dominates the cost.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class UserMatrix(Matrix):
 def as_matrix(X: Any) -> Matrix:
     """Wrap a 2-d container of numbers as a `Matrix`, without copying float32 or float64.
 
+    Sparse data with unsorted indices or duplicate entries are copied.
+
     Parameters
     ----------
     X : ndarray, SciPy sparse matrix or array, 2-d array of another array library, frame, or list of rows
@@ -144,23 +146,11 @@ def as_matrix(X: Any) -> Matrix:
     return Dense(np.ascontiguousarray(a))
 
 
-def with_duplicates_summed(X: Any) -> Any:
-    """Return a SciPy sparse matrix with duplicate entries summed; a copy only if there are any."""
-    if not X.has_canonical_format:
-        X = X.copy()  # the caller's arrays stay as they are
-        X.sum_duplicates()
-    return X
-
-
 def as_row_matrix(X: Matrix) -> Csr | Dense:
-    """Return X stored by rows, with duplicate entries summed: for solvers that visit rows one by one.
-
-    Copies only data that are stored by columns or have duplicate entries.
-    """
+    """Return X stored by rows, for solvers that visit rows one by one; copies only data stored by columns."""
     if X.array is not None:
         return Dense(np.ascontiguousarray(X.array))
     rows = X.as_scipy()
     assert rows is not None
-    # SciPy converts to CSR, and sums duplicates
-    rows = with_duplicates_summed(rows.tocsr())
+    rows = rows.tocsr()
     return Csr(unsigned(rows.indptr), unsigned(rows.indices), rows.data, X.shape[1])

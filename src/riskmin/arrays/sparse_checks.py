@@ -2,7 +2,11 @@
 
 SciPy's constructors check lengths but not indices, and neither its conversions nor the kernels check them: an
 index out of range would read or write beyond an array. Therefore every sparse matrix that a user passes is
-validated once by this module, which takes about as long as one sum over its indices.
+validated once by this module, which takes about as long as two sums over its indices.
+
+SciPy sorts the indices and sums duplicate entries of a matrix in place, in methods as harmless as `power` and
+`max`. Therefore the validated matrix is in canonical form, so that SciPy changes nothing of it; it is a copy
+where the given one is not.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.namespace import as_floats
 from riskmin.core import NDArray
 from riskmin.core.limits import LIMITS
 
@@ -28,16 +33,18 @@ class InvalidSparseMatrix(ValueError):
 
 
 def validated_sparse(X: Any) -> Any:
-    """Return X in CSR or CSC format after checking that its arrays are consistent.
+    """Return X in canonical CSR or CSC format after checking that its arrays are consistent.
 
     Parameters
     ----------
     X : SciPy sparse matrix or array of two dimensions
-        CSR and CSC are not copied; others are checked, and then converted to CSR.
+        CSR and CSC in canonical form (sorted indices, no duplicates) are not copied; others are checked,
+        and then converted to CSR or copied.
 
     Returns
     -------
     SciPy sparse matrix or array
+        X itself, or a copy with sorted indices and the sums of duplicate entries.
 
     Raises
     ------
@@ -50,7 +57,7 @@ def validated_sparse(X: Any) -> Any:
         check_compressed(
             X, *((n, p) if X.format == "csr" else (p, n)), "columns" if X.format == "csr" else "rows"
         )
-        return X
+        return _canonical(X)
     if X.format == "bsr":
         _check_blocks(X)
     elif X.format == "dia":
@@ -65,7 +72,32 @@ def validated_sparse(X: Any) -> Any:
     # the result of the conversion is checked, too
     result = X.tocsr()
     check_compressed(result, n, p, "columns")
-    return result
+    return _canonical(result)
+
+
+def _canonical(X: Any) -> Any:
+    """Return a valid CSR or CSC matrix itself, or a copy in canonical form if it is not."""
+    size = int(X.indptr[-1])
+    if _increases_in_rows(X.indptr, X.indices[:size]):
+        return X
+    # entries are summed in the dtype of X, as SciPy does, where SciPy can
+    data = X.data[:size] if X.data.dtype.kind in "biu" else as_floats(X.data[:size], X)
+    copy = type(X)((data, X.indices[:size], X.indptr), shape=X.shape, copy=True)
+    copy.sum_duplicates()
+    return copy
+
+
+def _increases_in_rows(indptr: NDArray, indices: NDArray) -> bool:
+    """Return whether indices increase strictly in each row; flags of SciPy's objects may be out of date."""
+    for i in release_between(range(0, len(indices), LIMITS.index_check_entries)):
+        block = indices[i : i + LIMITS.index_check_entries + 1]
+        falls = block[1:] <= block[:-1]
+        # the first entries of rows, among the entries from i + 1 on
+        first, last = np.searchsorted(indptr, (i + 1, i + len(block)))
+        falls[indptr[first:last] - (i + 1)] = False
+        if falls.any():
+            return False
+    return True
 
 
 def check_compressed(X: Any, n: int, p: int, what: str) -> None:

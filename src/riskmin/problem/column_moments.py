@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import with_duplicates_summed
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
 from riskmin.core import NDArray, Shard
@@ -110,7 +109,7 @@ def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) ->
         if X.foreign is not None:
             return reduce(ColumnMoments.combined_with, _of_foreign(X, c))
         if X.sparse:
-            return _of_sparse(with_duplicates_summed(X.as_scipy()), c)
+            return _of_sparse(X.as_scipy(), c)
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
 
 

@@ -24,8 +24,6 @@ from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import (
-    Executor,
-    SerialExecutor,
     SharedCall,
     even_slices,
     row_ends,
@@ -333,11 +331,11 @@ def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     return X if X.has_row_ranges else row_major_matrix(shard)
 
 
-def row_major_matrix(shard: Shard, executor: Executor | None = None) -> Csr | Dense:
-    """X by rows, without duplicate entries; cached with the shard. The executor's threads search for them."""
+def row_major_matrix(shard: Shard) -> Csr | Dense:
+    """X by rows; cached with the shard."""
     if "rows" not in shard.cache:
         X = shard.X.without_transpose
-        shard.cache["rows"] = X if _has_no_duplicates(X, executor or SerialExecutor()) else as_row_matrix(X)
+        shard.cache["rows"] = X if X.sparse and not X.by_columns else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
 
@@ -357,19 +355,6 @@ def entry_ranges(X: Any, multiple: int = 1) -> NDArray:
     return ends
 
 
-def _has_no_duplicates(X: Any, executor: Executor) -> bool:
-    """Whether no row of a CSR matrix stores a column twice; the test is faster than sorting each row."""
-    if not X.sparse or X.by_columns:
-        return False
-    from riskmin._numba.dual.check import repeated_column_of_ranges
-
-    cuts, p = entry_ranges(X), X.shape[1]
-    repeated = np.zeros(len(cuts) - 1, dtype=bool)
-    args = cuts, X.indptr, X.indices, p, repeated
-    executor.share(repeated_column_of_ranges, args, len(repeated), float(len(X.indices)), p)
-    return not repeated.any()
-
-
 GRAM_OPERATIONS = 1 / 16
 """Elementary operations of a product of two entries of a row: half of them, at the speed of BLAS."""
 
@@ -383,9 +368,6 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
 
         for i, j in gram_row_ranges(X, h):
             csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
-        # rows with unsorted columns have some of their products below the diagonal
-        below = np.tril(out, -1)
-        out += below.T if below.any() else 0.0
         return (out,)
     from riskmin._numba.gram import gram
 

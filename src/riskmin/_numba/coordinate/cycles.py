@@ -62,26 +62,19 @@ def count(indices: Any, out: Any) -> None:
 
 @njit()
 def copy_csr_columns(
-    indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, begins: Any, ends: Any,
-    rows: Any, values: Any,
+    indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, ends: Any, rows: Any, values: Any
 ) -> None:  # fmt: skip
     """Copy columns out of a range of rows of a CSR matrix: column j goes to slot place[j], if that is >= 0.
 
-    Slot s occupies rows[begins[s]:] and values[begins[s]:]. ends[s] is where its next entry goes; the ranges
-    of rows are passed in order. Entries that are stored twice are summed.
+    ends[s] is where the next entry of slot s goes in rows and values; the ranges of rows are passed in order.
     """
     for i in range(np.uintp(first), np.uintp(last)):
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + ONE])):
             slot = place[indices[k]]
             if slot >= 0:
-                position = ends[slot]
-                # an entry of the same row and column again: a duplicate
-                if position > begins[slot] and rows[position - 1] == i:
-                    values[position - 1] += data[k]
-                else:
-                    rows[position] = i
-                    values[position] = data[k]
-                    ends[slot] = position + 1
+                rows[ends[slot]] = i
+                values[ends[slot]] = data[k]
+                ends[slot] += 1
 
 
 @njit(fastmath={"contract"})
@@ -297,7 +290,7 @@ def csr_gram(
 
     Column j has row place[j] - first of G if place[j] >= first, column place[j] if that is >= 0. Each pair of
     different entries of a row is added once, and pairs of equal ones to `squares`: the matrix of the columns
-    from `first` on is G + G' + diag(squares) there. Hence entries may be in any order, and stored twice.
+    from `first` on is G + G' + diag(squares) there. Hence entries may be in any order.
     `column` and `value` are buffers for the entries of the longest row.
     """
     longest = len(column)

@@ -33,32 +33,6 @@ SUM_BLOCK_ROWS = 1024
 """Sums are accumulated in blocks of this many rows, which limits the growth of rounding errors."""
 
 
-@njit()
-def has_repeated_column(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
-    """Whether a row of a range names a column twice; seen (one entry per column) is zero at first."""
-    for i in range(first, last):
-        for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
-            # seen[j] - 1 is the last row that named column j
-            if seen[indices[k]] == i + 1:
-                return True
-            seen[indices[k]] = i + 1
-    return False
-
-
-@njit()
-def repeated_column_of_ranges(
-    progress: Any, memory: Any, range_ends: Any, ends: Any, indices: Any, p: int, out: Any
-) -> None:
-    """Set out[k] to whether a row of range_ends[k] to range_ends[k + 1] - 1 names one of p columns twice."""
-    k = next_item(progress)
-    while k >= 0:
-        seen = memory[:p]
-        for j in range(p):
-            seen[j] = 0.0
-        out[k] = has_repeated_column(ends, indices, range_ends[k], range_ends[k + 1], seen)
-        k = next_item(progress)
-
-
 @njit(fastmath={"contract"})
 def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
     """Compute out[i] = sum_j x_ij^2 / m_j, with scale = 1 / m, or None where m = 1."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.compressed import Csc, Csr
-from riskmin.arrays.matrix import with_duplicates_summed
 from riskmin.core import NDArray, deadline
 from riskmin.core.deadline import check, chunk_ranges
 from riskmin.solvers.coordinate.active_set import FreeCoordinates
@@ -29,9 +28,8 @@ class ColumnStore:
         self.X = X
         self.n_rows, p = X.shape
         if X.by_columns:
-            csc = with_duplicates_summed(X.as_scipy())
-            ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
-            self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
+            ends = X.indptr.astype(np.int64)
+            self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], X.indices, X.data
             self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
@@ -58,7 +56,7 @@ class ColumnStore:
         position[new] = np.arange(len(new))
         ends, n = begins.copy(), self.n_rows
         for i, j in chunk_ranges(0, n, self.OPS_PER_SPARSE_ENTRY * len(self.X.data)):
-            args = self.X.indptr, self.X.indices, self.X.data, i, j, position, begins, ends
+            args = self.X.indptr, self.X.indices, self.X.data, i, j, position, ends
             kernels().copy_csr_columns(*args, self.rows, self.values)
         # Published only after the copy: an interrupt leaves no column marked as copied that is not.
         self.n_copied += int(self.count[new].sum())

@@ -110,7 +110,7 @@ class RowState:
         A share > 0 adds an intercept: lam / rho is this share of the mean squared norm of the rows.
         """
         executor = executor or SerialExecutor()
-        X, k, conjugate = row_major_matrix(shard, executor), sweep_kernels(), loss.interval_conjugate(shard.y)
+        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), loss.interval_conjugate(shard.y)
         n = X.shape[0]
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.row_ends
