@@ -170,12 +170,18 @@ def shard_hash(shard: Shard, start: int) -> int:
     label and the weight as further entries; sums are modulo 2^64.
     """
     n = len(shard.c)
-    hashes = np.zeros(n, np.uint64)
-    _add_rows(shard.X, hashes)
+    hashes = row_hashes(shard.X, n)
     for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
         hashes += _hash_rows(values, n, key)
     positions = np.arange(start + 1, start + n + 1).astype(np.uint64) * GOLDEN
     return int(_mixed(hashes + positions).sum())
+
+
+def row_hashes(X: Any, n: int) -> NDArray:
+    """Return a hash per row of n rows, which depends on its entries alone."""
+    hashes = np.zeros(n, np.uint64)
+    _add_rows(X, hashes)
+    return hashes
 
 
 @singledispatch

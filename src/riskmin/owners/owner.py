@@ -11,7 +11,7 @@ import json
 import secrets
 import threading
 import time
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import NDArray, Shard, ShardCache, ShardStateLost
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.messages import one_line
-from riskmin.driver.fingerprint import shard_hash
+from riskmin.driver.fingerprint import row_hashes, shard_hash
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, query_ends
-from riskmin.owners.problem import Claim, OwnerProblem, finite_or_none, separable_form
+from riskmin.owners.problem import Claim, OwnerProblem, finite_or_none, separable_form, tangent_at
 from riskmin.owners.protection.audit import AuditLog
 from riskmin.owners.protection.budgets import Budgets
-from riskmin.owners.protection.guard import References
+from riskmin.owners.protection.geometry import RevealedSpan, row_identifiers
+from riskmin.owners.protection.guard import GuardedTangents, SlopeBound, column_sizes
 from riskmin.owners.protection.masks import MaskKey
 from riskmin.owners.protection.noise import shortened_rows
 from riskmin.owners.protection.policy import AnswerRefused, Policy
@@ -131,9 +132,10 @@ class Owner:
         )
         check_finite(self.matrix)
         n = self.matrix.shape[0]
-        if n < max(self.policy.min_rows, 1):
+        if n * self.policy.max_leverage < 1:
             raise ValueError(
-                f"{name} has {n} rows, but its policy allows answers about {self.policy.min_rows} or more"
+                f"{name} has {n} rows, too few to hide one behind the others (max_leverage = "
+                f"{self.policy.max_leverage:g}): give more rows, or raise max_leverage"
             )
         self.y = None if y is None else np.asarray(y)
         self.qid = None if qid is None else encode_queries(qid, n)
@@ -147,7 +149,11 @@ class Owner:
         self.feature_names = feature_names
         self.fingerprint = self._fingerprint(secret)
         self._runs: dict[str, _Run] = {}
-        self._references: dict[str, References] = {}
+        self._tangents: dict[str, GuardedTangents] = {}
+        # noise protects more than leverages, and is not to be combined with what depends on rows
+        limit = 1.0 if self.policy.noise_multiplier else self.policy.max_leverage
+        path = None if self.log.path is None else self.log.path.with_suffix(".revealed")
+        self.span = RevealedSpan(row_identifiers(row_hashes(self.matrix, n)), limit, path)
         self._lock = threading.Lock()
         self.budgets = Budgets(name, self.policy, self.log)
 
@@ -300,8 +306,9 @@ class Owner:
         separable_form(loss, 1.0)
         shard = self._shard(loss, fields.get("classes"), float(total))
         account = self.budgets.account(peer) if self.policy.noise_multiplier else None
-        content = json.dumps([self.fingerprint, fields.get("classes"), float(total)])
-        problem = OwnerProblem(shard, self.policy, account, partial(self._find_references, content))
+        content = json.dumps([fields.get("classes"), outputs, float(total)])
+        tangents = partial(self._find_tangents, content)
+        problem = OwnerProblem(shard, self.policy, account, self.span, tangents, self._column_sizes)
         token, run = secrets.token_hex(16), _Run(peer, problem, outputs)
         card = None
         if self.policy.min_owners:
@@ -317,17 +324,22 @@ class Owner:
         total_of_queries = problem.query_total(loss) if isinstance(loss, QueryLoss) else 0.0
         return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries, "card": card})
 
-    def _find_references(self, content: str, claim: Claim, shape: tuple[int, ...]) -> References:
-        """Return the earlier answers to the same loss of the same rows, in all runs of all coordinators."""
-        named = f"{content}:{json.dumps(loss_to_json(claim.loss), sort_keys=True, default=repr)}:{shape}"
-        name = hashlib.sha256(named.encode()).hexdigest()[:32]
-        if name not in self._references:
-            log = self.log.path
-            path = None if log is None else log.with_suffix(".references") / name
-            self._references[name] = References(self.policy.min_rows, shape, path)
-            while len(self._references) > self.MAX_RUNS:
-                del self._references[next(iter(self._references))]
-        return self._references[name]
+    def _find_tangents(self, content: str, loss: Loss, shard: Shard) -> GuardedTangents:
+        """Return the earlier answers to a loss of the same rows, in all runs of all coordinators."""
+        key = f"{content}:{json.dumps(loss_to_json(loss), sort_keys=True, default=repr)}"
+        if key not in self._tangents:
+            bound = SlopeBound(loss, shard.y, shard.c, self._column_sizes)
+            self._tangents[key] = GuardedTangents(self.span, partial(tangent_at, loss, shard), bound)
+            while len(self._tangents) > self.MAX_RUNS:
+                del self._tangents[next(iter(self._tangents))]
+        return self._tangents[key]
+
+    @cached_property
+    def _sizes(self) -> NDArray:
+        return column_sizes(self.matrix)
+
+    def _column_sizes(self) -> NDArray:
+        return self._sizes
 
     def _shard(self, loss: Loss, classes: Any, total: float) -> Shard:
         """Return the rows with labels as the loss takes them, and weights c_i = s_i / total."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, Shard
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss, OffsetSmoothed
@@ -22,12 +23,14 @@ from riskmin.losses.nondecomposable.by_query import QueryLoss, QueryRows, QueryS
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.owners.protection.guard import (
     DescentCheck,
-    References,
-    ReferenceTangent,
+    GuardedTangents,
     Rounding,
-    round_up,
+    ScorePoint,
+    ScoreTangent,
     sanitized_moments,
+    too_small,
 )
+from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.noise import GaussianNoise, PrivacyAccount
 from riskmin.owners.protection.policy import AnswerRefused, Policy
 from riskmin.owners.wire.answers import Answer
@@ -41,9 +44,8 @@ class EvaluatedTangent(NamedTuple):
 
     value: float
     z: NDArray
-    answered: ReferenceTangent
+    answered: ScoreTangent
     is_own: bool
-    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,12 @@ class OwnerProblem:
     policy : Policy
     account : PrivacyAccount, optional
         With it, answers get noise.
-    find_references : callable, optional
-        Returns the earlier answers to a claimed problem, by the claim and the shape of slopes.
+    span : RevealedSpan
+        What all answers of the owner reveal.
+    tangents : callable
+        Returns the answers to a loss for these rows, labels and weights, which all runs share.
+    column_sizes : callable
+        Returns powers of two that are not below the largest absolute entry of each column.
     """
 
     MAX_POINTS = 64
@@ -88,18 +94,19 @@ class OwnerProblem:
         self,
         shard: Shard,
         policy: Policy,
-        account: PrivacyAccount | None = None,
-        find_references: Callable[[Claim, tuple[int, ...]], References] | None = None,
+        account: PrivacyAccount | None,
+        span: RevealedSpan,
+        tangents: Callable[[Loss, Shard], GuardedTangents],
+        column_sizes: Callable[[], NDArray],
     ) -> None:
         self.shard, self.policy, self.account = shard, policy, account
-        self.find_references = find_references
+        self.span, self.tangents, self.column_sizes = span, tangents, column_sizes
         self.noise: GaussianNoise | None = None
         self.share = float(shard.c.sum())
         self.maps: OrderedDict[str, Any] = OrderedDict()
         self.points: dict[int, tuple[NDArray, NDArray | None]] = {}
         self.claim: Claim | None = None
         self.counts: dict[str, int] = {}
-        self.references: References | None = None
         self.rounding = Rounding(0, 0.0)
 
     def add_map(self, digest: str, linear_map: Any) -> None:
@@ -123,11 +130,6 @@ class OwnerProblem:
         if self.account is not None:
             largest = float(self.shard.c.max())
             self.noise = GaussianNoise(self.policy, claim.loss, largest, self.account)
-        # noise protects more than references, and is not to be combined with what depends on rows
-        if self.account is not None or self.find_references is None:
-            self.references = References(0 if self.account is not None else self.policy.min_rows, shape)
-        else:
-            self.references = self.find_references(claim, shape)
         self.claim = claim
         self.rounding = Rounding(self.policy.digits, value)
         self.descent = DescentCheck(self.policy, value / self.share)
@@ -159,14 +161,10 @@ class OwnerProblem:
         # the oldest points are dropped: a coordinator that still needs one sends it again
         while len(self.points) > self.MAX_POINTS:
             del self.points[next(iter(self.points))]
-        largest = shard_ops.cache_scores(self.shard, key, set(self.points), map, w)
-        # the largest score is that of one row: only its magnitude is returned
-        return Answer((self._magnitude(largest, w),), norm=float(np.linalg.norm(w)))
-
-    def _magnitude(self, largest: float, w: NDArray) -> float:
-        if self.account is not None:
-            return self.policy.max_row_norm * float(np.linalg.norm(w))
-        return round_up(largest)
+        shard_ops.cache_scores(self.shard, key, set(self.points), map, w)
+        # the largest score is that of one row: the norm of w, by which it grows and shrinks, stands for it
+        norm = float(np.linalg.norm(w))
+        return Answer((norm,), norm=norm)
 
     def _set_direction(self, key: int, map: Any, w: NDArray) -> Answer:
         shard_ops.set_direction(self.shard, key, map, w)
@@ -175,9 +173,10 @@ class OwnerProblem:
 
     def _advance(self, key: int, map: Any, t: float) -> Answer:
         point = self._point(key, t)
-        largest = shard_ops.advance(self.shard, key, map, t)
+        shard_ops.advance(self.shard, key, map, t)
         self.points[key] = point, self.points[key][1]
-        return Answer((self._magnitude(largest, point),), norm=float(np.linalg.norm(point)))
+        norm = float(np.linalg.norm(point))
+        return Answer((norm,), norm=norm)
 
     def _shift_scores(self, key: int, shift: NDArray) -> Answer:
         point, d = self._point(key, 0.0), self.points[key][1]
@@ -193,7 +192,7 @@ class OwnerProblem:
             value, slope, shift_slope = shard_ops.value_slopes(self.shard, key, loss, map, t, b)
         else:
             u, dz = found.answered.slopes, shard_ops.cursor_state(self.shard, key).get("dz")
-            value = found.answered.height(found.z) + found.error
+            value = found.answered.height(found.z) + found.answered.error
             slope, shift_slope = (0.0 if dz is None else float(u.ravel() @ dz.ravel())), float(u.sum())
         if self.noise is not None:
             self._require_no_shift([(b, 1.0)])
@@ -207,7 +206,7 @@ class OwnerProblem:
         if found.is_own:
             value, slopes = shard_ops.value_grad_of_shift(self.shard, key, loss, map, shift)
         else:
-            value, slopes = found.answered.height(found.z) + found.error, found.answered.slopes.sum(0)
+            value, slopes = found.answered.height(found.z) + found.answered.error, found.answered.slopes.sum(0)
         return Answer((self.rounding.value(value)[0], slopes), value=value)
 
     def _pull_back(self, key: int, loss: Loss, map: Any, t: float, mix: list[tuple[float, float]]) -> Answer:
@@ -219,11 +218,11 @@ class OwnerProblem:
         point = self._in_units_of_rows(self._point(key, t), map)
         value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
         value += self.claim.penalty(point)
-        self.descent.take(point, value)
         if all(each.is_own for _, each in found):
+            self.descent.take(value)  # points that follow from coarse answers may rise
             parts = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
         else:
-            parts = self._mixed_references(found, map, w)
+            parts = self._mixed_tangents(found, map, w)
         risk, grad, rounding, offset = parts
         risk, error = self.rounding.value(risk)
         grad, gradient_error = self.rounding.gradient(grad, map.n_intercepts)
@@ -245,7 +244,7 @@ class OwnerProblem:
         risk, grad, rounding, offset = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
         risk, grad, error, gradient_error = self.noise.tangent(risk, grad, point)
         value = risk / self.share + self.claim.penalty(point)
-        self.descent.take(point, value)
+        self.descent.take(value)
         norm = float(np.linalg.norm(point))
         return Answer((risk, grad, rounding + error, offset), gradient_error, value, norm)
 
@@ -261,7 +260,6 @@ class OwnerProblem:
             raise AnswerRefused(f"{name} is not answered by an owner that adds noise")
 
     def _hessian_product(self, key: int, loss: Loss, map: Any, w: NDArray, b: float) -> Answer:
-        assert self.references is not None
         self._refuse_noise_free("a product with the Hessian")
         state = shard_ops.cursor_state(self.shard, key)
         hessian = None if map.columns > 1 else loss.hessian(state["z"] + b, self.shard.y, self.shard.c)
@@ -269,12 +267,7 @@ class OwnerProblem:
             raise AnswerRefused("the loss has no second derivatives that are one number per row")
         # X' h X d is a sum over rows with the coefficients h_i x_i'd, protected like slopes
         slopes = hessian.diagonal * shard_ops.scores(self.shard, map, w)
-        # no tangent of the risk, so that no answer may be given by it: it is never the highest
-        tangent = ReferenceTangent(slopes, -math.inf)
-        if self.references.answer(tangent, np.zeros_like(slopes)) is not tangent:
-            raise AnswerRefused(
-                f"a product with the Hessian depends on fewer than {self.policy.min_rows} rows"
-            )
+        self._reveal(slopes)
         (product,) = shard_ops.hessian_product_at(self.shard, key, loss, map, w, b)
         return Answer((self.rounding.gradient(product, 0)[0],))
 
@@ -284,6 +277,7 @@ class OwnerProblem:
         self._refuse_noise_free("moments of columns, for standardize,")
         if self.policy.min_owners:
             raise AnswerRefused("masks are for sums, and moments are none: fit without standardize")
+        self._reveal(self.shard.c)
         moments = OPERATIONS["column_moments"].function(self.shard, flag)
         return Answer(() if moments is None else tuple(sanitized_moments(moments)))
 
@@ -291,6 +285,7 @@ class OwnerProblem:
         self._limited("sampled_moments")
         if self.policy.min_owners or self.account is not None:
             return Answer(())  # no change of variables, which would only make a run faster
+        self._reveal(self.shard.c)
         # all rows, whatever share was asked for: the moments of a sample of one row are that row
         moments = OPERATIONS["sampled_moments"].function(self.shard, 1.0)
         return Answer(() if moments is None else tuple(sanitized_moments(moments)))
@@ -298,14 +293,15 @@ class OwnerProblem:
     def _class_sums(self, map: Any) -> Answer:
         self._limited("class_sums")
         self._refuse_noise_free("a sum over classes")
-        counts = np.bincount(self.shard.y.astype(np.intp), minlength=map.columns)
-        if rare := [j for j, n in enumerate(counts) if 0 < n < self.policy.min_rows]:
-            raise AnswerRefused(f"class number {rare[0]} has fewer than {self.policy.min_rows} rows here")
+        self._reveal(self.shard.c[:, None] * (self.shard.y[:, None] == np.arange(map.columns)))
         return Answer(OPERATIONS["class_sums"].function(self.shard, map))
 
     def _score_moments(self, map: Any, w: NDArray) -> Answer:
         self._limited("score_moments")
         self._refuse_noise_free("a sum over scores")
+        z = shard_ops.scores(self.shard, map, w).reshape(len(self.shard.c), -1)
+        # sums of c_i z_i, and of their products with z_i
+        self._reveal(self.shard.c[:, None] * np.column_stack([np.ones(len(z)), z]))
         return Answer(OPERATIONS["score_moments"].function(self.shard, map, w))
 
     def _term_sizes(self, loss: Loss, map: Any, w: NDArray, b: float, t: float) -> Answer:
@@ -313,15 +309,16 @@ class OwnerProblem:
         if self.account is not None:
             # bounds that hold for any rows: slopes are at most one
             return Answer((np.full(len(w), self.share * self.policy.max_row_norm), self.share))
-        columns, others = OPERATIONS["term_sizes"].function(self.shard, loss, map, w, b, t)
-        # an estimate of rounding errors: powers of two suffice
-        exponents = np.ceil(np.log2(columns, out=np.full_like(columns, -np.inf), where=columns > 0))
-        return Answer((np.exp2(exponents), round_up(float(others))))
+        # an estimate of rounding errors, by the sizes of columns alone: slopes count as one
+        inner, sizes = map.without_intercepts, self.column_sizes()
+        if isinstance(inner, Standardized):
+            sizes = (sizes + np.abs(inner.shift)) / inner.scale
+        columns = np.concatenate([np.repeat(sizes, map.columns), np.ones(map.n_intercepts)])
+        return Answer((self.share * columns, self.share))
 
     # ------------------------------------------------------------ tangents
     def _tangent(self, key: int, loss: Loss, map: Any, t: float, b: Any) -> EvaluatedTangent:
         """Return the tangent at the scores z + t dz + b, and the one by which it is answered."""
-        assert self.references is not None
         state = shard_ops.cursor_state(self.shard, key)
         z = state["z"] if "z" in state else shard_ops.scores(self.shard, map, state["w"])
         if t:
@@ -331,20 +328,33 @@ class OwnerProblem:
         if np.size(b) > 1 and np.shape(b) != z.shape[1:]:
             raise MessageError("the shift has another number of entries than there are outputs")
         z = z + b if np.any(b) else z
-        with np.errstate(over="ignore", invalid="ignore"):
-            value, slopes, offset = loss.offset_tangent(z, self.shard.y, self.shard.c)
-        own = ReferenceTangent(slopes, float(value) - shard_ops.inner(slopes, z), float(offset))
-        answered = self.references.answer(own, z)
-        error = 0.0 if answered is own else round_up(max(float(value) - answered.height(z), 0.0))
-        return EvaluatedTangent(float(value), z, answered, answered is own, error)
+        own = tangent_at(loss, self.shard, z)
+        value = own.height(z)
+        if self.account is not None:
+            return EvaluatedTangent(value, z, own, True)
+        answered = self.tangents(loss, self.shard).answer(own, self._score_point(z, key, map, t, b))
+        return EvaluatedTangent(value, z, answered, answered is own)
 
-    def _mixed_references(
+    def _score_point(self, z: NDArray, key: int, map: Any, t: float, b: Any) -> ScorePoint:
+        w, p = self._point(key, t), self.shard.X.shape[1]
+        weights = self._in_units_of_rows(w, map).reshape(p, -1)
+        # the scores of a row of zeros
+        constants = np.ravel(map.scores(as_matrix(np.zeros((1, p))), w, 0, 1)) + b
+        return ScorePoint(z, weights, constants)
+
+    def _reveal(self, slopes: NDArray) -> None:
+        """Count what an answer with these multipliers reveals; raise `AnswerRefused` if it exposes rows."""
+        exposed = self.span.add(slopes)
+        if exposed.any():
+            raise AnswerRefused(too_small(int(exposed.sum()), len(exposed)))
+
+    def _mixed_tangents(
         self, found: list[tuple[float, EvaluatedTangent]], map: Any, w: NDArray
     ) -> tuple[float, NDArray, float, float]:
         """Return what `shard_ops.pull_back` returns, with tangents of earlier answers."""
         slopes = sum(m * each.answered.slopes for m, each in found)
-        value = sum(m * (each.answered.height(each.z) + each.error) for m, each in found)
-        rounding = sum(m * each.error for m, each in found)
+        value = sum(m * (each.answered.height(each.z) + each.answered.error) for m, each in found)
+        rounding = sum(m * each.answered.error for m, each in found)
         # terms of the heights cancel, but their rounding errors remain
         rounding += CUT_ROUNDING * sum(
             m * (abs(each.answered.offset) + shard_ops.inner(abs(each.answered.slopes), abs(each.z)))
@@ -374,6 +384,13 @@ class OwnerProblem:
         head = w[: len(w) - map.n_intercepts]
         inner = map.without_intercepts
         return inner.scaled(head) if isinstance(inner, Standardized) else head
+
+
+def tangent_at(loss: Loss, shard: Shard, z: NDArray) -> ScoreTangent:
+    """Return the tangent of a loss at some scores."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, slopes, offset = loss.offset_tangent(z, shard.y, shard.c)
+        return ScoreTangent(slopes, float(value) - shard_ops.inner(slopes, z), float(offset))
 
 
 def separable_form(loss: Loss, total: float) -> Loss:

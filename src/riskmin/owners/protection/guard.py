@@ -1,40 +1,28 @@
-r"""Protections of single answers: no row can be isolated, no point asked for that is no descent.
+r"""Protections of single answers: no row can be solved for, no point asked for that is no descent.
 
-An answer is a tangent of the owner's risk, :math:`T(z) = q + u^\top z`, with one slope :math:`u_i` per row.
-The effective number of rows of slopes is :math:`(\sum_i |u_i|)^2 / \sum_i u_i^2`. If that of an answer, or of
-its difference to an earlier one, is positive but below `min_rows`, the rows behind it could be computed; so
-the owner answers by the earlier tangent, which is a cut, too, and raises the value by the error, rounded up
-to a power of two. The coordinator learns nothing that it could not compute itself but that power.
+An answer is a tangent of the owner's risk in its scores, :math:`T(z) = R(\hat z) + u^\top (z - \hat z)`, with
+one slope :math:`u_i` per row: a cut wherever :math:`\hat z` is. Where the slopes at the scores of w would
+expose some rows (`RevealedSpan`), these rows keep the scores, and so the slopes, of an earlier answer. The
+value is then raised by a bound of the error that depends on no entry of these rows but their number:
+:math:`l(z_i) - T_i(z_i)` is at most the range of slopes times :math:`|z_i - \hat z_i|`, and that is at most
+:math:`\sum_j M_j |w_j - \hat w_j|` for powers of two :math:`M_j \ge \max_i |x_{ij}|`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections import OrderedDict
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.losses.base import Loss
+from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.policy import AnswerRefused, Policy
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceTangent:
-    """A tangent of the owner's risk as a function of its scores, T(z) = offset + u'z."""
-
-    slopes: NDArray
-    offset: float
-    minorant_offset: float = 0.0
-    """By how much the tangent may be raised, if it is that of a smoothed loss."""
-
-    def height(self, z: NDArray) -> float:
-        """Return T(z)."""
-        return self.offset + float(self.slopes.ravel() @ z.ravel())
 
 
 def round_up(error: float) -> float:
@@ -42,110 +30,177 @@ def round_up(error: float) -> float:
     return math.ldexp(1.0, math.ceil(math.log2(error))) if error > 0 else 0.0
 
 
-class References:
-    """The tangents that were answered, by which near ones are answered, too.
+class ScorePoint(NamedTuple):
+    """A point: its scores at the owner's rows, and the weights and constants that they are made of."""
 
-    A tangent that differs from an earlier one by few rows is answered by the earlier tangent, of all, that is
-    highest at its scores: each is a cut that the coordinator has, so that it could choose the same one.
-    Equal slopes are always answered in the same way: the cut of a model with an intercept is a mixture of
-    tangents whose slopes were asked for before.
+    z: NDArray
+    weights: NDArray
+    """In the units of X, of shape (p, outputs)."""
+    constants: NDArray
+    """One per output: intercepts, and what a shift of columns adds."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTangent:
+    """A tangent of the owner's risk as a function of its scores, T(z) = offset + u'z."""
+
+    slopes: NDArray
+    offset: float
+    minorant_offset: float = 0.0
+    """By how much the tangent may be raised, if it is that of a smoothed loss."""
+    error: float = 0.0
+    """By how much the risk may exceed the tangent at the scores that it answers."""
+
+    def height(self, z: NDArray) -> float:
+        """Return T(z)."""
+        return self.offset + float(self.slopes.ravel() @ z.ravel())
+
+
+class GuardedTangents:
+    """The answers to one loss: tangents, in which rows that would be exposed keep the scores of earlier ones.
+
+    Equal requests are always answered alike: the cut of a model with an intercept is a mixture of tangents
+    that were asked for before.
 
     Parameters
     ----------
-    min_rows : int
-    shape : tuple
-        That of the slopes.
-    path : path, optional
-        A file in which the tangents are kept, so that a process that is started again knows them.
+    span : RevealedSpan
+        What all answers of the owner reveal.
+    tangent_at : callable
+        Returns the tangent at some scores.
+    bound : SlopeBound
+        Bounds of what a tangent lacks at other scores.
     """
 
-    MAX_ENTRIES = 2**19
-    """Slopes of earlier answers that are kept; beyond this, the oldest is replaced, but 8 always stay."""
-    MAX_TANGENTS = 1024
+    MAX_ENTRIES = 2**20
+    """Scores and slopes of earlier answers that are kept; beyond this the oldest is dropped, but 8 stay."""
     MAX_DECISIONS = 512
-    """Decisions that are remembered, by a hash of the slopes."""
-    SAME = 1e-12
-    """Slopes that differ by less than this share are the same up to rounding."""
+    """Decisions that are remembered, by a hash of the slopes and scores."""
+    MAX_ROUNDS = 8
+    """How often further rows are fixed, before all are."""
 
-    def __init__(self, min_rows: int, shape: tuple[int, ...], path: Path | None = None) -> None:
-        self.min_rows, size = min_rows, math.prod(shape)
-        self.capacity = min(max(self.MAX_ENTRIES // max(size, 1), 8), self.MAX_TANGENTS)
-        # the zero tangent is a cut of every loss: answers with few active rows are given by it
-        self.tangents = [ReferenceTangent(np.zeros(shape), 0.0)]
-        self._slopes = np.zeros((8, *shape))
-        self._oldest = 1
-        self._decisions: OrderedDict[bytes, ReferenceTangent | None] = OrderedDict()
-        self._kept: NDArray | None = None
-        if path is not None and min_rows:
-            self._read(path, (self.capacity, 3 + size))
+    def __init__(
+        self, span: RevealedSpan, tangent_at: Callable[[NDArray], ScoreTangent], bound: SlopeBound
+    ) -> None:
+        self.span, self.tangent_at, self.bound = span, tangent_at, bound
+        self._earlier: list[tuple[ScorePoint, ScoreTangent]] = []
+        self._decisions: OrderedDict[bytes, ScoreTangent | None] = OrderedDict()
 
-    def _read(self, path: Path, shape: tuple[int, int]) -> None:
-        """Map the file into memory, and add its tangents: rows of number, offsets and slopes."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(descriptor, 8 * math.prod(shape))
-        with os.fdopen(descriptor, "r+b") as file:
-            # pages are the system's: they outlive a process that is killed
-            self._kept = np.memmap(file, np.float64, "r+", shape=shape)
-        numbers = self._kept[:, 0]
-        for row in self._kept[1 : int(np.max(np.flatnonzero(numbers), initial=0)) + 1]:
-            # a row that was being written counts as zero, which is a cut, too
-            whole = row if row[0] else np.zeros_like(row)
-            slopes = np.array(whole[3:]).reshape(self._slopes.shape[1:])
-            self._append(ReferenceTangent(slopes, float(whole[1]), float(whole[2])))
-        if len(self.tangents) == self.capacity:
-            self._oldest = int(np.argmax(numbers)) % (self.capacity - 1) + 1
-
-    def answer(self, tangent: ReferenceTangent, z: NDArray) -> ReferenceTangent:
-        """Return the tangent at scores z itself, or the earlier one by which it must be answered."""
-        if not self.min_rows:
-            return tangent
-        digest = hashlib.blake2b(np.ascontiguousarray(tangent.slopes).data, digest_size=16).digest()
-        if digest not in self._decisions:
-            self._decisions[digest] = self._earlier(tangent, z)
+    def answer(self, own: ScoreTangent, point: ScorePoint) -> ScoreTangent:
+        """Return the tangent at a point itself, or one in which some rows keep the scores of another."""
+        if self.span.limit >= 1:
+            return own
+        digest = hashlib.blake2b(np.ascontiguousarray(own.slopes).data, digest_size=16)
+        digest.update(np.ascontiguousarray(point.z).data)
+        key = digest.digest()
+        if key not in self._decisions:
+            self._decisions[key] = self._guarded(own, point)
             if len(self._decisions) > self.MAX_DECISIONS:
                 self._decisions.popitem(last=False)
-        self._decisions.move_to_end(digest)
-        earlier = self._decisions[digest]
-        return tangent if earlier is None else earlier
+        self._decisions.move_to_end(key)
+        return self._decisions[key] or own
 
-    def _earlier(self, tangent: ReferenceTangent, z: NDArray) -> ReferenceTangent | None:
-        """Return the highest earlier tangent if one differs by few rows; if none does, add this one."""
-        k = len(self.tangents)
-        sizes = np.abs(self._slopes[:k] - tangent.slopes)
-        if sizes.ndim == 3:
-            sizes = sizes.sum(axis=2)
-        sums, squares = sizes.sum(axis=1), np.einsum("ki,ki->k", sizes, sizes)
-        if np.any(sums <= self.SAME * float(np.abs(tangent.slopes).sum())):
+    def _guarded(self, own: ScoreTangent, point: ScorePoint) -> ScoreTangent | None:
+        """Return the tangent by which an own one must be answered; None for itself."""
+        exposed = self.span.add(own.slopes)
+        if not exposed.any():
+            self._earlier.append((point, own))
+            if len(self._earlier) > max(self.MAX_ENTRIES // max(2 * point.z.size, 1), 8):
+                del self._earlier[0]
             return None
-        if not np.any(sums * sums < self.min_rows * squares):
-            self._add(tangent)
-            return None
-        offsets = np.array([each.offset for each in self.tangents])
-        return self.tangents[int(np.argmax(offsets + self._slopes[:k].reshape(k, -1) @ z.ravel()))]
+        base, tangent = self._highest(point)
+        fixed, everything = exposed, np.ones_like(exposed)
+        for _ in range(self.MAX_ROUNDS):
+            rows = fixed if point.z.ndim == 1 else fixed[:, None]
+            mixed = self.tangent_at(np.where(rows, base.z, point.z))
+            exposed = self.span.add(mixed.slopes)
+            if not exposed.any():
+                return replace(mixed, error=self.bound(fixed, point, base))
+            fixed = fixed | exposed
+        return replace(tangent, error=tangent.error + self.bound(everything, point, base))
 
-    def _add(self, tangent: ReferenceTangent) -> None:
-        k = len(self.tangents)
-        if k < self.capacity:
-            self._append(tangent)
-        else:  # the zero tangent stays
-            k, self._oldest = self._oldest, self._oldest % (self.capacity - 1) + 1
-            self.tangents[k] = tangent
-        self._slopes[k] = tangent.slopes
-        if self._kept is not None:
-            number = float(self._kept[:, 0].max()) + 1
-            row = self._kept[k]
-            row[0] = 0.0
-            row[1:3] = tangent.offset, tangent.minorant_offset
-            row[3:] = tangent.slopes.ravel()
-            row[0] = number  # last: a row without a number is not whole
+    def _highest(self, point: ScorePoint) -> tuple[ScorePoint, ScoreTangent]:
+        """Return the earlier tangent that is highest at a point; without any, zero, which is a cut of losses."""
+        if self._earlier:
+            return max(self._earlier, key=lambda each: each[1].height(point.z))
+        origin = ScorePoint(*(np.zeros_like(a) for a in point))
+        at_zero = self.tangent_at(origin.z)
+        # the loss at zero scores depends on labels only
+        return origin, ScoreTangent(0 * at_zero.slopes, 0.0, 0.0, round_up(at_zero.height(origin.z)))
 
-    def _append(self, tangent: ReferenceTangent) -> None:
-        k = len(self.tangents)
-        if k == len(self._slopes):
-            self._slopes = np.concatenate([self._slopes, np.zeros_like(self._slopes)])
-        self.tangents.append(tangent)
-        self._slopes[k] = tangent.slopes
+
+def too_small(exposed: int, n: int) -> str:
+    """Return why an answer is refused, and what to change."""
+    return (
+        f"the answer would expose {exposed:,} of {n:,} rows, which are too few to hide behind each other: choose "
+        "a smooth loss such as logistic, ask for fewer rounds, or have the owner add rows, leave out outlying "
+        "rows, or raise max_leverage in its policy"
+    )
+
+
+class SlopeBound:
+    """By how much a risk may exceed a tangent whose slopes in some rows are those of another point.
+
+    Parameters
+    ----------
+    loss : Loss
+    y, c : array
+        Labels and weights of the rows.
+    column_sizes : callable
+        Returns powers of two that are not below the largest absolute entry of each column.
+    """
+
+    FAR = 2.0**40
+    """Scores at which the slopes of a loss of bounded slopes are the extreme ones."""
+
+    def __init__(self, loss: Loss, y: NDArray, c: NDArray, column_sizes: Callable[[], NDArray]) -> None:
+        self.loss, self.y, self.c, self.column_sizes = loss, y, c, column_sizes
+        self.by_query = y.ndim == 2  # grades and queries
+        self._range: NDArray | None = None
+
+    def __call__(self, rows: NDArray, point: ScorePoint, base: ScorePoint) -> float:
+        """Return a bound for the slopes of some rows at `base`, which depends on no entry of these rows."""
+        steps = np.abs(point.weights - base.weights)
+        reach = float(np.max(self.column_sizes() @ steps + np.abs(point.constants - base.constants)))
+        if self.loss.constant_curvature and point.z.ndim == 1:
+            slopes = self._slopes(np.full_like(point.z, reach)) - self._slopes(np.full_like(point.z, -reach))
+            return round_up(float(slopes[rows].sum())) * reach
+        if self._range is None:
+            self._range = self._far_range(point.z.shape, self.FAR)
+            if not np.all(self._far_range(point.z.shape, 2 * self.FAR) <= 1.5 * self._range):
+                self._range = np.full(len(self.c), np.inf)
+        if not math.isfinite(total := float(self._range[rows].sum())):
+            raise AnswerRefused(too_small(int(rows.sum()), len(rows)))
+        return round_up(total) * reach
+
+    def _slopes(self, z: NDArray) -> NDArray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes: NDArray = self.loss.offset_tangent(z, self.y, self.c)[1]
+        return slopes
+
+    def _far_range(self, shape: tuple[int, ...], far: float) -> NDArray:
+        """Return the range of the slopes of each row: those of a convex loss are extreme far out."""
+        if len(shape) == 2:  # the sum over outputs, each of which may be the largest or the smallest
+            probes = [sign * far * e for e in np.eye(shape[1]) for sign in (1.0, -1.0)]
+            slopes = [np.abs(self._slopes(np.tile(probe, (shape[0], 1)))) for probe in probes]
+            return np.asarray(2 * np.max(slopes, axis=0).sum(axis=1))
+        direction = self.y[:, 0] if self.by_query else np.ones(shape)
+        sizes = sum(np.abs(self._slopes(sign * far * direction)) for sign in (1.0, -1.0))
+        if not self.by_query:
+            return np.asarray(sizes)
+        # no slope of a query is larger than the largest of its reversed ranking
+        _, query = np.unique(self.y[:, 1], return_inverse=True)
+        largest = np.zeros(query.max() + 1)
+        np.maximum.at(largest, query, sizes)
+        return np.asarray(2 * largest[query])
+
+
+def column_sizes(matrix: Any) -> NDArray:
+    """Return powers of two that are not below the largest absolute entries of the columns."""
+    X = abs(matrix.as_scipy() if matrix.sparse else matrix.array)
+    largest = np.asarray(X.max(axis=0).todense() if matrix.sparse else X.max(axis=0)).ravel()
+    found: NDArray = np.exp2(np.ceil(np.log2(np.maximum(largest, np.finfo(float).tiny))))
+    return found
 
 
 class DescentCheck:
@@ -161,12 +216,10 @@ class DescentCheck:
     def __init__(self, policy: Policy, value_at_zero: float) -> None:
         self.policy, self.best = policy, value_at_zero
         self.slack = policy.rise_tolerance * value_at_zero
-        self.rises = self.probes = 0
-        self.last: NDArray | None = None
+        self.rises = 0
 
-    def take(self, w: NDArray, value: float) -> None:
+    def take(self, value: float) -> None:
         """Record a point at which a gradient is asked for; raise `AnswerRefused` if there is no descent."""
-        self._check_support(w)
         # NaN and infinity count as a rise
         self.rises = 0 if value <= self.best + self.slack else self.rises + 1
         self.best = min(self.best, value)
@@ -175,18 +228,6 @@ class DescentCheck:
                 f"the claimed objective was above its lowest value here at {self.rises} points in a row "
                 f"({value:.4g}, lowest {self.best:.4g}): this is no descent of the claimed problem",
                 final=True,
-            )
-
-    def _check_support(self, w: NDArray) -> None:
-        # with few weights, any step changes few of them
-        if self.last is not None and len(w) >= 8:
-            changed = int(np.count_nonzero(w != self.last))
-            # from one column to the next, two weights change; the same point may be asked for again
-            self.probes = self.probes if not changed else self.probes + 1 if changed <= 2 else 0
-        self.last = w.copy()
-        if self.policy.max_coordinate_probes and self.probes >= self.policy.max_coordinate_probes:
-            raise AnswerRefused(
-                f"{self.probes} points in a row differ in one or two weights: this probes columns", final=True
             )
 
 

@@ -22,15 +22,13 @@ class Policy:
         Classes of losses that are answered, such as "Hinge"; empty for all losses that are sums over rows.
     share_classes : bool
         Whether the names of the classes are sent; without them, a coordinator must know them.
-    min_rows : int
-        The least effective number of rows of an answer, and of the difference of two; 0 for no check.
+    max_leverage : float
+        The largest leverage of a row in what all answers together reveal; 1 for no check.
     max_rises : int
         Consecutive points at which the claimed objective, on the owner's rows, is above the lowest so far,
         after which the coordinator gets no more answers; 0 for no check.
     rise_tolerance : float
         How far above counts, relative to the objective at w = 0.
-    max_coordinate_probes : int
-        Consecutive points that differ in one or two weights, after which answers end; 0 for no check.
     digits : int
         Values and gradients are rounded to this many decimal digits; 0 for no rounding.
     requests_per_run, requests_per_day, runs_per_day, losses_per_day : int
@@ -54,17 +52,16 @@ class Policy:
 
     Examples
     --------
-    >>> Policy(min_rows=5).min_rows, Policy().digits
-    (5, 9)
+    >>> Policy(max_leverage=0.3).max_leverage, Policy().digits
+    (0.3, 9)
     """
 
     coordinators: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     share_classes: bool = True
-    min_rows: int = 5
+    max_leverage: float = 0.75
     max_rises: int = 10
     rise_tolerance: float = 0.25
-    max_coordinate_probes: int = 8
     digits: int = 9
     requests_per_run: int = 20_000
     requests_per_day: int = 200_000
@@ -104,7 +101,7 @@ class Policy:
         try:
             data: dict[str, Any] = parse_nested(tomllib.loads, path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is no TOML file ({error}): write lines such as min_rows = 5") from None
+            raise ValueError(f"{path} is no TOML file ({error}): write lines such as digits = 9") from None
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(data) - known):
             raise ValueError(
@@ -114,7 +111,7 @@ class Policy:
         return cls(**(data | lists))
 
 
-OPEN = {"min_rows": 0, "max_rises": 0, "max_coordinate_probes": 0, "digits": 0}
+OPEN: dict[str, Any] = {"max_leverage": 1.0, "max_rises": 0, "digits": 0}
 """Settings that turn the checks of single answers off: for owners who trust the coordinator."""
 
 
