@@ -99,7 +99,11 @@ def test_resumed_run_has_the_bits_of_an_uninterrupted_one(solver, loss, reg, int
         minimize(obj, solver, tol=1e-8, max_iter=n_first, checkpoint=path)
         resumed = minimize(obj, solver, tol=1e-8, checkpoint=path)
         assert resumed.w.tobytes() == whole.w.tobytes()
-        assert (resumed.value, resumed.lower) == (whole.value, whole.lower)
+        assert resumed.value == whole.value
+        # cuts of before the interruption are not in the file: the bound of Newton's method is proved again
+        tolerance = 1e-8 if isinstance(solver, Newton) else 0.0
+        assert abs(resumed.lower - whole.lower) <= tolerance * whole.value
+        assert resumed.status == "converged"
 
 
 @pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
@@ -154,10 +158,12 @@ def test_finished_run_returns_immediately(tmp_path):
     repeated = minimize(obj, tol=1e-3, checkpoint=path)
     assert repeated.status == first.status == "converged"
     assert repeated.n_iter == first.n_iter
-    assert (repeated.value, repeated.lower) == (first.value, first.lower)
+    assert repeated.value == first.value
+    # the bound is that of the cut at w, since none is in the file
+    assert repeated.lower == pytest.approx(first.lower, rel=1e-9)
     np.testing.assert_array_equal(repeated.w, first.w)
-    np.testing.assert_array_equal(repeated.cut.a, first.cut.a)
-    assert repeated.trace == first.trace
+    np.testing.assert_allclose(repeated.cut.a, first.cut.a, atol=1e-12)
+    assert [row["value"] for row in repeated.trace] == [row["value"] for row in first.trace]
     assert path.stat().st_mtime_ns == written
     assert minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter  # a smaller tol continues the run
 
@@ -318,6 +324,34 @@ def test_user_defined_loss_resumes_in_another_process(tmp_path):
     assert second[0] == "converged"
     assert second[2] == first[2]  # the same run, not a new one
     assert "belongs to another problem" in fit(1.7, 500).stderr
+
+
+def test_runs_resume_with_another_tolerance(tmp_path):
+    """`Auto` chooses its solver for the tolerance: another one goes on from the point."""
+    for loss in (Hinge(), Logistic()):
+        obj = objective(loss, fit_intercept=True)
+        for solver in (None, Bundle()):
+            path = tmp_path / f"{loss} {solver}"
+            minimize(obj, solver, tol=1e-1, checkpoint=path)
+            before = minimize(obj, solver, tol=1e-2, checkpoint=path)
+            for tol in (1e-7, 1e-3):
+                result = minimize(obj, solver, tol=tol, checkpoint=path)
+                assert result.status == "converged"
+                assert result.n_iter >= before.n_iter
+                assert result.value - result.lower <= tol * result.value
+
+
+def test_whole_numbers_beyond_integers_are_saved(tmp_path):
+    class Counting(Lbfgs):
+        def iterates(self, obj, w0):
+            for it in super().iterates(obj, w0):
+                yield it._replace(info={"visits": 2.0**70})
+
+    obj, path = objective(), tmp_path / "run"
+    for n in (2, 4, 6):
+        result = minimize(obj, Counting(), tol=0.0, max_iter=n, checkpoint=path)
+        assert [row["visits"] for row in result.trace[:2]] == [2.0**70] * 2
+        assert result.n_iter == n
 
 
 def refusal(path, obj, solver=None):

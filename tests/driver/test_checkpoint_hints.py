@@ -2,11 +2,10 @@
 
 import warnings
 from functools import cache
-from itertools import islice
 
 import numpy as np
 import pytest
-from test_checkpoint_trust import CASES, CLASS, SIGN, X, forge, problem
+from test_checkpoint_trust import CASES, CLASS, SIGN, ThreeClasses, X, forge, problem
 
 from riskmin import (
     L1,
@@ -35,22 +34,6 @@ from riskmin import (
 )
 from riskmin.core.persist import FileError, load_arrays
 
-
-class Classes:
-    """A structured model of three classes."""
-
-    dim = 15
-
-    def joint_feature(self, x, y):
-        return np.outer(np.eye(3)[y], x).ravel()
-
-    def cost(self, y, other):
-        return float(y != other)
-
-    def loss_augmented_argmax(self, x, y, w):
-        return int(np.argmax(w.reshape(3, 5) @ x + (np.arange(3) != y)))
-
-
 FAMILIES = CASES | {
     "line search": lambda: (problem(SIGN, Logistic()), LineSearchBmrm()),
     "floor": lambda: (problem(SIGN, Hinge()), Bmrm(floor=True)),
@@ -62,7 +45,7 @@ FAMILIES = CASES | {
     "fallback": lambda: (problem(SIGN, Logistic()), Fallback((Lbfgs(), Bundle()))),
     "least squares": lambda: (problem(SIGN, Squared(), fit_intercept=True), Newton()),
     "softmax": lambda: (problem(CLASS, Softmax()), Auto()),
-    "working set": lambda: (Objective(Structured(Classes()).risk(X, CLASS), L2(), 0.3), WorkingSet()),
+    "working set": lambda: (Objective(Structured(ThreeClasses()).risk(X, CLASS), L2(), 0.3), WorkingSet()),
 }
 TOL = 1e-4
 

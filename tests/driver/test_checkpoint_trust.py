@@ -31,6 +31,7 @@ from riskmin import (
     Smoothing,
     Softmax,
     Squared,
+    Structured,
     Threads,
     kernel_risk,
     linear_risk,
@@ -109,15 +110,80 @@ def test_checkpoint_of_other_data_with_equal_objective_is_refused(tmp_path):
     assert minimize(problem(SIGN, Hinge(), lam=50.0), Bundle(), checkpoint=path).status == "converged"
 
 
-def test_bound_is_recomputed_from_the_cut(tmp_path):
+def test_bounds_in_a_file_do_not_count(tmp_path):
     J, path = problem(SIGN, Hinge()), tmp_path / "run"
-    first = minimize(J, Bundle(), tol=1e-2, checkpoint=path)
+    first = minimize(J, Bundle(), tol=0.5, checkpoint=path)
+    best = minimize(J, tol=1e-9)
     arrays, meta = load_arrays(path, "checkpoint")
-    assert "lower" not in meta
+    assert not {"lower", "b"} & meta.keys()
+    assert "cut" not in arrays
     arrays["trace"][-1, meta["keys"].index("lower")] = first.value  # a gap of zero
-    forge(path, arrays, meta)
-    resumed = minimize(J, Bundle(), tol=1e-2, max_iter=len(first.trace), checkpoint=path)
-    assert (resumed.lower, resumed.value) == (first.lower, first.value)
+    # a cut as files of before had it, of the same bound
+    forge(path, arrays | {"cut": np.zeros(5)}, meta | {"b": first.value, "idle": 0})
+    for tol in (1e-2, 1e-6):
+        resumed = minimize(J, Bundle(), tol=tol, checkpoint=path)
+        assert resumed.status == "converged"
+        assert resumed.lower <= best.value
+        assert all(row["lower"] <= best.value for row in resumed.trace)
+        assert resumed.value - best.value <= tol * resumed.value
+
+
+class OwnRisk:
+    """A risk whose data are in a list, and which has no repr of its own."""
+
+    dim = 3
+
+    def __init__(self, targets):
+        self.targets = list(targets)
+
+    def __call__(self, w):
+        differences = [w - t for t in self.targets]
+        return sum(0.5 * float(d @ d) for d in differences), sum(differences)
+
+
+class ThreeClasses:
+    dim = 15
+
+    def joint_feature(self, x, y):
+        return np.outer(np.eye(3)[y], x).ravel()
+
+    def cost(self, y, other):
+        return float(y != other)
+
+    def loss_augmented_argmax(self, x, y, w):
+        return int(np.argmax(w.reshape(3, 5) @ x + (np.arange(3) != y)))
+
+
+OWN = {
+    "risk": lambda shift: Objective(OwnRisk([0.0, 1.0 + shift, 2.0]), L2(), 0.5),
+    "closure": lambda shift: Objective(linear_like(1.0 + shift), L2(), 0.5),
+    "examples": lambda shift: Objective(Structured(ThreeClasses()).risk(X + shift, CLASS), L2(), 50.0),
+    "labels": lambda shift: Objective(
+        Structured(ThreeClasses()).risk(X, (CLASS + int(shift > 0)) % 3), L2(), 50.0
+    ),
+}
+
+
+def linear_like(target):
+    """A risk of the user's own whose data are in a closure."""
+
+    class Hidden:
+        dim = 2
+
+        def __call__(self, w):
+            return 0.5 * float((w - target) @ (w - target)), w - target
+
+    return Hidden()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_data_of_user_defined_objects_are_recognized(name, tmp_path):
+    path = tmp_path / "run"
+    minimize(OWN[name](0.0), Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
+    with pytest.raises(FileError, match="other data"):
+        minimize(OWN[name](0.5), Bundle(), tol=1e-6, checkpoint=path)
+    # the same data in other objects, whose memory addresses differ
+    assert minimize(OWN[name](0.0), Bundle(), tol=1e-6, checkpoint=path).status == "converged"
 
 
 @pytest.mark.parametrize("store", [np.asfortranarray, sp.csr_array, sp.csc_array, sp.csr_matrix])
@@ -185,14 +251,14 @@ def test_invalid_metadata_and_arrays_are_refused(tmp_path):
     minimize(J, Bundle(), tol=1e-2, checkpoint=path)
     arrays, meta = load_arrays(path, "checkpoint")
     for invalid in (
-        {"keys": meta["keys"][1:]}, {"keys": "seconds"}, {"keys": None}, {"b": "0"}, {"b": None},
-        {"b": 1e999}, {"noise": float("nan")}, {"idle": [1]}, {"exact": True},
+        {"keys": meta["keys"][1:]}, {"keys": "seconds"}, {"keys": None}, {"noise": "0"}, {"noise": None},
+        {"noise": 1e999}, {"noise": float("nan")}, {"near": [1]}, {"exact": True},
     ):  # fmt: skip
         forge(path, arrays, meta | invalid)
         check_refused(path, J, Bundle())
     for invalid in (
         {"w": np.zeros(4)}, {"w": np.zeros((5, 1))}, {"w": np.full(5, np.nan)}, {"w": np.zeros(5, np.int64)},
-        {"cut": np.zeros(6)}, {"cut": np.full(5, np.inf)}, {"trace": np.zeros((0, len(meta["keys"])))},
+        {"trace": np.zeros((0, len(meta["keys"])))},
         {"trace": np.full_like(arrays["trace"], np.nan)}, {"trace": np.zeros(3)}, {"more": np.zeros(3)},
     ):  # fmt: skip
         forge(path, arrays | invalid, meta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -109,3 +110,32 @@ def test_what_cannot_be_certified_raises():
         certify(riskmin.LinearRanker(alpha=1e-2).fit(X, THREE, qid=QID), X, THREE)
     with pytest.raises(ValueError, match="the label maybe is none of the model's, no and yes"):
         certify(riskmin.LinearClassifier().fit(X, HIGH), X, np.where(HIGH == "yes", "maybe", "no"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"atol": 1e-8}, {"atol": 0.0}, {"alpha": 0}], ids=repr)
+@pytest.mark.parametrize(("loss", "count"), [("poisson", 7), ("poisson", 3e6), ("squared", 7)])
+def test_objectives_that_are_zero_up_to_rounding_are_certified(loss, count, settings):
+    """The terms of the loss cancel, so that J has no relative precision: it may be negative."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        rows = rng.standard_normal((int(rng.integers(3, 60)), 3))
+        y, weight = np.full(len(rows), float(count)), rng.integers(0, 3, len(rows)) + 0.0
+        for more in ({}, {"sample_weight": np.append(weight[1:], 1.0)}):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = riskmin.LinearRegressor(loss, **({"alpha": 1e-3} | settings)).fit(rows, y, **more)
+            certification = certify(model, rows, y, **more)
+            assert certification.status == "certified", certification.reason
+            # no relative gap of an objective of 0 is proved, but nothing is refuted
+            assert certify(model, rows, y, tol=1e-3, **more).status != "refuted"
+
+
+def test_false_claims_of_a_zero_objective_are_refuted():
+    rows, y = np.random.default_rng(0).standard_normal((40, 3)), np.full(40, 5.0)
+    with pytest.warns(match="learned nothing"):
+        model = riskmin.LinearRegressor("poisson", alpha=1e-3).fit(rows, y)
+    model.coef_, model.result_ = (
+        model.coef_ + 0.01,
+        dataclasses.replace(model.result_, w=model.result_.w + 0.01),
+    )
+    assert certify(model, rows, y).status == "refuted"

@@ -1,5 +1,6 @@
 """No penalty (alpha=0): bounds by self-concordance, against statsmodels, and problems without a minimum."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,6 +40,7 @@ def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
     z = np.clip(Z @ [0.4, -0.3, 0.0], -3, 3) + 0.2
     y = {
         "squared": z + rng.normal(size=n),
+        "multivariate_squared": np.column_stack([z, -z]) + rng.normal(size=(n, 2)),
         "logistic": np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0),
         "poisson": rng.poisson(np.exp(z)).astype(float),
         "softmax": np.where(rng.random(n) < 0.5, np.arange(n) % 3, rng.integers(0, 3, n)).astype(float),
@@ -47,7 +49,7 @@ def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
 
 
 def test_the_losses_are_those_that_are_documented():
-    assert sorted(CONCORDANT) == ["logistic", "poisson", "softmax", "squared"]
+    assert sorted(CONCORDANT) == ["logistic", "multivariate_squared", "poisson", "softmax", "squared"]
 
 
 @pytest.mark.parametrize("name", sorted(CONCORDANT))
@@ -82,7 +84,7 @@ def test_every_bound_is_below_the_minimum(name, fit_intercept):
         # an independent minimum over standardized columns
         Z = (X - X.mean(0)) / X.std(0) if fit_intercept else X
         Z = np.column_stack([np.ones(40), Z]) if fit_intercept else Z
-        k = 3 if name == "softmax" else 1
+        k = {"softmax": 3, "multivariate_squared": 2}.get(name, 1)
         direct = linear_risk(Z, y, name, sample_weight=weight)
         best = scipy.optimize.minimize(direct, np.zeros(Z.shape[1] * k), jac=True, tol=1e-9).fun
         assert result.value == pytest.approx(best, rel=1e-7, abs=1e-9)
@@ -120,6 +122,61 @@ def test_columns_that_depend_on_each_other_have_a_minimum():
     plain = LinearRegressor("squared", alpha=0, tol=1e-9).fit(X, y)
     assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-9)
     assert ours.gap_ <= 1e-9 * ours.objective_
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("units", [0, 3])
+@pytest.mark.parametrize("store", [np.asarray, scipy.sparse.csr_array])
+def test_dependent_columns_have_weights_of_minimum_norm(store, units, fit_intercept):
+    """More columns than rows, copied and constant columns, and rows of weight zero, as `lstsq` has it."""
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((20, 40)) * 10.0 ** rng.integers(-units, units + 1, 40)
+    tall = rng.standard_normal((90, 3)) @ rng.standard_normal((3, 6))
+    tall = np.column_stack([tall, tall[:, 0], np.ones(90)])
+    for X in (wide, tall):
+        y, c = rng.standard_normal(len(X)), rng.integers(0, 3, len(X)) + 0.0
+        for weight in (None, c):
+            model = LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(store(X), y, weight)
+            root = np.sqrt(np.ones(len(X)) if weight is None else weight)
+            mean = np.average(np.c_[X, y], axis=0, weights=root**2) * fit_intercept
+            A, b = X - mean[:-1], y - mean[-1]
+            expected = np.linalg.lstsq(root[:, None] * A, root * b, rcond=1e-12)[0]
+            assert model.result_.status == "converged"
+            np.testing.assert_allclose(np.ravel(model.coef_), expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_likelihoods_have_weights_of_minimum_norm():
+    X, y, _ = rows("logistic", 60, 0, units=(1.0, 1.0, 1.0))
+    plain = LinearClassifier("logistic", alpha=0, tol=1e-10).fit(X, y)
+    doubled = LinearClassifier("logistic", alpha=0, tol=1e-10).fit(np.column_stack([X, 2 * X[:, 0]]), y)
+    w = np.ravel(plain.coef_)
+    np.testing.assert_allclose(np.ravel(doubled.coef_), [w[0] / 5, w[1], w[2], 2 * w[0] / 5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("shape", [(50, 3, 2), (50, 3, 1), (8, 12, 3)])
+def test_several_targets_are_those_of_lstsq(shape, fit_intercept):
+    n, p, k = shape
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((n, p)) + 2, rng.standard_normal((n, k)) - 3
+    model = LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(X, Y)
+    A, B = (Z - Z.mean(axis=0) * fit_intercept for Z in (X, Y))
+    assert model.result_.status == "converged"
+    np.testing.assert_allclose(model.coef_.T, np.linalg.lstsq(A, B, rcond=None)[0], atol=1e-9)
+    assert certify(model, X, Y).status == "certified"
+
+
+def test_memory_is_that_of_the_rows():
+    """No matrix of n x n entries: for 20 000 rows it would have 3 gigabytes."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 4))
+    model = LinearRegressor("squared", alpha=0)
+    tracemalloc.start()
+    try:
+        model.fit(X, X[:, 0] + rng.standard_normal(20_000))
+        assert tracemalloc.get_traced_memory()[1] < 40 * X.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_problems_without_a_minimum_are_refused_in_one_sentence():

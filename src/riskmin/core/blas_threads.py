@@ -227,12 +227,13 @@ def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
     """The Cholesky factor of a matrix from its lower triangle, shifted as far as rounding requires.
 
     Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
-    `diagonal` is a view into the matrix. None if no finite shift suffices.
+    `diagonal` is a view into the matrix. None if no finite multiple of it suffices.
     """
-    while np.isfinite(shift):
+    while True:
         try:
             return cho_factor(G, lower=True)
         except np.linalg.LinAlgError:  # rounding has made its smallest eigenvalues negative
+            if not 0 < shift < np.inf:
+                return None
             diagonal += shift
             shift *= 10
-    return None

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.executors.base import SerialExecutor
+from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import L2
 from riskmin.report.progress import Progress
@@ -181,10 +183,10 @@ def certify(
         return replace(found, reason=reason)
     # the claimed gap, but none below OBJECTIVE_RTOL, up to which objectives count as equal
     goal = max(found.claimed_relative_gap, OBJECTIVE_RTOL) if tol is None else tol
-    goal_atol = atol if tol is None else 0.0
+    goal_atol = max(atol, case.rounding) if tol is None else case.rounding
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
     proof, excess = _prove(case, J, (goal, goal_atol), verbose, settings)
-    status, reason = conclude(replace(found, proof=proof), goal, goal_atol, excess)
+    status, reason = conclude(replace(found, proof=proof), goal, goal_atol, excess, case.rounding)
     return replace(found, status=status, reason=reason, proof=proof)
 
 
@@ -203,6 +205,13 @@ class _Case:
         """Return R for these scores of the rows."""
         value, _ = self.model._fitted_loss().value_grad(scores, self.at.labels, self.at.weights)
         return float(value)
+
+    @cached_property
+    def rounding(self) -> float:
+        """A bound of the rounding error of R at the weights: terms of large counts cancel, and R may be 0."""
+        loss, (z, y, c) = self.model._fitted_loss(), (self.at.scores, self.at.labels, self.at.weights)
+        value, dz = loss.value_grad(z, y, c)
+        return CUT_ROUNDING * (abs(float(value)) + float(np.abs(dz * z).sum()) + float(loss.terms(z, y, c)))
 
     def objective(self) -> float:
         """Recompute J at the weights and intercept of the model."""
@@ -329,31 +338,35 @@ def claim_error(case: _Case, J: float, atol: float) -> str | None:
     if model.n_samples_fit_ != n_rows:
         return f"the model was fitted to {model.n_samples_fit_:,} rows, but the data have {n_rows:,}"
     for name, value in (("objective", claimed), ("value that the solver reached", result.value)):
-        if abs(J - value) > max(OBJECTIVE_RTOL * abs(value), OBJECTIVE_RTOL * atol):
+        if abs(J - value) > max(OBJECTIVE_RTOL * abs(value), OBJECTIVE_RTOL * atol, case.rounding):
             error = abs(J / value - 1) if value else math.inf
             return f"the {name} is {J:.9g}, not {value:.9g} as claimed: a relative error of {error:.2g}"
     proved = cut_lower_bound(model)
     # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
-    if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
+    if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J) + case.rounding:
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
     # one point at which the cut must lie below the risk; the proof adds others
-    if (excess := cut_excess(model, model.result_.w, J)) > 0:
+    if (excess := cut_excess(model, model.result_.w, J, case.rounding)) > 0:
         return f"the cut is not valid: at the model's weights it exceeds the risk by {excess:.2g}"
     # the gap that the run itself claims, with the value that its solver reached
     gap = (result.value - bound) / result.value if result.value else 0.0
-    if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING_RTOL):
+    if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING_RTOL) + case.rounding:
         return f"it claims to have converged to an absolute gap of {atol:.2e}, but it is {result.gap:.2e}"
     if result.status == "converged" and result.criterion == "tol" and gap > model.tol + ROUNDING_RTOL:
         return f"it claims to have converged to {model.tol:g}, but its gap is {gap:.2e}"
     return None
 
 
-def cut_excess(model: Any, v: Array, J: float) -> float:
-    """By how much the model's cut exceeds the risk, a @ v + b - R(v) with J(v) = J; 0 within rounding."""
+def cut_excess(model: Any, v: Array, J: float, rounding: float = 0.0) -> float:
+    """By how much the model's cut exceeds the risk, a @ v + b - R(v) with J(v) = J; 0 within rounding.
+
+    `rounding` is the part of the error that is not relative to these terms.
+    """
     (a, b), penalty = model.result_.cut, float(model.alpha) * model._penalty().value(v)
     av = float(a @ v)
     excess = av + b - (J - penalty)
-    return excess if excess > ROUNDING_RTOL * (abs(J) + penalty + abs(av) + abs(b)) else 0.0
+    rounding += ROUNDING_RTOL * (abs(J) + penalty + abs(av) + abs(b))
+    return excess if excess > rounding else 0.0
 
 
 # ---------------------------------------------------------------- the proof
@@ -372,7 +385,7 @@ def _prove(
     def stop(iterate: Iterate, row: dict[str, float]) -> bool:
         nonlocal excess
         progress(iterate, row)
-        excess = max(excess, cut_excess(model, iterate.w, iterate.value))
+        excess = max(excess, cut_excess(model, iterate.w, iterate.value, case.rounding))
         # J is that of the saved weights: the new bound must prove their gap, not that of the iterate
         return excess > 0 or J - row["lower"] <= max((goal + ROUNDING_RTOL) * J, goal_atol)
 
@@ -384,17 +397,17 @@ def _prove(
         warnings.simplefilter("ignore")
         refitted.fit(case.X, case.y, **case.fit_arguments)
     result: Result = refitted.result_
-    return result, max(excess, cut_excess(model, result.w, result.value))
+    return result, max(excess, cut_excess(model, result.w, result.value, case.rounding))
 
 
 def conclude(
-    found: CertificationResult, goal: float, goal_atol: float, excess: float
+    found: CertificationResult, goal: float, goal_atol: float, excess: float, rounding: float = 0.0
 ) -> tuple[CertificationStatus, str]:
     """Derive the verdict from the proved bound and the largest excess of the cut over the risk."""
     best = min(found.value, found.proof.value if found.proof is not None else math.inf)
     bound = found.claimed_lower
     # no lower bound exceeds a value of J that was reached
-    if bound > best * (1 + ROUNDING_RTOL):
+    if bound > best * (1 + ROUNDING_RTOL) + rounding:
         return (
             "refuted",
             f"the claimed lower bound {bound:.9g} exceeds an objective of {best:.9g} by {bound - best:.2g}",
@@ -406,7 +419,7 @@ def conclude(
         )
     # the verdict depends on how the proved gap compares with the goal and with the claim
     gap, claimed_gap = found.relative_gap, found.claimed_relative_gap
-    if goal_atol > 0 and found.gap <= goal_atol:
+    if found.gap <= goal_atol and gap > goal:
         statement = f"the objective is within {found.gap:.2e} of the optimum, in absolute terms"
         return "certified", f"{statement} (atol is {goal_atol:.2e}), as proved anew"
     if gap > goal + ROUNDING_RTOL:
