@@ -16,7 +16,6 @@ from riskmin.core.deadline import (
     interruptible_call,
     interruptible_matmul,
 )
-from riskmin.core.former_names import present_names, present_state_key, same_description
 from riskmin.core.interfaces import as_solver
 from riskmin.core.messages import format_label, is_number, is_whole, is_whole_number, one_line, printable
 from riskmin.core.records import Hessian, PairBlock, ShardCache, ShardStateLost
@@ -52,28 +51,6 @@ def test_interruptible_call():
 
 def test_interruptible_matmul():
     assert interruptible_matmul(np.eye(2), np.ones((2, 1))).tolist() == [[1.0], [1.0]]
-
-
-def test_present_names():
-    assert (
-        present_names("HandOver(Lbfgs(memory=20), Bundle(keep=20), digit=8.0)")
-        == "Switching(Lbfgs(memory=20), Bundle(keep=20), passes_per_digit=8.0)"
-    )
-    assert (
-        present_names("Relay((SemismoothNewton(direct=2500), Newton(direct=9, sampled=True)))")
-        == "Fallback((Newton(), Newton(direct=9)))"
-    )
-
-
-def test_same_description():
-    assert same_description(
-        "HandOver(DualGaussSeidel(), Lbfgs())", "Switching(DualCoordinateAscent(), Lbfgs())"
-    )
-
-
-def test_present_state_key():
-    assert present_state_key("own.centre") == "own.center"
-    assert present_state_key("w") == "w"
 
 
 def test_as_solver():

@@ -59,7 +59,6 @@ def test_every_solver_has_a_name():
     }
     assert {name: get_solver(name) for name in SOLVERS} == named
     assert list(SOLVERS) == list(named)
-    assert get_solver("semismooth_newton") == Newton()  # a former name
 
 
 def test_whole_numbers_are_written_after_a_name():

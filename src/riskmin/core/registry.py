@@ -46,8 +46,6 @@ class Registry(dict[str, Any]):
         riskmin's objects by name.
     more : classes
         Classes of riskmin without a name, such as those that wrap others.
-    former : dict
-        Former names, and the present ones.
     synonyms : dict
         Names that other libraries use, in lower case, and those of riskmin; messages suggest them.
     """
@@ -60,13 +58,12 @@ class Registry(dict[str, Any]):
         example: str,
         own: dict[str, Any],
         *more: type,
-        former: Mapping[str, str] = MappingProxyType({}),
         synonyms: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(own)
         self.category, self.method, self.group, self.example = category, method, group, example
         self.own_classes = {kind.__name__: kind for kind in (*more, *map(type, own.values()))}
-        self._own_names, self._former, self._synonyms = frozenset(own), former, synonyms
+        self._own_names, self._synonyms = frozenset(own), synonyms
 
     def register(self, name: str, thing: Any) -> None:
         """Add an object, or a class whose default instance is meant, under a name."""
@@ -108,7 +105,6 @@ class Registry(dict[str, Any]):
         trust : collection of str, optional
             The modules and packages that may be imported. None, for a text that a user gave: all of them.
         """
-        text = self._former.get(text, text)
         name, _, rest = (part.strip() for part in text.partition(":"))
         kind, _, after = rest.partition(",")
         is_path = name not in self and names_class(text)

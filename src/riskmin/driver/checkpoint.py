@@ -15,13 +15,14 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, Cut, Evaluation, NDArray, Solver
-from riskmin.core.former_names import FORMER_TRACE_KEYS, present_state_key, same_description
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.executors.coordination import coordination_of
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.state_checks import check_state
 
+CHECKPOINT_FORMAT = 1
+"""A checkpoint serves one run of one riskmin: only the present format is resumed."""
 TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """Entries that every row of a trace has."""
 REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap", "significant_figures"}
@@ -84,7 +85,7 @@ class Checkpoint:
         # whole numbers above 2^63 are floats, too
         saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace], np.float64)
         # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
-        meta = _problem(obj, solver) | fields | {"keys": keys}
+        meta = _problem(obj, solver) | fields | {"keys": keys, "format": CHECKPOINT_FORMAT}
         meta |= {"exact": _evaluate(obj, arrays["w"], fields.get("near")).value}
         meta |= {"data": data}
         meta |= {"sha256": checksum(saved_arrays, meta)}
@@ -105,14 +106,18 @@ class Checkpoint:
         """
         expected = _problem(obj, solver)
         arrays, meta = coordination_of(obj.risk).on_root(lambda: load_arrays(self.path, "checkpoint"))
+        if meta.get("format") != CHECKPOINT_FORMAT:
+            raise FileError(
+                f"{self.path} is of format {meta.get('format')!r}, and this riskmin resumes format "
+                f"{CHECKPOINT_FORMAT}: delete it or give another checkpoint path"
+            )
         if meta.pop("sha256", None) != checksum(arrays, meta):
             raise FileError(
-                f"{self.path} is broken: its checksum is wrong, or it is of another version of riskmin; "
-                "delete it or give another checkpoint path"
+                f"{self.path} is broken: its checksum is wrong; delete it or give another checkpoint path"
             )
         # checks in order of cost: descriptions, then one pass over X, then an evaluation of J
         for field in ("problem", "solver"):
-            if not same_description(_without_addresses(str(meta.get(field))), expected[field]):
+            if _without_addresses(str(meta.get(field))) != expected[field]:
                 if chosen and field == "solver":
                     arrays = {k: a for k, a in arrays.items() if not k.startswith("state.")}
                     continue
@@ -120,7 +125,7 @@ class Checkpoint:
                     f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
                     "delete it or give another checkpoint path"
                 )
-        if meta.get("data") != data() or not _same_values(meta.get("probe", ()), probe()):
+        if meta.get("data") != data() or not _same_values(meta.get("probe"), probe()):
             raise FileError(
                 f"{self.path} was written for other data: X, y or weights differ; "
                 "delete it or give another checkpoint path"
@@ -152,8 +157,7 @@ class Checkpoint:
 class SavedRun(NamedTuple):
     """Content of a checkpoint: points and settings, of which `Checkpoint.read` evaluates the best point.
 
-    A cut in a file proves nothing, since it cannot be checked on the data: files of before hold one, which is
-    ignored.
+    A cut in a file would prove nothing, since it cannot be checked on the data: files hold none.
     """
 
     w: NDArray
@@ -163,7 +167,7 @@ class SavedRun(NamedTuple):
     state: dict[str, NDArray]
     near: tuple[float, float] | None = None
     variables: str | None = None
-    """The name of the variables of the state, see `PreconditionedProblem`; None in files of before."""
+    """The name of the variables of the state, see `PreconditionedProblem`."""
     cut: Cut | None = None
     """The cut at w."""
 
@@ -186,23 +190,21 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
         raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
     check_state(arrays, {"w": "d"}, d=dim)
-    if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
+    if names := [k for k in arrays if k not in ("w", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
-    # files of earlier versions hold former names
-    keys = [FORMER_TRACE_KEYS.get(key, key) for key in keys]
     trace = [_row(keys, row) for row in table.tolist()]
     if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):
         raise ValueError("the last row of its trace is incomplete")
     value, noise = scalars
     prefix = "state."
-    state = {present_state_key(k[len(prefix) :]): v for k, v in arrays.items() if k.startswith(prefix)}
+    state = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
     start = (near[0], abs(near[1]) or 1.0) if near else None
     return SavedRun(arrays["w"], value, abs(noise), trace, state, start, variables)
 
 
 def _same_values(saved: Any, present: list[float | None]) -> bool:
-    """Whether the values of a risk are those in a file, up to rounding; files of before have none."""
-    if not saved or saved == present:
+    """Whether the values of a risk are those in a file, up to rounding."""
+    if saved == present:
         return True
     numeric = isinstance(saved, list) and len(saved) == len(present)
     pairs = zip(saved, present, strict=True) if numeric else [(None, None)]

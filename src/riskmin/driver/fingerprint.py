@@ -25,7 +25,6 @@ from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, is_foreign, to_numpy
 from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
-from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.losses.nondecomposable.nu import Nu
@@ -66,8 +65,7 @@ def probe(obj: Objective, w: Array) -> list[float | None]:
 
 
 # ---------------------------------------------------------------- components of a problem
-# The digest covers the attribute names on the path to each array: renaming an attribute that leads to an
-# array would invalidate checkpoints, unless `FINGERPRINT_ATTRIBUTES` maps the new name to the old one.
+# The digest covers the attribute names on the path to each array: a renamed attribute invalidates checkpoints.
 def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
     if id(obj) in visited:
@@ -100,12 +98,12 @@ def _saved_path(path: str, risk: Oracle) -> str:
 def _members(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
     if is_dataclass(obj):
-        named = [(_saved_name(f.name), vars(obj).get(f.name)) for f in fields(obj)]
+        named = [(f.name, vars(obj).get(f.name)) for f in fields(obj)]
         # labels and weights are hashed with the rows, which may be on other processes
         yield from ((name, member) for name, member in named if name != "table")
         return
     with suppress(TypeError):  # an object of slots has no `vars`
-        yield from sorted(((_saved_name(k), v) for k, v in vars(obj).items()), key=itemgetter(0))
+        yield from sorted(vars(obj).items(), key=itemgetter(0))
 
 
 @_members.register
@@ -123,10 +121,6 @@ def _(
     obj: ShardCache | Shard | KernelMatrix | str | bytes | int | float | type | ModuleType | None,
 ) -> Iterator[tuple[str, Any]]:
     return iter(())
-
-
-def _saved_name(name: str) -> str:
-    return FINGERPRINT_ATTRIBUTES.get(name, name)
 
 
 @_content.register(sp.sparray)

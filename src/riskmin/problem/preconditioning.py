@@ -30,7 +30,6 @@ from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
-from riskmin.losses.nondecomposable.by_query import QuerySeparable
 from riskmin.problem.column_moments import linear_part, moments_of_sample
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
@@ -308,15 +307,7 @@ class PreconditionedProblem:
         return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
     def in_variables(self, name: str | None) -> PreconditionedProblem | None:
-        """The problem in the variables of a saved state; None for those of another preconditioner.
-
-        Files of before the name was saved have the present ones, but for rows that are grouped by query,
-        which had no preconditioner.
-        """
-        if name is None:
-            risk: Any = self.original.risk
-            grouped = isinstance(risk, Risk) and isinstance(risk.loss, QuerySeparable)
-            name = "original" if grouped else self.variables
+        """The problem in the variables of a saved state; None for those of another preconditioner."""
         if name == self.variables:
             return self
         return type(self)(self.original, _opened(self.original)) if name == "original" else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from riskmin.core import Solver, as_solver
-from riskmin.core.former_names import FORMER_SOLVER_NAMES
 from riskmin.core.registry import Registry
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
@@ -80,7 +79,6 @@ SOLVERS = Registry(
     "package.module:Solver,keep=5",
     _OWN,
     KernelDual,
-    former=FORMER_SOLVER_NAMES,
     synonyms=_SYNONYMS,
 )
 """The names that the command and the estimators accept, and the solver of each."""

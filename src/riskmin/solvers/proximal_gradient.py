@@ -82,11 +82,8 @@ class ProximalGradient(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        # states of before hold the offset of a cut as a third number
-        check_state(state, {"w": "d", "before": "d", "numbers": "k"}, d=obj.risk.dim)
-        if len(state["numbers"]) not in (2, 3):
-            raise ValueError(f"its array numbers has {len(state['numbers'])} entries, not 2")
-        momentum, L = (float(v) for v in state["numbers"][:2])
+        check_state(state, {"w": "d", "before": "d", "numbers": "two"}, d=obj.risk.dim, two=2)
+        momentum, L = (float(v) for v in state["numbers"])
         iterates = self._run(obj, state["w"], state["before"], (momentum, L))
         next(iterates)  # the iterate that was saved
         return iterates

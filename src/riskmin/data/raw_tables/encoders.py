@@ -195,7 +195,7 @@ ColumnEncoder: TypeAlias = NumberEncoder | CategoryEncoder
 
 
 def number_format(record: dict[str, Any]) -> NumberFormat:
-    """Return the format of numbers in a record; files of earlier versions hold plain numbers."""
+    """Return the format of numbers in a record; plain numbers are the default."""
     return NumberFormat(str(record.get("decimal", ".")), str(record.get("thousands", "")))
 
 

@@ -35,12 +35,8 @@ from riskmin.estimators.persistence.records import (
 )
 from riskmin.estimators.scikit_learn import check_is_fitted
 
-MODEL_FORMAT = 5
-"""Version of the file layout, raised by incompatible changes.
-
-Format 1 supports only the regularizer L2, format 2 only one score per row, format 3 neither standardized
-columns nor absolute tolerances, and format 4 no preparation of tables.
-"""
+MODEL_FORMAT = 1
+"""Version of the file layout, raised by incompatible changes: files of newer versions are refused."""
 
 CLAIM_KEYS = (
     "objective",
@@ -263,7 +259,7 @@ def _read_model(
 
 def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
     status = claim["status"]
-    met = claim.get("criterion", "tol" if status == "converged" else "")  # absent in older formats
+    met = claim["criterion"]
     if status not in get_args(Status):
         raise ValueError(f"its status is {status!r}")
     if met not in get_args(Criterion) or (status == "converged" and not met):

@@ -42,8 +42,7 @@ def params_from_dict(kind: Any, written: dict[str, Any], trust: Collection[str])
     params = dict(written["plain"])
     _check_types(kind.__name__, defaults, params)
     for name, codec in _CODECS.items():
-        # files of format 1 have no regularizer, and mean l2
-        if name in defaults and (name in written or name != "regularizer"):
+        if name in defaults:
             params[name] = codec.read(kind, written[name], trust)
     return params
 

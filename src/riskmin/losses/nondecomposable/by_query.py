@@ -233,7 +233,7 @@ class QueryLoss(Loss):
     """Whether only relevance matters, so that all grades above 0 count as the same."""
 
     def __repr__(self) -> str:
-        # weights that are None are not shown: files of before they were a setting name the same loss
+        # settings that are None are not shown
         shown = [f"{name}={value!r}" for name, value in settings_of(self).items() if value is not None]
         return f"{type(self).__name__}({', '.join(shown)})"
 

@@ -16,12 +16,6 @@ from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
 from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
 
-FORMER_NUMBERS = {
-    10: "mu initial_mu offset b risk damping age cg_steps full steps",
-    9: "offset b risk age sampled is_new n_poor_steps last_square cg_steps",
-}
-"""The names of the numbers that states had in one array, by its length: those of the two former solvers."""
-
 
 class Direction(NamedTuple):
     """Newton's direction d at a point."""
@@ -269,17 +263,8 @@ class NewtonState:
 
     @classmethod
     def from_arrays(cls, obj: Objective, arrays: dict[str, Array]) -> NewtonState:
-        """The state in these arrays, after checks; states of before have one array `numbers`."""
+        """The state in these arrays, after checks."""
         state = dict(arrays)
-        if "numbers" in state:
-            former = np.atleast_1d(state.pop("numbers"))
-            names = FORMER_NUMBERS.get(len(former), "").split() if former.ndim == 1 else []
-            if not names:
-                raise ValueError(f"its array numbers has shape {former.shape}")
-            check_state({"numbers": former}, {"numbers": "k"}, NO_INTEGER_ARRAYS, k=len(names))
-            defaults = dict.fromkeys(POINT_NUMBERS, 0.0)
-            numbers = defaults | dict(zip(names, former.tolist(), strict=True))
-            state |= {f"number.{name}": np.array([v]) for name, v in numbers.items()}
         rows = f"n{' k' * obj.risk.multi_output}"
         shapes = {"w": "d", "a": "d", "cut": "e", "z": rows, "dz": rows, "center?": rows}
         shapes |= {"hessian_diagonal?": "n", "kept?": "n", "matrix?": "e e"}
