@@ -137,7 +137,7 @@ class Fallback(Solver):
                 ended = yield from self._turn(obj, best, k, steps, budget)
                 running[k] = None if ended else steps
             if len(running) == len(self.solvers) and all(s is None for s in running.values()):
-                if reason and best.cut is None and not obj.count.failures:
+                if reason and best.value == math.inf and not obj.count.failures:
                     raise UnsupportedProblem(reason)
                 return  # all solvers have ended
             k += 1
