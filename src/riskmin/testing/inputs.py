@@ -69,7 +69,7 @@ def bits(thing: Any) -> Any:
         entries = [repr(v) for v in thing.flat] if thing.dtype.kind == "O" else thing.tobytes()
         return thing.dtype.str, thing.shape, entries
     if scipy.sparse.issparse(thing):
-        return thing.format, {k: bits(v) for k, v in vars(thing).items() if isinstance(v, (np.ndarray, tuple))}
+        return {k: bits(v) for k, v in vars(thing).items() if isinstance(v, (np.ndarray, tuple))}
     if isinstance(thing, dict):
         return {key: bits(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):
@@ -106,8 +106,10 @@ def storages(X: NDArray) -> dict[str, Any]:
         )
         result[f"{kind}, unsorted"] = unsorted(sparse)
         result[f"{kind}, duplicates"] = unsorted(with_duplicates(sparse))
-        read_only = map(_read_only, (lambda m: (m.data, m.indices, m.indptr))(result[f"{kind}, duplicates"]))
-        result[f"{kind}, duplicates, read only"] = _with_arrays(sparse, *read_only)
+        twice = result[f"{kind}, duplicates"]
+        result[f"{kind}, duplicates, read only"] = _with_arrays(
+            sparse, *map(_read_only, (twice.data, twice.indices, twice.indptr))
+        )
     coo = result["CSR, duplicates"].tocoo()
     result["CSR, as COO with duplicates"] = sp.coo_array((coo.data, coo.coords), shape=X.shape)
     return result

@@ -18,6 +18,7 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import (
     as_array_like,
+    as_table,
     check_no_masks_or_dates,
     first_text_column,
     is_sparse,
@@ -117,7 +118,9 @@ def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
     try:
         return validate_data(model, X, y, **options)
     except ValueError as error:
-        found = first_text_column(X) if "could not convert string" in str(error) else None
+        # the words of NumPy, and of pandas for frames with columns of its own types
+        about_text = any(words in str(error) for words in ("could not convert string", "Cannot cast"))
+        found = first_text_column(X) if about_text else None
         if found is None:
             raise
         column, text = found
@@ -129,7 +132,7 @@ def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
 
 
 def check_readable(data: Any, name: str) -> Any:
-    """Return the data unchanged; raise if scikit-learn would misread them.
+    """Return the data, as a frame or table that scikit-learn reads; raise if it would misread them.
 
     It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
     without checking their indices.
@@ -140,6 +143,7 @@ def check_readable(data: Any, name: str) -> Any:
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
         return validated_sparse(data)
+    data = as_table(data)
     check_no_masks_or_dates(data, name)
     return data
 
@@ -331,7 +335,7 @@ def linear_scores(X: Any, w: NDArray) -> NDArray:
         X = _place(X)
     if type(X) is PlacedRows:
         return X.scores(w)
-    matrix = as_matrix(X)
+    matrix, w = as_matrix(X), np.asarray(w, dtype=np.float64)
     # NaN may be missing from the scores, since products may skip columns of weight zero
     check_finite(matrix)
     z: NDArray = matrix.scores(w, 0, matrix.shape[0])
