@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from riskmin.arrays.namespace import column_names
 from riskmin.core import NDArray
 from riskmin.testing.base import require
 
@@ -74,8 +75,8 @@ def bits(thing: Any) -> Any:
         return {key: bits(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):
         return [bits(value) for value in thing]
-    if hasattr(thing, "columns"):  # a frame
-        return [(name, bits(np.asarray(thing[name]))) for name in thing.columns]
+    if hasattr(thing, "columns"):  # a frame or a table
+        return [(name, bits(np.asarray(thing[name]))) for name in column_names(thing)]
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return {f.name: bits(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
     return repr(thing)

@@ -139,12 +139,12 @@ def check_readable(data: Any, name: str) -> Any:
     """
     if data is NO_LABELS:
         return data
+    data = as_table(data)
+    check_no_masks_or_dates(data, name)
     # compiled loops follow the indices without bounds checks
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
         return validated_sparse(data)
-    data = as_table(data)
-    check_no_masks_or_dates(data, name)
     return data
 
 
@@ -218,7 +218,9 @@ def executor_for(model: Any, X: Any) -> Any:
 def select_rows(X: Any, mask: NDArray) -> Any:
     """Return the rows for which the mask is true; empty partitions are dropped."""
     if not is_partitioned(X):
-        return X[mask]
+        X = np.asarray(X) if isinstance(X, (list, tuple)) else as_table(X)
+        # a mask selects columns of polars, and nothing of Arrow
+        return X.filter(mask) if hasattr(X, "filter") and not hasattr(X, "iloc") else X[mask]
     parts = [
         part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
