@@ -52,7 +52,7 @@ HOMES = {
     "safetensors": {"core"},
     "highspy": {"solvers"},
     "threadpoolctl": {"core"},
-    "pyarrow": {"data"},
+    "pyarrow": {"arrays", "data"},
     "pandas": {"data"},
     "polars": {"data"},
     "dask": {"executors"},

@@ -58,15 +58,14 @@ def _as_foreign(X: Array) -> ForeignArray:
     return GpuDense(X) if GpuDense.accepts(X) else ForeignArray(X)
 
 
-ADJOINT_RTOL = 1e-5
-"""The relative error of products in single precision that is attributed to rounding."""
-
-
-def check_products(name: str, thing: Any, dim: int, ranges: list[tuple[int, int]]) -> None:
+def check_products(
+    name: str, thing: Any, dim: int, ranges: list[tuple[int, int]], rtol: float = 1e-5
+) -> None:
     """Raise a ValueError unless pullback is the adjoint of scores on ranges of rows, and both are repeatable.
 
     Bounds are made of both products: if they do not fit each other, bounds are false. The ranges are used
-    twice, with d = X w, so that <X w, d> is a sum of squares; the pullbacks must add up to 2 X'd.
+    twice, with d = X w, so that <X w, d> is a sum of squares; the pullbacks must add up to 2 X'd. Relative
+    errors up to rtol are attributed to rounding, also in single precision.
     """
     w, out, total = np.random.default_rng(0).standard_normal(dim), np.zeros(dim), 0.0
     for start, stop in ranges:
@@ -76,14 +75,14 @@ def check_products(name: str, thing: Any, dim: int, ranges: list[tuple[int, int]
                 f"{name}.scores gives the shape {z.shape} for {stop - start} rows: give one score per row"
             )
         size = float(np.abs(z).max(initial=0.0))
-        if not np.allclose(z, again, rtol=0, atol=ADJOINT_RTOL * size, equal_nan=True):
+        if not np.allclose(z, again, rtol=0, atol=rtol * size, equal_nan=True):
             raise ValueError(f"{name}.scores gives other scores when it is called again: make it repeatable")
         total += 2 * float(np.sum(z * z))
         for _ in range(2):
             thing.pullback(z.copy(), start, stop, out)
     if not np.isfinite(out).all():
         raise ValueError(f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows")
-    if abs(float(out @ w) - total) > ADJOINT_RTOL * total:
+    if abs(float(out @ w) - total) > rtol * total:
         raise ValueError(
             f"{name}.pullback does not fit {name}.scores: for d = X w, <X w, d> is {total / 2:.6g}, but "
             f"<w, X'd> is {float(out @ w) / 2:.6g}; let it add X[start:stop].T @ dz to out, in place"

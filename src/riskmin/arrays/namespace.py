@@ -198,7 +198,7 @@ def _refuse_complex(a: Any, name: str) -> None:
     first = next(columns, None)
     if first is not None or _holds_complex(a):
         what = name if first is None else f"column {first!r} of {name}"
-        # scikit-learn's checks look for the first words
+        # the first words are those of scikit-learn, which its checks expect
         raise ValueError(f"Complex data not supported: {what} holds complex numbers; {COMPLEX_REMEDY}")
 
 

@@ -129,7 +129,7 @@ def with_duplicates(X: Any) -> Any:
 
 
 def _with_arrays(X: Any, data: NDArray, indices: NDArray, indptr: NDArray) -> Any:
-    """Return a sparse matrix of the same kind with these arrays, which SciPy neither copies nor looks at."""
+    """Return a sparse matrix of the same kind with these arrays, which SciPy neither copies nor checks."""
     result = type(X)(X.shape)
     result.data, result.indices, result.indptr = data, indices, indptr
     return result
