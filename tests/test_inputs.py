@@ -5,14 +5,25 @@ Sparse data with unsorted or duplicate entries give the result of their canonica
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import riskmin
-from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, lengths, problem, risk_of
-from riskmin import L1, L2, SOLVERS, Hinge, Logistic, Objective, Softmax, linear_risk, minimize
+from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, problem, risk_of
+from riskmin import (
+    L2,
+    SOLVERS,
+    Hinge,
+    Logistic,
+    Objective,
+    Softmax,
+    certify,
+    kernel_risk,
+    linear_risk,
+    minimize,
+)
+from riskmin import estimators as models
 from riskmin.core import UnsupportedProblem
 from riskmin.testing import check_inputs
-from riskmin.testing.inputs import bits, storages
+from riskmin.testing.inputs import bits
 
 SPARSE = "CSR", "CSR, duplicates", "CSC", "CSC, duplicates"
 
@@ -56,3 +67,112 @@ def test_default_runs_of_every_loss_change_nothing(loss):
 @pytest.mark.parametrize("name", riskmin.REGULARIZERS)
 def test_default_runs_of_every_regularizer_change_nothing(name):
     check_run(Logistic(), formats=SPARSE, reg=riskmin.REGULARIZERS[name])
+
+
+# ---------------------------------------------------------------- estimators
+def classes(z, k=2):
+    return np.digitize(z, np.quantile(z, np.arange(1, k) / k))
+
+
+def fit_and_use(X, y, more, *, model):
+    """Fit, predict, score, certify and summarize; the weights and the predictions."""
+    model.fit(X, y, **more)
+    results = [np.ravel(model.coef_)] if hasattr(model, "coef_") else []
+    for name in ("predict", "decision_function", "predict_proba", "transform"):
+        if hasattr(model, name):
+            results.append(np.ravel(getattr(model, name)(X)))
+    if hasattr(model, "score") and y is not None:
+        model.score(X, y, **{k: v for k, v in more.items() if k != "groups"})
+    if hasattr(model, "gap_") and not hasattr(model, "alphas_") and np.ndim(y) < 2:
+        certify(model, X, y, **more)
+    return np.concatenate([r.astype(float) for r in results if r.dtype.kind in "biuf"])
+
+
+Z = sparse_problem(Logistic(), 60)[0] @ np.linspace(-1, 1, 7)
+WEIGHTS = {"sample_weight": np.linspace(0.5, 2, 60)}
+ESTIMATORS = {
+    "hinge": (models.LinearClassifier("hinge"), classes(Z), WEIGHTS),
+    "logistic, 3 classes": (models.LinearClassifier("logistic", standardize=True), classes(Z, 3), WEIGHTS),
+    "squared hinge, text": (models.LinearClassifier("squared_hinge"), np.array(["a", "b"])[classes(Z)], {}),
+    "roc area": (models.LinearClassifier("roc_area"), classes(Z), {}),
+    "lasso": (models.LinearRegressor("squared", regularizer="l1"), Z, WEIGHTS),
+    "two outputs": (models.LinearRegressor("huber"), np.column_stack([Z, -Z]), {}),
+    "no penalty": (models.LinearRegressor("squared", alpha=0), Z, WEIGHTS),
+    "classes by folds": (models.LinearClassifierCV("logistic", alphas=3, cv=3), classes(Z), WEIGHTS),
+    "regression by folds": (models.LinearRegressorCV("squared", alphas=3, cv=3), Z, WEIGHTS),
+    "novelty": (models.NoveltyDetector(), None, WEIGHTS),
+    "ordinal": (models.OrdinalClassifier(), classes(Z, 3), WEIGHTS),
+    "online": (models.OnlineClassifier(), classes(Z), {}),
+    "kernel classes": (models.KernelClassifier(), classes(Z), WEIGHTS),
+    "kernel regression": (models.KernelRegressor(), Z, WEIGHTS),
+    "incomplete Cholesky": (models.IncompleteCholesky(), None, {}),
+    "ranker": (models.LinearRanker(), classes(Z, 3).astype(float), {"qid": np.repeat(np.arange(6), 10)}),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore")
+def test_estimators_change_nothing(name):
+    model, y, more = ESTIMATORS[name]
+    check_inputs(fit_and_use, sparse_problem(Logistic())[0], y, more, model=model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_taggers_change_nothing():
+    def tag(X, y, lengths):
+        model = models.ChainTagger().fit(X, y, lengths=lengths)
+        model.score(X, y, lengths=lengths)
+        certify(model, X, y, lengths=lengths)
+        return np.append(model.coef_, model.predict(X, lengths=lengths))
+
+    check_inputs(tag, sparse_problem(Logistic())[0], classes(Z, 3), np.full(12, 5))
+
+
+@pytest.mark.parametrize("frame", ["pandas", "polars", "pyarrow"])
+@pytest.mark.filterwarnings("ignore")
+def test_frames_and_lists_are_not_changed(frame):
+    X, y, weights = sparse_problem(Logistic())
+    table = {f"x{j}": column for j, column in enumerate(X.T)}
+    make = pytest.importorskip(frame)
+    rows = make.table(table) if frame == "pyarrow" else make.DataFrame(table)
+    labels = make.array(y) if frame == "pyarrow" else make.Series(y)
+    given = {"X": rows, "y": labels, "sample_weight": weights.tolist()}
+    before = {name: bits(value if name != "y" else np.asarray(value)) for name, value in given.items()}
+    model = models.LinearClassifier("logistic", standardize=True).fit(**given)
+    model.predict(rows)
+    certify(model, rows, labels, sample_weight=weights)
+    assert {
+        name: bits(value if name != "y" else np.asarray(value)) for name, value in given.items()
+    } == before
+
+
+def test_kernel_risks_and_paths_change_nothing():
+    X, y, weights = sparse_problem(Logistic())
+
+    def kernel(X, y, weights):
+        risk, reg = kernel_risk(X, y, "hinge", "poly", sample_weight=weights)
+        return minimize(Objective(risk, reg, 0.1)).w
+
+    def path(X, y, weights):
+        risk = linear_risk(X, y, "squared", sample_weight=weights)
+        return np.array([r.value for r in riskmin.path(risk, riskmin.L1(), [1.0, 0.1])])
+
+    check_inputs(kernel, X, y, weights)
+    check_inputs(path, X, y, weights)
+
+
+def test_a_changed_input_is_found():
+    def sort(X):
+        if hasattr(X, "sum_duplicates") and hasattr(X, "indices"):
+            X.sum_duplicates()
+
+    with pytest.raises(AssertionError, match="it changes X, where X is stored as CSR, unsorted"):
+        check_inputs(sort, np.eye(3) + 1)
+
+    def count(X):
+        return getattr(X, "nnz", 0)
+
+    with pytest.raises(
+        AssertionError, match="its result differs from that of CSR, where X is stored as CSR, dup"
+    ):
+        check_inputs(count, np.eye(3) + 1)

@@ -20,6 +20,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.core import UnsupportedProblem
+from riskmin.core.interfaces import LinearMap
 from riskmin.problem.kernel.rkhs import kernel_risk
 
 rng = np.random.default_rng(3)
@@ -121,6 +122,15 @@ def broken(**changes):
         (broken(block_rows=0), "block_rows is 0"),
         (broken(scores=lambda w, i, j: np.zeros(3)), "one score per row"),
         (broken(pullback=lambda dz, i, j, out: out.fill(np.nan)), "NaN or infinity"),
+        # returns what it should add
+        (broken(pullback=lambda dz, i, j, out: Squares(X).features(i, j).T @ dz), "let it add"),
+        (
+            broken(pullback=lambda dz, i, j, out: np.copyto(out, Squares(X).features(i, j).T @ dz)),
+            "let it add",
+        ),
+        (broken(pullback=lambda dz, i, j, out: Squares(X).pullback(dz, 0, j - i, out)), "let it add"),
+        (broken(pullback=lambda dz, i, j, out: Squares(X).pullback(0.99 * dz, i, j, out)), "let it add"),
+        (broken(scores=lambda w, i, j: rng.standard_normal(j - i)), "make it repeatable"),
     ],
 )
 def test_invalid_user_matrices_are_refused(matrix, message):
@@ -187,6 +197,57 @@ def test_solvers_take_a_regularizer_with_the_required_methods_only(loss):
     if loss != "logistic":
         with pytest.raises(UnsupportedProblem, match="use Smoothing"):
             minimize(J, ProximalGradient())
+
+
+class WrongConjugate(Half):
+    def conjugate(self, u):
+        return 0.9 * self.inner.conjugate(u)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_regularizer_whose_conjugate_does_not_fit_is_refused(intercept):
+    """Bounds are made of the conjugate: one that is too small would prove too much."""
+    J = Objective(linear_risk(X, Y, "hinge", fit_intercept=intercept), WrongConjugate(), 0.1)
+    with pytest.raises(ValueError, match=r"WrongConjugate\.conjugate does not fit WrongConjugate\.value"):
+        minimize(J)
+
+
+class TwoOutputs(LinearMap):
+    """The scores of two outputs, whose weights are side by side; optionally with a wrong adjoint."""
+
+    columns = 2
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def dim(self, n_features):
+        return 2 * n_features
+
+    def scores(self, X, w, start, stop):
+        return X.scores(w.reshape(-1, 2), start, stop)
+
+    def pullback(self, X, dz, start, stop, out):
+        X.pullback(self.factor * dz, start, stop, out.reshape(-1, 2))
+
+
+class MappedSoftmax(riskmin.Softmax):
+    """A loss that makes a linear map of its own."""
+
+    factor = 1.0
+
+    def linear_map(self, y, n_outputs):
+        return TwoOutputs(self.factor)
+
+
+class HalvedSoftmax(MappedSoftmax):
+    factor = 0.5
+
+
+def test_a_linear_map_whose_pullback_does_not_fit_is_refused():
+    y = np.where(Y > 0, 1.0, 0.0)
+    assert linear_risk(X, y, MappedSoftmax()).dim == 6
+    with pytest.raises(ValueError, match=r"TwoOutputs\.pullback does not fit TwoOutputs\.scores"):
+        linear_risk(X, y, HalvedSoftmax())
 
 
 # ---------------------------------------------------------------- risks

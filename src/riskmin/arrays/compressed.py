@@ -245,7 +245,7 @@ class CsrWithTranspose(Matrix):
 def _as_scipy(X: Csr | Csc, kind: Any) -> Any:
     """Return the same arrays as SciPy takes them: with signed integers, and known to be in canonical form.
 
-    SciPy would otherwise look for unsorted or duplicate entries, and change the arrays in place.
+    SciPy would otherwise search for unsorted or duplicate entries, and change the arrays in place.
     """
     signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
     result = kind((X.data, *signed), shape=X.shape)

@@ -58,8 +58,39 @@ def _as_foreign(X: Array) -> ForeignArray:
     return GpuDense(X) if GpuDense.accepts(X) else ForeignArray(X)
 
 
+def check_products(
+    name: str, thing: Any, dim: int, ranges: list[tuple[int, int]], rtol: float = 1e-5
+) -> None:
+    """Raise a ValueError unless pullback is the adjoint of scores on ranges of rows, and both are repeatable.
+
+    Bounds are made of both products: if they do not fit each other, bounds are false. The ranges are used
+    twice, with d = X w, so that <X w, d> is a sum of squares; the pullbacks must add up to 2 X'd. Relative
+    errors up to rtol are attributed to rounding, also in single precision.
+    """
+    w, out, total = np.random.default_rng(0).standard_normal(dim), np.zeros(dim), 0.0
+    for start, stop in ranges:
+        z, again = (np.array(thing.scores(w.copy(), start, stop), dtype=np.float64) for _ in range(2))
+        if z.shape[:1] != (stop - start,) or z.shape != again.shape:
+            raise ValueError(
+                f"{name}.scores gives the shape {z.shape} for {stop - start} rows: give one score per row"
+            )
+        size = float(np.abs(z).max(initial=0.0))
+        if not np.allclose(z, again, rtol=0, atol=rtol * size, equal_nan=True):
+            raise ValueError(f"{name}.scores gives other scores when it is called again: make it repeatable")
+        total += 2 * float(np.sum(z * z))
+        for _ in range(2):
+            thing.pullback(z.copy(), start, stop, out)
+    if not np.isfinite(out).all():
+        raise ValueError(f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows")
+    if abs(float(out @ w) - total) > rtol * total:
+        raise ValueError(
+            f"{name}.pullback does not fit {name}.scores: for d = X w, <X w, d> is {total / 2:.6g}, but "
+            f"<w, X'd> is {float(out @ w) / 2:.6g}; let it add X[start:stop].T @ dz to out, in place"
+        )
+
+
 class UserMatrix(Matrix):
-    """A user-defined object with the properties and products of `Matrix`, checked on its first rows."""
+    """A user-defined object with the properties and products of `Matrix`, checked on all of its rows."""
 
     def __init__(self, given: Any) -> None:
         self.given = given
@@ -68,18 +99,9 @@ class UserMatrix(Matrix):
             raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
         if not is_whole_number(step, at_least=1):
             raise ValueError(f"{name}.block_rows is {step!r}: give how many rows to take at a time, >= 1")
-        # two rows suffice to detect wrong shapes, and gradients that are not finite
-        stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
-        z = given.scores(np.zeros(int(shape[1])), 0, stop)
-        if np.shape(z) != (stop,):
-            raise ValueError(
-                f"{name}.scores gives the shape {np.shape(z)} for {stop} rows: give one score per row"
-            )
-        given.pullback(np.ones(stop), 0, stop, out)
-        if not np.isfinite(out).all() or out.shape != (shape[1],):
-            raise ValueError(
-                f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows"
-            )
+        n, step = int(shape[0]), int(step)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares overflow
+            check_products(name, self, int(shape[1]), [(i, min(i + step, n)) for i in range(0, n, step)])
 
     @property
     def shape(self) -> tuple[int, int]:

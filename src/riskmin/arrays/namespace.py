@@ -141,6 +141,27 @@ def to_numpy(a: Array) -> NDArray:
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
 
 
+def as_table(a: Any) -> Any:
+    """Return the frame that narwhals wraps, the result of a lazy query, and streams of Arrow as a table.
+
+    Anything else is returned unchanged.
+    """
+    if type(a).__module__.startswith("narwhals"):
+        a = a.to_native()
+    if hasattr(a, "collect_schema") and hasattr(a, "collect"):  # a lazy query of polars
+        return a.collect()
+    known = ("__array__", "to_numpy", "columns")
+    if not hasattr(a, "__arrow_c_stream__") or any(hasattr(a, name) for name in known):
+        return a
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise ImportError(
+            f"a {type(a).__name__} is read by pyarrow: install it, or give an array or a data frame"
+        ) from None
+    return pa.table(a)
+
+
 _DATE_DTYPE_PREFIXES = ("date", "time", "duration")
 """Prefixes of the names of date and time dtypes, in lower case: in NumPy, pandas, polars and Arrow."""
 
@@ -149,8 +170,9 @@ _TIME_TYPES = np.datetime64, np.timedelta64
 
 
 def check_no_masks_or_dates(a: Any, name: str) -> None:
-    """Raise if a holds masked values, dates or times, which would silently be read as numbers."""
+    """Raise if a holds complex numbers, or masked values, dates or times, which would be read as numbers."""
     _refuse_mask(a, name)
+    _refuse_complex(a, name)
     remedy = "encode it as days since a first one, or drop it"
     for column, kind in _column_dtypes(a):
         if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
@@ -164,6 +186,28 @@ def check_no_masks_or_dates(a: Any, name: str) -> None:
         raise ValueError(f"{name} holds {kind}, which is no number: {remedy}")
     if str(kind) == "object" and any(isinstance(v, _TIME_TYPES) for v in np.ravel(a)):
         raise ValueError(f"{name} holds dates or times, which are no numbers: {remedy}")
+
+
+def _refuse_complex(a: Any, name: str) -> None:
+    """Raise if an array, a column of a frame or a list holds complex numbers."""
+    kinds = ((column, str(kind).lower()) for column, kind in _column_dtypes(a))
+    columns = (
+        column for column, kind in kinds
+        if kind.startswith("complex") or (kind == "object" and _holds_complex(np.asarray(a[column])))
+    )  # fmt: skip
+    first = next(columns, None)
+    if first is not None or _holds_complex(a):
+        what = name if first is None else f"column {first!r} of {name}"
+        # the first words are those of scikit-learn, which its checks expect
+        raise ValueError(f"Complex data not supported: {what} holds complex numbers; {COMPLEX_REMEDY}")
+
+
+def _holds_complex(a: Any) -> bool:
+    """Return whether an array or nested lists hold a complex number."""
+    kind = str(getattr(a, "dtype", ""))
+    if kind == "object" or type(a) in (list, tuple):
+        return any(map(_holds_complex, np.ravel(a) if kind else a))
+    return isinstance(a, complex) or kind.startswith(("complex", "torch.complex"))
 
 
 def _refuse_mask(a: Any, name: str) -> None:
@@ -220,6 +264,7 @@ def as_numpy(a: Any, name: str) -> NDArray:
            [3, 4]])
     """
     _refuse_mask(a, name)
+    a = as_table(a)
     if is_foreign(a):
         return to_numpy(a)
     try:
@@ -247,7 +292,8 @@ def to_floats(a: NDArray) -> NDArray | None:
         return None
 
 
-COMPLEX_X_MESSAGE = "X holds complex numbers: give their real and imaginary parts as separate columns"
+COMPLEX_REMEDY = "give their real and imaginary parts as separate columns"
+COMPLEX_X_MESSAGE = f"X holds complex numbers: {COMPLEX_REMEDY}"
 
 
 def as_floats(a: NDArray, X: Any) -> NDArray:

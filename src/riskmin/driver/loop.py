@@ -83,7 +83,7 @@ def minimize(
     ------
     ValueError
         Also if tests before the run show that a user-defined loss or risk is not convex, or is negative, or
-        has a wrong gradient.
+        has a wrong gradient, or that the conjugate of a user-defined regularizer does not fit it.
 
     Examples
     --------
@@ -142,9 +142,9 @@ def minimize_preconditioned(
             started_at=started_at,
         )
         w0 = starting_point(state.obj, w0)
-        # riskmin's own losses are convex: its tests check them
+        # riskmin's own losses and regularizers are convex: its tests check them
+        check(state.obj.risk, state.obj.reg, w0)
         if is_foreign(state.obj.risk):
-            check(state.obj.risk, state.obj.reg, w0)
             state.watch = monitor_for(state.obj, w0)
         # solvers work on problem.obj, the driver evaluates problem.original
         selected, reason = get_solver(solver), ""

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.namespace import as_table
 from riskmin.core import Array, Iterate, NDArray, Result, Shard, ShardCache
 from riskmin.driver.run import Limits
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
@@ -220,7 +221,7 @@ class _Case:
 
 
 def _case(model: Any, X: Any, y: Any, sample_weight: Any, more: dict[str, Any]) -> _Case:
-    y, sample_weight = compute_if_dask(y), compute_if_dask(sample_weight)
+    X, y, sample_weight = as_table(X), compute_if_dask(y), compute_if_dask(sample_weight)
     more = {name: compute_if_dask(value) for name, value in more.items() if value is not None}
     if model.weighted_ and sample_weight is None:
         raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
@@ -229,8 +230,8 @@ def _case(model: Any, X: Any, y: Any, sample_weight: Any, more: dict[str, Any]) 
     weight = normalize_weights(sample_weight, n_rows)
     # rows of weight zero have no effect on the fit; a separable risk of a kernel machine has them in w
     if weight is not None and (model.can_standardize or not model._fitted_loss().separable):
-        used, y = weight > 0, np.asarray(y) if isinstance(y, list) else y
-        X, weight, y = select_rows(X, used), weight[used], None if y is None else y[used]
+        used = weight > 0
+        X, weight, y = select_rows(X, used), weight[used], None if y is None else select_rows(y, used)
         more = {name: np.asarray(value)[used] for name, value in more.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

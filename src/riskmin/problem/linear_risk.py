@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.dense import even_ends
 from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix
+from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
@@ -23,6 +25,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import query_ends
 from riskmin.problem import shard_ops
+from riskmin.problem.convexity.owner import is_builtin
 from riskmin.problem.intercept.explicit import center_rows
 from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
 from riskmin.problem.risk import Risk
@@ -37,6 +40,7 @@ def check_weights(sample_weight: Any, n: int) -> NDArray:
         raise ValueError(
             "sample_weight holds something that is no number: give one weight per row, each >= 0"
         )
+    c = np.full(n, c) if c.ndim == 0 else c  # a number counts for every row
     if c.shape != (n,):
         raise ValueError(f"sample_weight has shape {c.shape}, but X has {n} rows: give one weight per row")
     if not np.isfinite(c).all() or (c < 0).any():
@@ -272,6 +276,7 @@ def linear_risk(
     if n_outputs is not None and not is_whole_number(n_outputs):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
     linear_map: Any = resolved.linear_map(labels, n_outputs) or SingleOutput()
+    _check_linear_map(linear_map, matrix)
     # with squared losses, intercepts are minimized out by centering rows and targets
     target = None
     if fit_intercept and resolved.multi_output and resolved.multi_output_targets:
@@ -295,6 +300,15 @@ def linear_risk(
         return Risk(resolved, linear_map, holder, dim, rows, row_metadata, CenteredIntercepts(target))
     risk = Risk(resolved, linear_map, holder, dim, rows, row_metadata)
     return with_intercept(risk) if fit_intercept else risk
+
+
+def _check_linear_map(linear_map: Any, X: Matrix | PartitionedMatrix) -> None:
+    """Raise a ValueError if the products of a user-defined linear map do not fit, on the first rows."""
+    if is_builtin(linear_map) or not isinstance(X, Matrix) or linear_map.shared or X.score_like is not None:
+        return
+    products = SimpleNamespace(scores=partial(linear_map.scores, X), pullback=partial(linear_map.pullback, X))
+    first_rows = (0, min(X.shape[0], X.block_rows))
+    check_products(type(linear_map).__name__, products, linear_map.dim(X.shape[1]), [first_rows])
 
 
 def _as_rows(X: Any, backend: Backend) -> Matrix | PartitionedMatrix:

@@ -19,6 +19,7 @@ from riskmin.core import Array, Cut, NDArray
 from riskmin.regularizers.base import (
     ArrayDataclass,
     Regularizer,
+    as_setting,
     best_scale,
     by_feature,
     check_setting,
@@ -38,6 +39,26 @@ class SeparableTerms(NamedTuple):
     """The m_j."""
     lower: Any
     upper: Any
+
+
+UNPENALIZED_SHARE = 1e-9
+"""A factor of 0 counts as this share of the largest one, and as its square where weights are squared.
+
+Without any penalty of a weight, a cut proves nothing unless its slope there is exactly zero.
+"""
+
+
+def check_factors(reg: Any, share: float) -> None:
+    """Check the penalty factors of a regularizer, and replace those of 0 by a share of the largest one."""
+    check_setting(
+        reg,
+        "weights",
+        lambda v: (v >= 0) & np.isfinite(v) & (v.max(initial=0.0) > 0),
+        "numbers >= 0, and one of them > 0",
+    )
+    factors = reg.weights
+    if type(factors) is not float and not factors.all():
+        object.__setattr__(reg, "weights", as_setting(np.where(factors == 0, share * factors.max(), factors)))
 
 
 class Separable(ArrayDataclass, Regularizer):
@@ -159,7 +180,8 @@ class L2(Separable):
     Parameters
     ----------
     weights : float or (p,) array
-        The penalty factors :math:`m_j > 0` of the features.
+        The penalty factors :math:`m_j` of the features. A factor of 0 leaves a feature unpenalized, up to
+        1e-18 of the largest factor, without which nothing could be proved.
 
     Examples
     --------
@@ -175,7 +197,7 @@ class L2(Separable):
     diagonal = True
 
     def __post_init__(self) -> None:
-        check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
+        check_factors(self, UNPENALIZED_SHARE**2)
 
     @property
     def unweighted(self) -> bool:
@@ -227,7 +249,8 @@ class L1(Separable):
     Parameters
     ----------
     weights : float or (p,) array
-        The penalty factors :math:`l_j > 0` of the features.
+        The penalty factors :math:`l_j` of the features. A factor of 0 leaves a feature unpenalized, up to
+        1e-9 of the largest factor, without which nothing could be proved.
 
     Examples
     --------
@@ -246,7 +269,7 @@ class L1(Separable):
     polyhedral = True
 
     def __post_init__(self) -> None:
-        check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
+        check_factors(self, UNPENALIZED_SHARE)
 
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
@@ -305,7 +328,7 @@ class Elastic(Separable):
 
     def __post_init__(self) -> None:
         check_setting(self, "eps", lambda v: (v >= 0) & np.isfinite(v), "a number >= 0")
-        check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
+        check_factors(self, UNPENALIZED_SHARE)
 
     def terms(self, w: Array) -> SeparableTerms:
         weights = by_feature(self.weights, w, "weights")

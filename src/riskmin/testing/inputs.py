@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from riskmin.arrays.namespace import column_names
 from riskmin.core import NDArray
 from riskmin.testing.base import require
 
@@ -69,13 +70,13 @@ def bits(thing: Any) -> Any:
         entries = [repr(v) for v in thing.flat] if thing.dtype.kind == "O" else thing.tobytes()
         return thing.dtype.str, thing.shape, entries
     if scipy.sparse.issparse(thing):
-        return thing.format, {k: bits(v) for k, v in vars(thing).items() if isinstance(v, (np.ndarray, tuple))}
+        return {k: bits(v) for k, v in vars(thing).items() if isinstance(v, (np.ndarray, tuple))}
     if isinstance(thing, dict):
         return {key: bits(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):
         return [bits(value) for value in thing]
-    if hasattr(thing, "columns"):  # a frame
-        return [(name, bits(np.asarray(thing[name]))) for name in thing.columns]
+    if hasattr(thing, "columns"):  # a frame or a table
+        return [(name, bits(np.asarray(thing[name]))) for name in column_names(thing)]
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return {f.name: bits(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
     return repr(thing)
@@ -106,8 +107,10 @@ def storages(X: NDArray) -> dict[str, Any]:
         )
         result[f"{kind}, unsorted"] = unsorted(sparse)
         result[f"{kind}, duplicates"] = unsorted(with_duplicates(sparse))
-        read_only = map(_read_only, (lambda m: (m.data, m.indices, m.indptr))(result[f"{kind}, duplicates"]))
-        result[f"{kind}, duplicates, read only"] = _with_arrays(sparse, *read_only)
+        twice = result[f"{kind}, duplicates"]
+        result[f"{kind}, duplicates, read only"] = _with_arrays(
+            sparse, *map(_read_only, (twice.data, twice.indices, twice.indptr))
+        )
     coo = result["CSR, duplicates"].tocoo()
     result["CSR, as COO with duplicates"] = sp.coo_array((coo.data, coo.coords), shape=X.shape)
     return result
@@ -126,7 +129,7 @@ def with_duplicates(X: Any) -> Any:
 
 
 def _with_arrays(X: Any, data: NDArray, indices: NDArray, indptr: NDArray) -> Any:
-    """Return a sparse matrix of the same kind with these arrays, which SciPy neither copies nor looks at."""
+    """Return a sparse matrix of the same kind with these arrays, which SciPy neither copies nor checks."""
     result = type(X)(X.shape)
     result.data, result.indices, result.indptr = data, indices, indptr
     return result

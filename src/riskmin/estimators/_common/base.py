@@ -418,7 +418,7 @@ class RowEstimator(LinearEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         intercept = float(np.ravel(on_host(self.intercept_))[0])
-        return {"coef": np.ravel(on_host(self.coef_))}, {"intercept": intercept}
+        return {"coef": np.ravel(on_host(self.coef_)).astype(np.float64)}, {"intercept": intercept}
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         self.coef_ = w

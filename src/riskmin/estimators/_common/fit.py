@@ -162,8 +162,20 @@ def fit_linear(
         weighted=rows.weight is not None,
         scaling=scaling,
         fitted=fitted,
+        single=_is_single(X),
     )
-    return w, b, placed
+    return in_precision_of(X, w), b, placed
+
+
+def _is_single(X: Any) -> bool:
+    """Return whether rows in this process are given in single precision."""
+    return bool(getattr(X, "dtype", None) == np.float32)
+
+
+def in_precision_of(X: Any, w: NDArray) -> NDArray:
+    """Return fitted weights in single precision if X is, and their rounding was accepted; else unchanged."""
+    rounded: NDArray = w.astype(np.float32)
+    return rounded if _is_single(X) and np.array_equal(rounded, w) else w
 
 
 def resolve_solver(model: Any, objective: Objective) -> Any:
@@ -204,10 +216,12 @@ def fit_objective(
     weighted: bool,
     scaling: ColumnScaling | None = None,
     fitted: Callable[[NDArray], dict[str, Any]] | None = None,
+    single: bool = False,
 ) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, store the certificate, and return w and b.
 
-    ``fitted(w)`` are the fitted attributes at an iterate, for scikit-learn's callbacks.
+    ``fitted(w)`` are the fitted attributes at an iterate, for scikit-learn's callbacks. With `single`, w
+    holds numbers of single precision, if J is within the tolerance there.
     """
     with _callback_with_progress(model, objective.risk) as callback:
         result = minimize(
@@ -225,6 +239,8 @@ def fit_objective(
     risk: Any = objective.risk
     if scaling is not None:
         result = scaling.with_zeroed_constants(objective, result)
+    if single:
+        result = _in_single_precision(model, objective, result)
     # minimize over b once more, at the final w
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
@@ -241,6 +257,16 @@ def fit_objective(
     done = result.status in ("converged", "interrupted")
     model._hints = ConvergenceHints() if done else diagnose_run(objective, result, model.solver)
     return np.asarray(result.w), b
+
+
+def _in_single_precision(model: Any, objective: Objective, result: Result) -> Result:
+    """Return the result at w rounded to single precision, with J there; unchanged if its gap is too large."""
+    w = np.asarray(result.w).astype(np.float32).astype(np.float64)
+    value = float(objective(w).value)
+    # the default of atol is a share of the first value
+    atol = 1e-6 * model.tol * result.trace[0]["value"] if model.atol is None else model.atol
+    accepted = value - result.lower <= max(result.gap, model.tol * abs(value), atol)
+    return replace(result, w=w, value=value) if accepted else result
 
 
 def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
@@ -324,7 +350,9 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = risk.multi_output
-    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_))
+    last: NDArray = (
+        np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_)).astype(np.float64)
+    )
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
         had, has = (f"{len(last)} weights", "this one") if multi_output else (f"{len(last)} features", "X")

@@ -18,6 +18,7 @@ from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import (
     as_array_like,
+    as_table,
     check_no_masks_or_dates,
     first_text_column,
     is_sparse,
@@ -117,7 +118,9 @@ def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
     try:
         return validate_data(model, X, y, **options)
     except ValueError as error:
-        found = first_text_column(X) if "could not convert string" in str(error) else None
+        # the words of NumPy, and of pandas for frames with columns of its own types
+        about_text = any(words in str(error) for words in ("could not convert string", "Cannot cast"))
+        found = first_text_column(X) if about_text else None
         if found is None:
             raise
         column, text = found
@@ -129,18 +132,19 @@ def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
 
 
 def check_readable(data: Any, name: str) -> Any:
-    """Return the data unchanged; raise if scikit-learn would misread them.
+    """Return the data, as a frame or table that scikit-learn reads; raise if it would misread them.
 
     It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
     without checking their indices.
     """
     if data is NO_LABELS:
         return data
+    data = as_table(data)
+    check_no_masks_or_dates(data, name)
     # compiled loops follow the indices without bounds checks
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
         return validated_sparse(data)
-    check_no_masks_or_dates(data, name)
     return data
 
 
@@ -214,7 +218,9 @@ def executor_for(model: Any, X: Any) -> Any:
 def select_rows(X: Any, mask: NDArray) -> Any:
     """Return the rows for which the mask is true; empty partitions are dropped."""
     if not is_partitioned(X):
-        return X[mask]
+        X = np.asarray(X) if isinstance(X, (list, tuple)) else as_table(X)
+        # a mask selects columns of polars, and nothing of Arrow
+        return X.filter(mask) if hasattr(X, "filter") and not hasattr(X, "iloc") else X[mask]
     parts = [
         part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
@@ -331,7 +337,7 @@ def linear_scores(X: Any, w: NDArray) -> NDArray:
         X = _place(X)
     if type(X) is PlacedRows:
         return X.scores(w)
-    matrix = as_matrix(X)
+    matrix, w = as_matrix(X), np.asarray(w, dtype=np.float64)
     # NaN may be missing from the scores, since products may skip columns of weight zero
     check_finite(matrix)
     z: NDArray = matrix.scores(w, 0, matrix.shape[0])

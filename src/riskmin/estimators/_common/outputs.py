@@ -19,6 +19,7 @@ from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import (
     fit_linear,
     fitted_regularizer,
+    in_precision_of,
     resolve_regularizer,
     store_certificate,
 )
@@ -55,7 +56,7 @@ def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, N
     model.scale_ = models[0].scale_
     reg = fitted_regularizer(models[0])
     result = store_combined(model, models, reg, n_rows=X.shape[0], weighted=weight is not None)
-    return np.asarray(result.w), np.array(intercepts)
+    return in_precision_of(X, np.asarray(result.w)), np.array(intercepts)
 
 
 def in_turn(model: Any, singles: Sequence[Any]) -> Iterator[tuple[int, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,10 @@ def is_dask(obj: Any) -> bool:
         return bool(obj) and all(
             not isinstance(element, (list, tuple)) and is_dask(element) for element in obj
         )
-    return hasattr(type(obj), "__dask_graph__") or _is_future(obj)
+    # other objects, such as arrays of xarray, have the method, too, and no graph; a collection imports Dask
+    dask = sys.modules.get("dask")
+    has_graph = dask is not None and hasattr(type(obj), "__dask_graph__") and dask.is_dask_collection(obj)
+    return bool(has_graph) or _is_future(obj)
 
 
 def _is_future(obj: Any) -> bool:

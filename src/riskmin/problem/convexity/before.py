@@ -30,7 +30,9 @@ RANDOM_STEPS = (0.01, 1.0, 100.0)
 
 
 def check(risk: Any, reg: Any, w0: Array) -> None:
-    """Raise a ValueError if a user-defined loss or risk violates a property on which lower bounds rest."""
+    """Raise a ValueError if a user-defined loss, risk or regularizer violates what lower bounds rest on."""
+    if not is_builtin(reg.penalized_part):
+        _check_conjugate(reg.penalized_part, w0[: len(w0) - reg.n_unpenalized])
     risk = as_oracle(risk)
     given = risk.source
     if not is_foreign(risk) or _last() is given:
@@ -45,6 +47,23 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
         if not (is_builtin(given) and (has_score_loss or risk.cuts_always_valid)):
             _check_points(risk, reg, w0)
     _remember(given)
+
+
+def _check_conjugate(reg: Any, w0: Array) -> None:
+    """Raise a ValueError if a regularizer and its conjugate violate the inequality of Fenchel and Young."""
+    rng, name = np.random.default_rng(0), type(reg).__name__
+    for size in RANDOM_STEPS:
+        v, other = (as_array_like(size * rng.standard_normal(len(w0)), w0) for _ in range(2))
+        p = reg.prox(v, 1.0)
+        # v - p is a subgradient at p, where the inequality is an equation
+        for w, u in ((p, v - p), (p, other), (v, other)):
+            total, product = float(reg.value(w)) + float(reg.conjugate(u)), float(w @ u)
+            slack = 10 * relative_tolerance(w) * (1 + abs(product) + float(namespace(w).sum(abs(w * u))))
+            if total < product - slack:
+                raise ValueError(
+                    f"{name}.conjugate does not fit {name}.value: their sum at some u and w is {total:.6g}, "
+                    f"below w @ u = {product:.6g}; let conjugate(u) be the largest u @ w - value(w)"
+                )
 
 
 def _remember(risk: Any) -> None:
