@@ -363,12 +363,12 @@ class RunState:
         """Return the next iterate; None at the end, or if a solver fails on a state from a file."""
         try:
             # the limit is set for each step anew: it holds only while the solver's code runs
-            return self.limit.call(next, iterates, None)
+            new: Iterate | None = self.limit.call(next, iterates, None)
         except (ArithmeticError, ValueError, IndexError):
             if not self.from_file:
                 raise
-            self.unverified = True
-            return None
+            self.unverified, new = True, None
+        return new
 
     @property
     def claims_end(self) -> bool:
