@@ -60,7 +60,7 @@ def probe(obj: Objective, w: Array) -> list[float | None]:
     if not user_defined(obj.risk):
         return []
     draw = np.random.default_rng(0).standard_normal(len(w))
-    values = [float(obj.evaluate_risk(as_array_like(size * draw, w)).value) for size in PROBE_SIZES]
+    values = [float(obj.risk.evaluate(as_array_like(size * draw, w)).value) for size in PROBE_SIZES]
     return [v if math.isfinite(v) else None for v in values]
 
 

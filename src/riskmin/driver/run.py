@@ -364,18 +364,16 @@ class RunState:
         try:
             # the limit is set for each step anew: it holds only while the solver's code runs
             new: Iterate | None = self.limit.call(next, iterates, None)
-            return new
         except (ArithmeticError, ValueError, IndexError):
             if not self.from_file:
                 raise
-            self.unverified = True
-            return None
+            self.unverified, new = True, None
+        return new
 
     @property
     def claims_end(self) -> bool:
         """Whether hints from a file say that the run may end here."""
-        gap = self.value - self.claimed
-        stalled = self.stalled_iterations >= self.STALL_ITERATIONS
+        gap, stalled = self.value - self.claimed, self.stalled_iterations >= self.STALL_ITERATIONS
         return self.unverified and (gap <= self.limits.tol * self.value or gap <= self.atol or stalled)
 
     def verify(self) -> Status | None:
@@ -460,9 +458,7 @@ class RunState:
     def probed(self, w: Array) -> list[float | None]:
         """Values of a user-defined risk at points in the library of w, for checkpoints; cached."""
         if self.probe is None:
-            calls = self.obj.count.calls
             self.probe = probe(self.obj, w)
-            self.obj.count.calls = calls
         return self.probe
 
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
@@ -484,10 +480,7 @@ class RunState:
     def resume(
         self, file: Checkpoint, solver: Solver, problem: PreconditionedProblem, w0: Array, chosen: bool
     ) -> Iterator[Iterate]:
-        """Restore the state from a checkpoint and return the iterates that follow.
-
-        A file is a hint: J, and all cuts that count, are computed from the data.
-        """
+        """Restore a run from a checkpoint, which is a hint, and return the iterates that follow."""
         saved = file.read(self.obj, solver, lambda: self.data, lambda: self.probed(w0), chosen)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
         self.near = saved.near

@@ -33,6 +33,8 @@ from riskmin.solvers.state_checks import check_state
 
 STATE_SHAPES = {"w": "d", "points?": "k d", "alpha": "m", "idle": "m", "model?": "d"}
 """Shapes of the arrays from which a bundle of m cuts in d dimensions is rebuilt; k of them have points."""
+STATE_SHAPES |= {"A?": "m d", "b?": "m", "G?": "m m", "weight?": "1", "first?": "1"}
+"""Those that `warm_start` uses: cuts in a file are not trusted."""
 
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
@@ -220,7 +222,8 @@ class Bundle(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state; one without the points of its cuts gives the first point only."""
-        check_state(state, STATE_SHAPES | {"value": "1"}, d=obj.risk.dim)
+        limits = {"first": len(state.get("b", ())) + 1}
+        check_state(state, STATE_SHAPES | {"value": "1"}, limits, d=obj.risk.dim)
         if "points" not in state:
             return self.iterates(obj, state["w"])
         model, cursor = _model_class(obj).empty(obj, state["w"]), obj.cursor(state["w"])

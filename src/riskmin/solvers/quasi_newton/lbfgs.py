@@ -73,7 +73,8 @@ class Lbfgs(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        shapes = {"w": "d", "S": "m d", "Y": "m d", "inner?": "k k"}
+        # the cut (a, b) is for `warm_start` only
+        shapes = {"w": "d", "S": "m d", "Y": "m d", "a?": "d", "b?": "1", "inner?": "k k"}
         check_state(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
         steps = self._run(obj, state["w"], state, None)
         # The first iterate repeats the saved one.
