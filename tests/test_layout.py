@@ -43,7 +43,7 @@ ROOMS = [
 # The command takes metrics and the data of the demonstration from scikit-learn.
 HOMES = {
     "numba": {"_numba"},
-    "sklearn": {"estimators", "cli"},
+    "sklearn": {"estimators", "cli", "testing"},
     "joblib": {"estimators"},
     "torch": {"arrays"},
     "cupy": {"arrays", "_cuda"},
