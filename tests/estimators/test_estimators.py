@@ -31,10 +31,10 @@ from sklearn.svm import SVC, LinearSVC, LinearSVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import riskmin
-from helpers import WITHIN_TOL
 from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector, TrivialModelWarning
 from riskmin.estimators._common import fit
 from riskmin.solvers import SOLVERS, get_solver
+from riskmin.testing import expected_failed_checks
 
 # One of scikit-learn's checks requires that predictions after weighting and repeating rows agree to 1e-7.
 CENTRAL = [
@@ -56,16 +56,7 @@ OTHERS = [
 ]
 
 
-def expected(estimator):
-    """Checks expected to fail: they ignore the tags (negative targets), or require too much accuracy."""
-    if estimator.class_weight == "balanced":
-        return WITHIN_TOL
-    if getattr(estimator, "loss", None) != "poisson":
-        return {}
-    return {"check_regressor_multioutput": "a Poisson regression takes no negative numbers"}
-
-
-@parametrize_with_checks(CENTRAL, expected_failed_checks=expected)
+@parametrize_with_checks(CENTRAL, expected_failed_checks=expected_failed_checks)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -86,7 +77,7 @@ def test_weights_and_repeated_rows_give_the_same_bits(regularizer):
 
 
 @pytest.mark.exhaustive
-@parametrize_with_checks(OTHERS, expected_failed_checks=expected)
+@parametrize_with_checks(OTHERS, expected_failed_checks=expected_failed_checks)
 def test_scikit_learn_checks_of_other_estimators(estimator, check):
     check(estimator)
 

@@ -104,6 +104,16 @@ def test_names_agree_with_python_crfsuite():
         assert {name: row[j] for name, j in encoder.index.items() if row[j]} == items
 
 
+def test_labels_that_training_has_not_seen_are_errors_of_score_not_exceptions():
+    X, y = [[["a"], ["b"]], [["c"], ["a"], ["b"]]] * 4, [["x", "y"], ["y", "x", "y"]] * 4
+    model = ChainTagger().fit(X, y)
+    assert model.score([[["a"], ["b"]]], [["x", "NEW"]]) == 0.5
+    assert model.score(X, [[f"new {label}" for label in labels] for labels in y]) == 0.0
+    # the only sequence with a label is in a test fold
+    search = GridSearchCV(ChainTagger(), {"alpha": [0.01, 0.1]}, cv=3).fit([*X, [["a"]]], [*y, ["only"]])
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
 def test_unknown_features_are_ignored_and_repeated_ones_summed():
     encoder = FeatureEncoder()
     assert encoder.rows([[["a", "b", "a"]], [{"a": 2, "c": "d"}]]).toarray().tolist() == [
@@ -452,7 +462,7 @@ def test_parameters_are_checked(parameters, message):
 
 def test_a_new_label_is_named(fitted):
     with pytest.raises(ValueError, match=r"y holds the label 'D', which is none of the model's \(A, B, C\)"):
-        fitted.score([[{"word": "w0"}]], [["D"]])
+        certify(fitted, [[{"word": "w0"}]], [["D"]])
 
 
 def test_unfitted_and_inconsistent_models_raise(fitted):

@@ -98,7 +98,9 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         help="Maximum number of iterations.",
     ),
-    real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of a fit in seconds."),
+    real_option(
+        "--max-seconds", type=POSITIVE_FLOAT, help="Time limit of a fit in seconds, after its data are read."
+    ),
     click.option(
         "--jobs",
         type=int,

@@ -95,7 +95,7 @@ def _options(formats: list[NumberFormat]) -> str:
 
 
 def date_encoder(column: RawColumn, dates: str | None, source: RawSource) -> DateEncoder:
-    """Return the encoder of dates; raise if the day or the month may be first, and no option says which."""
+    """Return the encoder of dates; raise if the day or the month may be first, and no option names it."""
     readings = column.date_readings
     orders = [dates] if dates in readings else list(readings)
     order = orders[0]

@@ -17,7 +17,7 @@ from riskmin.core import NDArray
 from riskmin.core.atomic_files import atomic_write
 from riskmin.core.messages import MissingExtra, extra_hint
 from riskmin.data.raw_tables.columns import MISSING, level_of, spellings
-from riskmin.data.raw_tables.encoders import CategoryEncoder
+from riskmin.data.raw_tables.encoders import CategoryEncoder, DateEncoder
 from riskmin.data.raw_tables.preparation import TablePreparation
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.gpu_rows import on_host
@@ -153,6 +153,10 @@ class _Graph:
             if isinstance(encoder, CategoryEncoder):
                 products.append(self._of_category(encoder, block))
                 continue
+            if isinstance(encoder, DateEncoder):
+                raise ValueError(
+                    f"the column {encoder.name!r} holds dates, which ONNX does not read: leave it out"
+                )
             cell = self.input(encoder.name, 1)
             if encoder.fill is not None:
                 cell = self.add("Where", self.add("IsNaN", cell), self.constant(encoder.fill), cell)
