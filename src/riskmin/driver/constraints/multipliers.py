@@ -270,9 +270,7 @@ class MethodOfMultipliers:
 
     def _move_onto_constraints(self) -> None:
         """Keep the feasible point near w, if its value is the least so far."""
-        point = feasible_point(
-            self.X, self.constraints, self.reg, self.w, self.b, self.u, self.fit_intercept
-        )
+        point = feasible_point(self.X, self.constraints, self.reg, self.w, self.b, self.u, self.fit_intercept)
         if self.point is None or point.value < self.point.value:
             self.point = point
 
