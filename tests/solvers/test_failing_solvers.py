@@ -125,7 +125,7 @@ def test_group_lasso_without_ridge_has_a_solver_or_a_refusal(loss):
     try:
         result = minimize(J, tol=1e-2, max_iter=2000)
     except UnsupportedProblem as error:
-        assert not loss.can_be_smoothed  # noqa: PT017
+        assert not loss.can_be_smoothed
         assert str(error).endswith("add a small multiple of L2 to it")  # noqa: PT017
         return
     assert result.status == "converged"
@@ -180,7 +180,7 @@ def test_unpenalized_directions_are_refused_in_their_own_words(loss):
     risk = risk_of(loss, X, y)
     J = Objective(risk, Equality(L2(), np.eye(1, risk.dim)), 0.1)
     with pytest.raises(
-        UnsupportedProblem, match="^Equality needs local rows, and a loss that is a sum over rows"
+        UnsupportedProblem, match=r"^Equality needs local rows, and a loss that is a sum over rows"
     ):
         minimize(J, "augmented_lagrangian")
 
@@ -219,15 +219,16 @@ def regularizers(dim):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
 def test_any_combination_has_a_proof_or_a_refusal(seed):
     """Losses, regularizers, solvers, storages, units and starts, drawn at random."""
     rng = np.random.default_rng(seed)
     losses = [loss for loss in LOSSES.values() if getattr(loss, "k", 1) in (None, 1)]
     solvers = [None, *SOLVERS.values()]
-    for _ in range(4):
+    for _ in range(3):
         loss = losses[rng.integers(len(losses))]
-        X, y, weights = problem(loss, n=24, seed=int(rng.integers(100)))
+        X, y, weights = problem(loss, n=12, seed=int(rng.integers(100)))
         X = X * 10.0 ** rng.uniform(-2, 9 * rng.integers(2), X.shape[1])
         X = sp.csr_array(X) if rng.random() < 0.3 else X.astype(np.float32) if rng.random() < 0.4 else X
         risk = risk_of(loss, X, y, weights if rng.random() < 0.5 else None)
@@ -235,11 +236,11 @@ def test_any_combination_has_a_proof_or_a_refusal(seed):
         J = Objective(risk, regs[rng.integers(len(regs))], 10 ** rng.uniform(-3, 0))
         w0 = J.reg.prox(1e-3 * rng.standard_normal(risk.dim), 0.0) if rng.random() < 0.5 else None
         try:
-            result = minimize(J, solvers[rng.integers(len(solvers))], w0, max_iter=100)
+            result = minimize(J, solvers[rng.integers(len(solvers))], w0, max_iter=50)
         except UnsupportedProblem as error:
             assert "\n" not in str(error)  # noqa: PT017
             continue
-        other = minimize(J, max_iter=100)
+        other = minimize(J, max_iter=50)
         size = max(result.value, other.value)
         assert max(result.lower, other.lower) <= min(result.value, other.value) + 1e-9 * size
         at_zero = J.value(np.zeros(risk.dim))

@@ -31,7 +31,7 @@ class Fallback(Solver):
 
     A solver that raises an exception has ended: the next one continues, a `SolverFailed` warning has the
     exception as its cause, and ``result.solver`` names both. Errors of the system (memory, files) end the
-    run, and so does every exception of a run on rows elsewhere, where a worker or an owner may have raised it.
+    run, and so does every exception of a run on rows elsewhere: a worker or an owner may have raised it.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Point(NamedTuple):
 def feasible_point(
     X: Any, constraints: RowConstraints, reg: Regularizer, w: NDArray, b: float, u: NDArray, intercept: bool
 ) -> Point:
-    """Move w, and b if there is an intercept, onto the constraints that are violated or have multipliers u."""
+    """Move w, and a free intercept b, onto the constraints that are violated or have multipliers u."""
     active, sizes = u != 0, row_sizes(X)
     for _ in check_each(range(MAX_CORRECTIONS)):
         z = np.asarray(X @ w) + b
