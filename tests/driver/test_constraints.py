@@ -219,3 +219,55 @@ def test_the_support_of_a_domain_is_the_largest_product():
         assert max(drawn) >= 0.9 * reg.domain_support(a)
     assert (L2().domain_support(a), L1().domain_support(0 * a)) == (np.inf, 0.0)
     assert Entropy(1.0, normalized=False).domain_support(-np.abs(a)) == 0.0
+
+
+# ---------------------------------------------------------------- values at feasible points
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("boxes", [False, True])
+def test_the_value_is_that_of_a_feasible_point_in_any_units(seed, boxes):
+    """The violation of a row may be small beside other targets, and still change the minimum."""
+    rng = np.random.default_rng(seed)
+    n, p = rng.integers(2, 5), rng.integers(6, 9)
+    rows = rng.standard_normal((n, p)) * 10.0 ** rng.uniform(-3, 4, p) * 10.0 ** rng.uniform(-3, 4, (n, 1))
+    z = rows @ (rng.standard_normal(p) * (rng.random(p) < 0.5))
+    slack = 0.1 * np.abs(z) if boxes else 0.0
+    result = minimize_constrained(rows, z - slack, z + slack, L1())
+    assert result.status == "converged"
+    assert result.value - result.lower <= 1e-6 * result.value
+    scores = rows @ result.w
+    excess = np.maximum(np.maximum(z - slack - scores, scores - z - slack), 0.0)
+    assert np.all(excess <= 1e-9 * (np.abs(rows) @ np.abs(result.w) + np.abs(z)))
+    # a linear program with columns and rows of the same size
+    sizes = np.abs(rows).max(axis=1, keepdims=True)
+    columns = np.abs(rows / sizes).max(axis=0)
+    A, t, half = rows / sizes / columns, z / sizes[:, 0], slack / sizes[:, 0]
+    both = np.hstack([A, -A])
+    cost, bounds = np.tile(1 / columns, 2), np.concatenate([t + half, half - t])
+    best = scipy.optimize.linprog(cost, np.vstack([both, -both]), bounds)
+    assert result.value == pytest.approx(best.fun, rel=1e-5)
+
+
+@pytest.mark.parametrize("reg", [L1(), L2(), Elastic(0.3)], ids=repr)
+def test_a_run_that_starts_at_zero_proves_no_infeasibility(reg):
+    """Every norm is large beside that of w = 0, at which a first step with a small penalty stays."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        rows, w = rng.standard_normal((5, 18)), rng.standard_normal(18)
+        assert minimize_constrained(rows, rows @ w - 0.5, rows @ w + 0.5, reg).status == "converged"
+
+
+def test_constrained_problems_end_at_their_time_limit():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((15, 20)) * 10.0 ** rng.uniform(-3, 4, 20)
+    z = rows @ rng.standard_normal(20)
+    signs = np.where(z > 0, 1.0, -1.0)
+    results = [
+        minimize_constrained(rows, z, z, L1(), max_seconds=0),
+        basis_pursuit(rows, z, max_seconds=0),
+        hard_margin(rows, signs, max_seconds=0),
+        maximum_entropy(rows, rows.mean(axis=0) + 1e-3, prior=rng.random(15) + 0.1, max_seconds=0),
+    ]
+    assert [result.status for result in results] == ["max_seconds"] * 4
+    for result in results:
+        assert np.isfinite(result.value)
+        assert result.lower <= result.value

@@ -198,6 +198,7 @@ class Equality(ArrayDataclass, Regularizer):
     C: NDArray
 
     formula = "reg(w), but for the part of w in the rows of C"
+    polyhedral = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.reg, (L2, Quadratic)):

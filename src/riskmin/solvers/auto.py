@@ -54,9 +54,7 @@ DUAL_THEN_SMOOTH_NEWTON = Switching(DUAL, NEWTON, passes_per_digit=COSTS.smooth_
 BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_passes_per_digit)
 
 # ---------------------------------------------------------------- the rules, in order
-EQUALITY_RULES = (
-    Rule("any", lambda f: True, AugmentedLagrangian(), "{reg} has unpenalized directions"),
-)
+EQUALITY_RULES = (Rule("any", lambda f: True, AugmentedLagrangian(), "{reg} has unpenalized directions"),)
 KERNEL_RULES = (
     Rule(
         "a loss with a conjugate",

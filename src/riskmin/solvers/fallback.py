@@ -31,7 +31,7 @@ class Fallback(Solver):
 
     A solver that raises an exception has ended: the next one continues, a `SolverFailed` warning has the
     exception as its cause, and ``result.solver`` names both. Errors of the system (memory, files) end the
-    run, and so does every exception of a run on rows elsewhere, where a worker or an owner may have raised it.
+    run, and so does every exception of a run on rows elsewhere: a worker or an owner may have raised it.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Fallback(Solver):
     ) -> Iterator[Iterate]:
         """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, last_round_gap, reason = self.trial, math.inf, ""
+        budget, last_round_gap = self.trial, math.inf
         while True:
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
@@ -131,14 +131,14 @@ class Fallback(Solver):
                 try:
                     running[k] = self.solvers[k].iterates(obj, start)
                 except Exception as error:
-                    running[k], reason = None, reason or _failure(obj, self.solvers[k], error)
+                    running[k] = _failure(obj, best, self.solvers[k], error)
             steps = running[k]
             if steps is not None:
                 ended = yield from self._turn(obj, best, k, steps, budget)
                 running[k] = None if ended else steps
             if len(running) == len(self.solvers) and all(s is None for s in running.values()):
-                if reason and best.value == math.inf and not obj.count.failures:
-                    raise UnsupportedProblem(reason)
+                if best.refusals and best.value == math.inf and not obj.count.failures:
+                    raise UnsupportedProblem(best.refusals[0])
                 return  # all solvers have ended
             k += 1
             if k == len(self.solvers):
@@ -156,7 +156,7 @@ class Fallback(Solver):
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
             except Exception as error:
-                _failure(obj, self.solvers[k], error)
+                _failure(obj, best, self.solvers[k], error)
                 it = None
             if it is None:
                 return True
@@ -171,22 +171,24 @@ class Fallback(Solver):
                 return False
 
 
-def _failure(obj: Objective, solver: Solver, error: Exception) -> str:
-    """Record the failure of a solver and return its message; raise an error that ends the run."""
+def _failure(obj: Objective, best: _BestSoFar, solver: Solver, error: Exception) -> None:
+    """Record the failure or refusal of a solver; raise an error that ends the run."""
     if isinstance(error, (OutOfTime, RunPaused, MemoryError, OSError)):
         raise error
     # rounding may make any matrix singular, and `supports` need not know everything: both are no defects
     if isinstance(error, (UnsupportedProblem, np.linalg.LinAlgError)):
-        return str(error)
+        best.refusals.append(str(error))
+        return
     executor = obj.risk.executor
     if executor is not None and not executor.is_local:
         raise error
+    if best.cut is None:
+        obj.risk(best.start)  # a risk that cannot be evaluated raises its own error
     message = f"{solver.name} failed ({type(error).__name__}: {error})"
     obj.count.failures.append(message)
     warning = SolverFailed(f"{message}; the run goes on without it")
     warning.__cause__ = error
     warnings.warn(warning, stacklevel=2)
-    return message
 
 
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
@@ -215,6 +217,8 @@ class _BestSoFar:
     value: float = math.inf
     lower: float = -math.inf
     work: float = 0.0
+    refusals: list[str] = field(default_factory=list)
+    """Why solvers ended that do not support the problem."""
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> _BestSoFar:

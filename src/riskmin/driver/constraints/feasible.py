@@ -32,7 +32,7 @@ class Point(NamedTuple):
 def feasible_point(
     X: Any, constraints: RowConstraints, reg: Regularizer, w: NDArray, b: float, u: NDArray, intercept: bool
 ) -> Point:
-    """Move w, and b if there is an intercept, onto the constraints that are violated or have multipliers u."""
+    """Move w, and a free intercept b, onto the constraints that are violated or have multipliers u."""
     active, sizes = u != 0, row_sizes(X)
     for _ in check_each(range(MAX_CORRECTIONS)):
         z = np.asarray(X @ w) + b
@@ -43,15 +43,17 @@ def feasible_point(
         active = active | (violation != 0)
         rows = as_dense(X[np.flatnonzero(active)]) / sizes[active, None]
         step = least_step(
-            rows, (constraints.target - z)[active] / sizes[active], w, 1 / sizes[active] if intercept else None, reg
+            rows,
+            (constraints.target - z)[active] / sizes[active],
+            w,
+            1 / sizes[active] if intercept else None,
+            reg,
         )
         w, b = w + step[: len(w)], b + float(step[len(w) :].sum())
     return Point(w, b, math.inf)
 
 
-def least_step(
-    rows: NDArray, change: NDArray, w: NDArray, ones: NDArray | None, reg: Regularizer
-) -> NDArray:
+def least_step(rows: NDArray, change: NDArray, w: NDArray, ones: NDArray | None, reg: Regularizer) -> NDArray:
     """Return the least change of w, relative to its entries, and of the intercept, for a change of scores."""
     sizes = np.abs(w) + LEAST_WEIGHT * np.max(np.abs(w), initial=0.0)
     sizes = np.sqrt(sizes) if sizes.any() else np.ones(len(w))

@@ -27,6 +27,7 @@ from riskmin.core import Array, Cut, NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.deadline import OutOfTime, TimeLimit, check_each
 from riskmin.driver.constraints.feasible import Point, as_dense, feasible_point, row_sizes, rows_are_sparse
+from riskmin.driver.constraints.linear_program import linear_program
 from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Limits
@@ -60,8 +61,8 @@ class ConstrainedResult:
         One per row of X, the slope of the optimal value in its bounds: the gradient of Omega at w is
         minus the sum of multipliers times rows. If the problem is infeasible, those of Farkas' lemma.
     status : str
-        ``converged`` (w is feasible up to rounding, and Omega(w) - lower within tol), ``infeasible`` (proved),
-        ``max_iter``, ``max_seconds`` or ``stalled`` (rounding prevents further progress).
+        ``converged`` (w is feasible up to rounding, and Omega(w) - lower within tol), ``infeasible``
+        (proved), ``max_iter``, ``max_seconds`` or ``stalled`` (rounding prevents further progress).
     norm_bound : float
         If infeasible: no w of a Euclidean norm below this one is feasible. Infinite where the domain of Omega
         is bounded; else limited by rounding, which makes the sum of multipliers times rows differ from zero.
@@ -163,8 +164,8 @@ class MethodOfMultipliers:
     MAX_RHO_RATIO = 1e20
     """Largest rho over the first one: beyond it, rounding dominates."""
     NORM_RATIO = 1e9
-    """The constraints are infeasible if a feasible w would be this much larger than the w of the run, and than
-    each constraint alone requires."""
+    """The constraints are infeasible if a feasible w would be this much larger than the w of the run, and
+    than each constraint alone requires."""
 
     X: Any
     constraints: RowConstraints
@@ -250,8 +251,11 @@ class MethodOfMultipliers:
     def _iterate(self) -> None:
         """Update the multipliers until the status is known."""
         last = math.inf
-        for self.n_iter in check_each(range(1, self.limits.max_iter + 1)):
-            violation = self.constraints.violation(self._step(self.n_iter))
+        if self.reg.separable and self.reg.polyhedral and self._solve_linear_program():
+            self.status = "converged"
+            return
+        for k in check_each(range(1, self.limits.max_iter + 1)):
+            violation, self.n_iter = self.constraints.violation(self._step(k)), k
             size, self.lower = float(np.abs(violation).max()), max(self.lower, self._lower())
             self._move_onto_constraints()
             if size <= self.limits.tol * self.scale and self._is_optimal():
@@ -268,11 +272,23 @@ class MethodOfMultipliers:
                 self.rho *= self.PENALTY_INCREASE
             last = size
 
+    def _solve_linear_program(self) -> bool:
+        """Take the point and multipliers of a linear program by HiGHS; return whether they are optimal."""
+        seconds = self.started_at + self.limits.max_seconds - time.perf_counter()
+        found = linear_program(self.X, self.constraints, self.reg, self.fit_intercept, max(seconds, 0.0))
+        if found is None:
+            return False
+        before = self.w, self.b, self.u
+        self.w, self.b, self.u = found
+        self.lower = self._lower()
+        self._move_onto_constraints()
+        if not self._is_optimal():
+            self.w, self.b, self.u = before
+        return self._is_optimal()
+
     def _move_onto_constraints(self) -> None:
         """Keep the feasible point near w, if its value is the least so far."""
-        point = feasible_point(
-            self.X, self.constraints, self.reg, self.w, self.b, self.u, self.fit_intercept
-        )
+        point = feasible_point(self.X, self.constraints, self.reg, self.w, self.b, self.u, self.fit_intercept)
         if self.point is None or point.value < self.point.value:
             self.point = point
 

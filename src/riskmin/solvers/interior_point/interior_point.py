@@ -215,15 +215,20 @@ class InteriorPoint(Solver):
     def _by_models(self, obj: Objective, w: NDArray) -> Iterator[Iterate]:
         """Newton's method: each step minimizes lam Omega plus a quadratic model of the risk."""
         shard, loss, intercept = local_rows_of(obj.risk, self)
-        design, best = DesignOperator(cast(Risk, obj.risk)), BestOnSegments(obj, w)
-        points = PointEvaluator(obj, shard, loss, intercept)
+        design, points = DesignOperator(cast(Risk, obj.risk)), PointEvaluator(obj, shard, loss, intercept)
         point, predicted, passes, before = points.with_scores(w), None, 0.0, np.inf
+        # a start where second derivatives vanish is no better than zero
+        if not loss.hessian(point.z + point.b, shard.y, shard.c).diagonal.any():
+            point = points.with_scores(np.asarray(obj.reg.prox(np.zeros(len(w)), 0.0)))
+        best = BestOnSegments(obj, point.w)
         while True:
             at = points.evaluate(point, predicted)
             yield Iterate(point.w, at.value, at.cut, {"passes": passes})
             if not at.value < before:
                 return  # no descent is left in this precision
             h = loss.hessian(point.z + point.b, shard.y, shard.c).diagonal
+            if not h.any():
+                return  # all scores are far out: the risk is linear there
             model = self._minimized_model(obj, design, point, at, np.maximum(h, self.MIN_CURVATURE * h.max()))
             v = self._model_minimizer(obj, model)
             # the slopes at the model's minimizer prove more than those at the next point

@@ -237,10 +237,15 @@ class GradientSteps(Solver):
 
     def supports(self, obj: Objective) -> str | None:
         """None for local rows, a loss with a conjugate, and a regularizer with a transfer function."""
-        if reason := local_rows_reason(self, obj):
-            return reason
-        shard, loss, intercept = local_rows_of(obj.risk, self)
         free: Any = obj.reg if obj.reg.free_directions is not None else None
+        if reason := local_rows_reason(self, obj):
+            if free is None:
+                return reason
+            name = type(obj.reg).__name__
+            return (
+                f"{name} needs local rows, and a loss that is a sum over rows of one score: use {free.reg!r}"
+            )
+        shard, loss, intercept = local_rows_of(obj.risk, self)
         reg, constrained = (obj.reg, intercept) if free is None else (free.reg, True)
         return (
             conjugate_reason(self.name, loss, shard.y)
