@@ -107,7 +107,7 @@ def test_rounding_is_in_the_certificate(serve):
     best = minimize(Objective(pooled(X, y, None, "logistic", False), L2(), 1e-2), tol=1e-9)
     gaps = []
     for digits in (3, 5, 12):
-        owners = serve(split(X, y), Policy(digits=digits, min_rows=0))
+        owners = serve(split(X, y), Policy(digits=digits, max_leverage=1.0))
         result = minimize(owners.objective(owners.risk("logistic"), L2(), 1e-2), tol=1e-6, max_iter=12)
         assert result.lower <= best.value <= result.value * (1 + 1e-12)
         gaps.append(result.gap / result.value)

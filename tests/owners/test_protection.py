@@ -9,13 +9,14 @@ from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.owners.owner import Owner
 from riskmin.owners.protection.audit import AuditError, AuditLog, read_log
-from riskmin.owners.protection.guard import References, ReferenceTangent, Rounding
+from riskmin.owners.protection.geometry import RevealedSpan
+from riskmin.owners.protection.guard import Rounding
 from riskmin.owners.protection.policy import OPEN, Policy
 from riskmin.owners.wire.answers import answer_result
 from riskmin.owners.wire.codec import OwnerMessage, decode, encode
 from riskmin.owners.wire.operations import loss_to_json, map_digest, map_message
 
-ONLY_ROWS = OPEN | {"min_rows": 5}
+ONLY_ROWS = OPEN | {"max_leverage": Policy().max_leverage}
 
 
 class Attacker:

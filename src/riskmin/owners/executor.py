@@ -238,6 +238,8 @@ class OwnersRun(Executor):
             "outputs": outputs,
             "intercept": intercept,
             "total_weight": total,
+            # owners write these into their logs, so that lines that are removed later are missed
+            "heads": {d["name"]: d["head"] for d in owners.descriptions},
         }
         self.tokens, self.n_restarts = [""] * len(owners.connections), 0
         self.masked = any(d["min_owners"] for d in owners.descriptions)
@@ -436,10 +438,12 @@ class OwnersRun(Executor):
         size = f"errors up to {self.largest_error / self.value_at_zero:.1g} of the objective at w = 0"
         if any(d["noise"] for d in self.owners.descriptions):
             return f"the owners' noise hides smaller gaps ({size}): raise tol, or lower noise_multiplier"
+        rows = min(self.owners.descriptions, key=lambda d: int(d["rows"]))
         return (
-            f"{self.n_coarse} answers would have singled out few rows, and were given by earlier tangents, "
-            f"with {size}: raise tol, choose a smooth loss such as smoothed_hinge or logistic, or have the "
-            "owners lower min_rows in their policies"
+            f"{self.n_coarse} answers would have exposed rows, which kept their earlier slopes, with {size}: "
+            f"{rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this fit, so raise "
+            "tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or have the "
+            "owners add rows or raise max_leverage in their policies"
         )
 
     def _error_factor(self, linear_map: Any) -> float:

@@ -206,7 +206,10 @@ class OwnerProblem:
         if found.is_own:
             value, slopes = shard_ops.value_grad_of_shift(self.shard, key, loss, map, shift)
         else:
-            value, slopes = found.answered.height(found.z) + found.answered.error, found.answered.slopes.sum(0)
+            value, slopes = (
+                found.answered.height(found.z) + found.answered.error,
+                found.answered.slopes.sum(0),
+            )
         return Answer((self.rounding.value(value)[0], slopes), value=value)
 
     def _pull_back(self, key: int, loss: Loss, map: Any, t: float, mix: list[tuple[float, float]]) -> Answer:
