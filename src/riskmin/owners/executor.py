@@ -32,7 +32,6 @@ from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import TlsFiles
 from riskmin.owners.wire.answers import answer_result, unmasked_result
 from riskmin.owners.wire.codec import OwnerMessage
-from riskmin.owners.wire.replies import check_answers, checked_description, checked_opening, checked_status
 from riskmin.owners.wire.operations import (
     NAME_OF,
     loss_to_json,
@@ -41,6 +40,7 @@ from riskmin.owners.wire.operations import (
     regularizer_to_json,
     write_arguments,
 )
+from riskmin.owners.wire.replies import check_answers, checked_description, checked_opening, checked_status
 from riskmin.problem.column_moments import ColumnMoments, SampleMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
@@ -456,9 +456,9 @@ class OwnersRun(Executor):
         rows = min(self.owners.descriptions, key=lambda d: int(d["rows"]))
         return (
             f"{self.n_coarse} answers would have exposed rows, which kept their earlier slopes, with {size}: "
-            f"{rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this fit, so raise "
-            "tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or have the "
-            "owners add rows or raise max_leverage in their policies"
+            f"the {rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this fit, so "
+            "raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or "
+            "have the owners add rows or raise max_leverage in their policies"
         )
 
     def _error_factor(self, linear_map: Any) -> float:

@@ -21,6 +21,7 @@ from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.losses.nondecomposable.by_query import QueryLoss, QueryRows, QuerySeparable
 from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.guard import (
     DescentCheck,
     GuardedTangents,
@@ -30,7 +31,6 @@ from riskmin.owners.protection.guard import (
     sanitized_moments,
     too_small,
 )
-from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.noise import GaussianNoise, PrivacyAccount
 from riskmin.owners.protection.policy import AnswerRefused, Policy
 from riskmin.owners.wire.answers import Answer

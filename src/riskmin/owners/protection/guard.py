@@ -125,7 +125,7 @@ class GuardedTangents:
         return replace(tangent, error=tangent.error + self.bound(everything, point, base))
 
     def _nearest(self, point: ScorePoint) -> tuple[ScorePoint, ScoreTangent]:
-        """Return the earlier answer whose point is nearest; without any, zero, which is a cut of all losses."""
+        """Return the earlier answer whose point is nearest; without any, zero, a cut of all losses."""
         if self._earlier:
             return min(self._earlier, key=lambda each: point.reach(each[0], self.bound.column_sizes()))
         origin = ScorePoint(*(np.zeros_like(a) for a in point))
@@ -137,9 +137,9 @@ class GuardedTangents:
 def too_small(exposed: int, n: int) -> str:
     """Return why an answer is refused, and what to change."""
     return (
-        f"the answer would expose {exposed:,} of {n:,} rows, which are too few to hide behind each other: choose "
-        "a smooth loss such as logistic, ask for fewer rounds, or have the owner add rows, leave out outlying "
-        "rows, or raise max_leverage in its policy"
+        f"the answer would expose {exposed:,} of {n:,} rows, which are too few to hide behind each other: "
+        "choose a smooth loss such as logistic, ask for fewer rounds, or have the owner add rows, leave out "
+        "outlying rows, or raise max_leverage in its policy"
     )
 
 

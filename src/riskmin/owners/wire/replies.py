@@ -1,4 +1,4 @@
-"""Checks of owners' replies: a reply that is not as declared is refused in a sentence that names the owner."""
+"""Checks of owners' replies: a reply that is not as declared is refused, and its owner named."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _check_arrays(name: str, reply: OwnerMessage, letters: str, p: int, k: int) 
         if letter == "s":
             continue
         # weights may have intercepts at their end
-        shapes = {"p": [(p,)], "k": [(k,)], "m": [(p, k)], "w": [(p * k,), (p * k + k,)]}[letter]
+        shapes: Any = {"p": [(p,)], "k": [(k,)], "m": [(p, k)], "w": [(p * k,), (p * k + k,)]}[letter]
         a = reply.arrays.get(str(position))
         if a is None or a.shape not in shapes or a.dtype.kind != "f" or not np.isfinite(a).all():
             _refuse(name, "has an array that is not one finite number per weight")
