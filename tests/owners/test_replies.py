@@ -79,17 +79,16 @@ def alterations(replies):
 
 
 def test_an_altered_reply_is_believed_or_refused_in_a_sentence_that_names_the_owner():
-    count = 0
+    reasons = []
     for n, altered in alterations(run()):
-        count += 1
         try:
             run(lambda k, reply, n=n, altered=altered: altered if k == n else reply)
         except ValueError as error:  # other errors are tracebacks for the user
-            assert "south" in str(error) or "classes" in str(error) or "problem was claimed" in str(error), (
-                error
-            )
-            assert "\n" not in str(error)
-    assert count > 200
+            reasons.append(str(error))
+    assert len(reasons) > 150
+    # classes that contradict the labels are noticed by the owners themselves
+    known = ("south", "classes", "problem was claimed")
+    assert [r for r in reasons if "\n" in r or not any(word in r for word in known)] == []
 
 
 # ---------------------------------------------------------------- peers that take up the service

@@ -40,7 +40,13 @@ from riskmin.owners.wire.operations import (
     regularizer_to_json,
     write_arguments,
 )
-from riskmin.owners.wire.replies import check_answers, checked_description, checked_opening, checked_status
+from riskmin.owners.wire.replies import (
+    answer_shapes,
+    check_answers,
+    checked_description,
+    checked_opening,
+    checked_status,
+)
 from riskmin.problem.column_moments import ColumnMoments, SampleMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
@@ -404,13 +410,18 @@ class OwnersRun(Executor):
                 "this step needs rows, labels or scores of single rows, which owners do not send: leave the "
                 "solver out, or choose lbfgs, owlqn or bundle"
             )
-        return self._results(name, self._request(name, args))
+        return self._results(name, self._request(name, args), self._dim(args))
 
-    def _results(self, name: str, replies: list[OwnerMessage]) -> list[tuple[Any, float]]:
+    def _dim(self, args: tuple[Any, ...]) -> int:
+        """Return the length of w for the linear map among the arguments."""
+        maps = (each.dim(self.owners.shape[1]) for each in args if hasattr(each, "without_intercepts"))
+        return int(next(maps, 0))
+
+    def _results(self, name: str, replies: list[OwnerMessage], dim: int = 0) -> list[tuple[Any, float]]:
         """Return the results of all owners, or their sum if they are masked."""
         names = [connection.name for connection in self.owners.connections]
-        outputs = max(self.outputs, 1)
-        check_answers(name, names, replies, self.owners.shape[1], outputs, masked=self.masked)
+        shapes = answer_shapes(self.owners.shape[1], max(self.outputs, 1), dim)
+        check_answers(name, names, replies, shapes, masked=self.masked)
         found = [unmasked_result(replies)] if self.masked else [answer_result(reply) for reply in replies]
         return [self._result(name, *each) for each in found]
 
@@ -456,8 +467,8 @@ class OwnersRun(Executor):
         rows = min(self.owners.descriptions, key=lambda d: int(d["rows"]))
         return (
             f"{self.n_coarse} answers would have exposed rows, which kept their earlier slopes, with {size}: "
-            f"the {rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this fit, so "
-            "raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or "
+            f"the {rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this "
+            "fit, so raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or "
             "have the owners add rows or raise max_leverage in their policies"
         )
 

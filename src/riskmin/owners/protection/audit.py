@@ -3,8 +3,8 @@
 .. math:: h_n = \\mathrm{HMAC}_k(h_{n-1} \\,\\|\\, \\text{line}_n),
 
 with a key k that is derived from the owner's private key. A changed, inserted or removed line breaks the
-chain from there on, and nobody without the key can compute another one. Lines cut off at the end, or a chain that
-the owner itself has written again, are noticed by heads :math:`(n, h_n)` in other places: owners exchange
+chain from there on, and nobody without the key can compute another one. Lines cut off at the end, or a
+chain that the owner itself has written again, are noticed by heads :math:`(n, h_n)` in other places: owners exchange
 theirs at the start of each run, and write those of the others into their logs.
 """
 
@@ -162,8 +162,8 @@ class AuditLog:
         except OSError as error:
             os.ftruncate(self._file.fileno(), size)
             raise LogNotWritten(
-                f"the audit log cannot be written ({error.strerror or error}): free space on its disk, since no "
-                "answer is given before"
+                f"the audit log cannot be written ({error.strerror or error}): free space on its disk, "
+                "since no answer is given before"
             ) from None
 
     def close(self) -> None:

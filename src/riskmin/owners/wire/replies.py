@@ -120,8 +120,18 @@ SHAPES = {
 """The results of operations: numbers (s), arrays per column (p), output (k), both (m), and weight (w)."""
 
 
+def answer_shapes(p: int, k: int, dim: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of arrays by letter, for p columns, k outputs and weights of length dim."""
+    return {"p": (p,), "k": (k,), "m": (p, k), "w": (dim,)}
+
+
 def check_answers(
-    operation: str, names: list[str], replies: list[OwnerMessage], p: int, k: int, *, masked: bool
+    operation: str,
+    names: list[str],
+    replies: list[OwnerMessage],
+    shapes: dict[str, tuple[int, ...]],
+    *,
+    masked: bool,
 ) -> None:
     """Raise `MessageError` with the owner's name unless all replies are results of an operation."""
     for name, reply in zip(names, replies, strict=True):
@@ -134,10 +144,10 @@ def check_answers(
         if masked:
             _check_masked(name, reply, replies[0])
         elif layout:
-            _check_arrays(name, reply, letters, p, k)
+            _check_arrays(name, reply, letters, shapes)
 
 
-def _check_arrays(name: str, reply: OwnerMessage, letters: str, p: int, k: int) -> None:
+def _check_arrays(name: str, reply: OwnerMessage, letters: str, shapes: dict[str, tuple[int, ...]]) -> None:
     error, scalars = reply.fields.get("gradient_error"), reply.arrays.get("scalars")
     if not _is_number(error) or error < 0:  # type: ignore[operator]
         _refuse(name, "has no valid error of its gradient")
@@ -147,10 +157,8 @@ def _check_arrays(name: str, reply: OwnerMessage, letters: str, p: int, k: int) 
     for position, letter in enumerate(letters):
         if letter == "s":
             continue
-        # weights may have intercepts at their end
-        shapes: Any = {"p": [(p,)], "k": [(k,)], "m": [(p, k)], "w": [(p * k,), (p * k + k,)]}[letter]
         a = reply.arrays.get(str(position))
-        if a is None or a.shape not in shapes or a.dtype.kind != "f" or not np.isfinite(a).all():
+        if a is None or a.shape != shapes[letter] or a.dtype.kind != "f" or not np.isfinite(a).all():
             _refuse(name, "has an array that is not one finite number per weight")
 
 
