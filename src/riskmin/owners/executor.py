@@ -468,8 +468,8 @@ class OwnersRun(Executor):
         return (
             f"{self.n_coarse} answers would have exposed rows, which kept their earlier slopes, with {size}: "
             f"the {rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this "
-            "fit, so raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept out, or "
-            "have the owners add rows or raise max_leverage in their policies"
+            "fit, so raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept "
+            "out, or have the owners add rows or raise max_leverage in their policies"
         )
 
     def _error_factor(self, linear_map: Any) -> float:

@@ -4,8 +4,8 @@
 
 with a key k that is derived from the owner's private key. A changed, inserted or removed line breaks the
 chain from there on, and nobody without the key can compute another one. Lines cut off at the end, or a
-chain that the owner itself has written again, are noticed by heads :math:`(n, h_n)` in other places: owners exchange
-theirs at the start of each run, and write those of the others into their logs.
+chain that the owner itself has written again, are noticed by heads :math:`(n, h_n)` in other places:
+owners exchange theirs at the start of each run, and write those of the others into their logs.
 """
 
 from __future__ import annotations

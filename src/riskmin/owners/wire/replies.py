@@ -143,8 +143,8 @@ def check_answers(
             _refuse(name, "has another layout than its operation")
         if masked:
             _check_masked(name, reply, replies[0])
-        elif layout:
-            _check_arrays(name, reply, letters, shapes)
+        else:
+            _check_arrays(name, reply, letters if layout else "", shapes)
 
 
 def _check_arrays(name: str, reply: OwnerMessage, letters: str, shapes: dict[str, tuple[int, ...]]) -> None:
