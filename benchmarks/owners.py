@@ -5,7 +5,7 @@
 A round sends w to every owner, a process of its own, or gets a value and a gradient from each, by gRPC with
 mutual TLS on this machine; the overhead is its time less that of the same sums in this process. The attack
 asks for the gradient at w = s d, for random directions d, and takes the answer for a row: the column is the
-largest cosine of an answer and a row, without and with protection (`min_rows`).
+largest cosine of an answer and a row, without and with protection (`max_leverage`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def attack() -> None:
     labels = {"classification": (X[:, 0] > 0).astype(float), "regression": np.exp(0.1 * X[:, 0])}
     directions = rng.standard_normal((20, 30)) / np.sqrt(30)
     rows = X / np.linalg.norm(X, axis=1)[:, None]
-    print("\nlargest cosine of an answer and a row of 500 x 30, without protection (with min_rows = 5):")
+    print("\nlargest cosine of an answer and a row of 500 x 30, without protection (with the default leverage):")
     print(f"  {'loss':16}" + "".join(f"{f'|w| = {s:g}':>18}" for s in (1, 10, 100)))
     for loss in (
         "hinge",
@@ -162,7 +162,7 @@ def attack() -> None:
         cells = []
         for s in (1, 10, 100):
             found = []
-            for settings in (OPEN, OPEN | {"min_rows": 5}):
+            for settings in (OPEN, OPEN | {"max_leverage": 0.75}):
                 attacker = Attacker(Owner(X, y, policy=Policy(**settings)), loss)
                 answers = [attacker.gradient(s * d) for d in directions]
                 gradients = [g for answer in answers if answer is not None and (g := answer[1]).any()]

@@ -9,13 +9,14 @@ from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.owners.owner import Owner
 from riskmin.owners.protection.audit import AuditError, AuditLog, read_log
-from riskmin.owners.protection.guard import References, ReferenceTangent, Rounding
+from riskmin.owners.protection.geometry import RevealedSpan
+from riskmin.owners.protection.guard import Rounding
 from riskmin.owners.protection.policy import OPEN, Policy
 from riskmin.owners.wire.answers import answer_result
 from riskmin.owners.wire.codec import OwnerMessage, decode, encode
 from riskmin.owners.wire.operations import loss_to_json, map_digest, map_message
 
-ONLY_ROWS = OPEN | {"min_rows": 5}
+ONLY_ROWS = OPEN | {"max_leverage": Policy().max_leverage}
 
 
 class Attacker:
@@ -117,7 +118,7 @@ def test_neither_a_restart_nor_another_run_forgets_earlier_answers(tmp_path):
         again.log.close()
         stolen[name] = len(X) * (second - first), len(X) * (third - first)
     assert all(distance_to_a_row(difference, X) < 1e-6 for difference in stolen["open"])
-    assert not any(difference.any() for difference in stolen["rows"])
+    assert all(not d.any() or distance_to_a_row(d, X) > 0.3 for d in stolen["rows"])
 
 
 def separated(n=300, p=6):
@@ -136,9 +137,9 @@ def test_few_active_rows_are_answered_by_zero():
     assert distance_to_a_row(len(X) * stolen, X) < 1e-9
     value, g = Attacker(Owner(X, y, policy=Policy(**ONLY_ROWS))).gradient(w)
     exact = linear_risk(X, 2 * y - 1, Hinge())(w)[0]
-    # the value is still an upper bound, and the zero gradient with its error a cut
+    # the value is still an upper bound, and depends on no row but by the sizes of columns
     assert not g.any()
-    assert exact <= value <= 2 * exact
+    assert exact <= value
 
 
 def test_values_reconstruct_a_row_only_without_protection():
@@ -156,7 +157,7 @@ def test_values_reconstruct_a_row_only_without_protection():
 
 def test_points_that_are_no_descent_end_the_service():
     X, y, _ = table(400)
-    owner, rng = Owner(X, y, policy=Policy()), np.random.default_rng(0)
+    owner, rng = Owner(X, y, policy=Policy(max_leverage=1.0)), np.random.default_rng(0)
     attacker = Attacker(owner)
     answers = [attacker.gradient(100 * rng.standard_normal(8)) for _ in range(20)]
     assert sum(answer is not None for answer in answers) == Policy().max_rises - 1
@@ -169,16 +170,6 @@ def test_points_that_are_no_descent_end_the_service():
     # without the check, all are answered
     attacker = Attacker(Owner(X, y, policy=Policy(max_rises=0)))
     assert all(attacker.gradient(100 * rng.standard_normal(8)) is not None for _ in range(20))
-
-
-def test_coordinate_probing_is_ended():
-    X, y, _ = table(400, 12)
-    attacker = Attacker(Owner(X, y, policy=Policy()))
-    answers = [attacker.gradient(1e-6 * e) is not None for e in np.eye(12)]
-    assert sum(answers) == Policy().max_coordinate_probes
-    assert "probes columns" in next(
-        e["reason"] for e in attacker.owner.log.entries if e["decision"] == "ended"
-    )
 
 
 @pytest.mark.parametrize("loss", [pytest.param("hinge", marks=pytest.mark.exhaustive), "logistic"])
@@ -273,7 +264,7 @@ def test_answers_by_references_are_cuts():
     """The certificate of coarse answers: value above, and cut below, the exact risk at random points."""
     X, y, _ = table(200)
     risk = linear_risk(X, 2 * y - 1, Hinge())
-    attacker = Attacker(Owner(X, y, policy=Policy(**(OPEN | {"min_rows": 20}))))
+    attacker = Attacker(Owner(X, y, policy=Policy(**(OPEN | {"max_leverage": 0.1}))))
     rng = np.random.default_rng(0)
     center = rng.standard_normal(8)
     coarse = 0
@@ -299,7 +290,7 @@ def test_answers_by_references_are_cuts():
 
 
 def test_hessian_products():
-    """Differences of gradients for a smooth loss; refused where few rows have curvature."""
+    """Differences of gradients for a smooth loss; refused where one row has most of the curvature."""
     X, y, _ = table(400)
     attacker, rng = Attacker(Owner(X, y, policy=Policy(**ONLY_ROWS)), "logistic"), np.random.default_rng(0)
     w, d = 0.3 * rng.standard_normal(8), rng.standard_normal(8)
@@ -312,30 +303,10 @@ def test_hessian_products():
     attacker.place(5e3 * w)
     reply = attacker.ask("hessian_product", {"w": d}, key=attacker.key, **common)
     assert reply.kind == "refused"
-    assert "fewer than 5 rows" in reply.fields["reason"]
+    assert "too few to hide" in reply.fields["reason"]
 
 
-def test_references_and_rounding():
-    references, z = References(3, (10,)), np.ones(10)
-    u = np.ones(10)
-    first = ReferenceTangent(u, 0.0)
-    assert references.answer(first, z) is first
-    near = ReferenceTangent(u - np.eye(10)[3], 0.0)
-    assert references.answer(near, z) is first
-    far = ReferenceTangent(np.repeat([1.0, 0.0], 5), 3.0)
-    assert references.answer(far, z) is far
-    # near to the first, but at these scores the other one is the higher cut: 3 > -10
-    assert references.answer(ReferenceTangent(u - np.eye(10)[4], 0.0), -z * np.repeat([0, 1], 5)) is far
-    # coefficients of a Hessian product are no cut: what is near to them is answered by another
-    product = ReferenceTangent(np.repeat([9.0, -9.0], 5), -np.inf)
-    assert references.answer(product, 0 * z) is product
-    close = ReferenceTangent(product.slopes + np.eye(10)[2], 0.0)
-    assert references.answer(close, 50 * product.slopes) in (first, far)
-    # beyond the capacity the oldest is replaced, but equal slopes are answered as before
-    references.capacity = 4
-    assert references.answer(ReferenceTangent(np.repeat([0.0, 1.0], 5), 0.0), z).slopes[0] == 0
-    assert first not in references.tangents
-    assert references.answer(ReferenceTangent(near.slopes.copy(), 0.0), z) is first
+def test_rounding_is_up_and_within_its_error():
     rng = np.random.default_rng(0)
     for digits in (2, 9, 15):
         rounding = Rounding(digits, 0.7)
@@ -348,30 +319,42 @@ def test_references_and_rounding():
         np.testing.assert_array_equal(rounded[-3:], g[-3:])
 
 
-def test_references_of_a_file_are_those_of_the_process_before(tmp_path):
-    rng, z = np.random.default_rng(0), np.zeros((10, 2))
-    references = References(3, (10, 2), tmp_path / "r")
-    references.capacity = 5  # as if the slopes were long: the oldest are replaced
-    for k in range(9):
-        references.answer(ReferenceTangent(rng.standard_normal((10, 2)), float(-k), 0.5), z)
-    again = References(3, (10, 2), tmp_path / "r")
-    assert sorted(t.offset for t in again.tangents) == [-8, -7, -6, -5, 0]
-    for a, b in zip(references.tangents[1:], again.tangents[1:], strict=True):
-        np.testing.assert_array_equal(a.slopes, b.slopes)
-        assert (a.offset, a.minorant_offset) == (b.offset, b.minorant_offset)
+def test_the_span_of_a_file_is_that_of_the_process_before(tmp_path):
+    """Rows are found by their identifiers: rows may move, come and go, and nothing is forgotten."""
+    rows, rng = np.arange(20, dtype=np.uint64), np.random.default_rng(0)
+    span = RevealedSpan(rows, 0.9, tmp_path / "span")
+    for _ in range(3):
+        assert not span.add(rng.standard_normal(20)).any()
+    path = tmp_path / "span"
+    with path.open("ab") as file:  # the process was killed while it wrote
+        file.write(b"1234567")
+    changed = np.concatenate(
+        [rows[::-1][:-1], np.array([77], np.uint64)]
+    )  # another order, row 0 left, a new one
+    again = RevealedSpan(changed, 0.9, path)
+    assert again.rank == 3
+    np.testing.assert_allclose(again.leverages[again.where][:-1], span.leverages[::-1][:-1])
+    u = np.ones(20)
+    assert not again.add(u).any()
+    # the same sum with one more row: the difference is that row
+    third = RevealedSpan(np.append(changed, np.array([78], np.uint64)), 0.9, path)
+    np.testing.assert_array_equal(np.flatnonzero(third.add(np.ones(21))), [20])
+    path.write_bytes(b"x")
+    with pytest.raises(ValueError, match="restore it"):
+        RevealedSpan(rows, 0.9, path)
 
 
 def test_policy_files(tmp_path):
     path = tmp_path / "policy.toml"
-    path.write_text('min_rows = 9\nlosses = ["Hinge"]\nrise_tolerance = 1\n')
-    assert Policy.from_file(path) == Policy(min_rows=9, losses=("Hinge",), rise_tolerance=1)
+    path.write_text('digits = 8\nlosses = ["Hinge"]\nrise_tolerance = 1\n')
+    assert Policy.from_file(path) == Policy(digits=8, losses=("Hinge",), rise_tolerance=1)
     for text, reason in (
-        ("min_row = 9", "no entry 'min_row'"),
-        ("min_rows = -1", "min_rows = -1 is not like its default"),
-        ("min_rows = true", "min_rows"),
+        ("digit = 9", "no entry 'digit'"),
+        ("digits = -1", "digits = -1 is not like its default"),
+        ("max_rises = true", "max_rises"),
         ("digits = 20", "digits"),
         ("noise_multiplier = 2.0", "max_row_norm"),
-        ("min_rows", "no TOML"),
+        ("digits", "no TOML"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=reason):

@@ -201,6 +201,8 @@ class Result:
     solver: str = ""
     criterion: Criterion = ""
     note: str = ""
+    value_error: float = 0.0
+    """By how much the value may exceed J(w): owners of rows round values up."""
 
     @property
     def gap(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from riskmin.core import RunPaused
 from riskmin.owners.server import CHUNK, SERVICE, TlsFiles, chunks, import_grpc
-from riskmin.owners.wire.codec import OwnerMessage, decode, encode
+from riskmin.owners.wire.codec import MessageError, OwnerMessage, decode, encode
 
 
 class OwnerRefused(ValueError):
@@ -94,12 +94,18 @@ class OwnerConnection:
         pieces = self._stream(chunks(data), timeout=self.timeout)
         return lambda: b"".join(pieces)
 
+    def _decoded(self, data: bytes) -> OwnerMessage:
+        try:
+            return decode(data)
+        except MessageError as error:
+            raise OwnerRefused(f"{self.name} at {self.address} has sent no valid reply: {error}") from None
+
     def _wait(self, pending: Callable[[], bytes], data: bytes, reply_is_long: bool) -> OwnerMessage:
         grpc = import_grpc()
         deadline, delay = time.monotonic() + self.patience, 0.05
         while True:
             try:
-                reply = decode(pending())
+                reply = self._decoded(pending())
                 if reply.kind != "busy":
                     return checked_reply(self.name, reply)
                 problem = "requests come faster than it allows"

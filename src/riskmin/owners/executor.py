@@ -27,7 +27,7 @@ from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
 from riskmin.losses.nondecomposable.by_query import QueryLoss
-from riskmin.owners.client import OwnerConnection
+from riskmin.owners.client import OwnerConnection, OwnerRefused
 from riskmin.owners.problem import separable_form
 from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import TlsFiles
@@ -40,6 +40,13 @@ from riskmin.owners.wire.operations import (
     map_message,
     regularizer_to_json,
     write_arguments,
+)
+from riskmin.owners.wire.replies import (
+    answer_shapes,
+    check_answers,
+    checked_description,
+    checked_opening,
+    checked_status,
 )
 from riskmin.problem.column_moments import ColumnMoments, SampleMoments
 from riskmin.problem.intercept.strategies import with_intercept
@@ -162,7 +169,9 @@ class OwnersExecutor:
 
     def _describe(self) -> list[dict[str, Any]]:
         waiting = [c.start(OwnerMessage("describe")) for c in self.connections]
-        found = [dict(wait().fields) for wait in waiting]
+        found = [
+            checked_description(c.name, wait()) for c, wait in zip(self.connections, waiting, strict=True)
+        ]
         first = found[0]
         for other in found[1:]:
             if other["columns"] != first["columns"] or other["feature_names"] != first["feature_names"]:
@@ -227,6 +236,8 @@ class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
     can_gather = False
+    MAX_COARSE = 100
+    """Gradients in a row that owners may answer by earlier slopes, before the run ends."""
 
     def __init__(
         self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int, intercept: bool
@@ -239,6 +250,8 @@ class OwnersRun(Executor):
             "outputs": outputs,
             "intercept": intercept,
             "total_weight": total,
+            # owners write these into their logs, so that lines that are removed later are missed
+            "heads": {d["name"]: d["head"] for d in owners.descriptions},
         }
         self.tokens, self.n_restarts = [""] * len(owners.connections), 0
         self.masked = any(d["min_owners"] for d in owners.descriptions)
@@ -259,6 +272,7 @@ class OwnersRun(Executor):
         self._digests: list[tuple[Any, str]] = []
         self.n_coarse, self.largest_error = 0, 0.0
         """Answers with errors beyond those of rounding, and the largest error."""
+        self.coarse_in_a_row, self.last_error = 0, 0.0
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -281,13 +295,14 @@ class OwnersRun(Executor):
 
     def _open(self, k: int) -> dict[str, Any]:
         reply = self.owners.connections[k].ask(OwnerMessage("open", self._open_message))
-        self.tokens[k] = reply.fields["problem"]
-        return dict(reply.fields)
+        opened = checked_opening(self.owners.connections[k].name, reply, masked=self.masked)
+        self.tokens[k] = opened["problem"]
+        return opened
 
     def _reopen(self, k: int) -> None:
         """Open the run again at an owner that was restarted, unless its rows have changed."""
         connection, before = self.owners.connections[k], self.owners.descriptions[k]
-        now = connection.ask(OwnerMessage("describe")).fields
+        now = checked_description(connection.name, connection.ask(OwnerMessage("describe")))
         if now["fingerprint"] != before["fingerprint"]:
             raise ValueError(
                 f"the rows of {connection.name} have changed since the run began: start it again"
@@ -349,7 +364,7 @@ class OwnersRun(Executor):
         todo = list(range(len(self.tokens)))
         for _ in range(4):  # a run, its map, and its answer: what is still lost then, is lost again and again
             for k, reply in zip(todo, self._ask(todo, message), strict=True):
-                replies[k] = reply
+                replies[k] = checked_status(self.owners.connections[k].name, reply)
             todo = [k for k in todo if replies[k].kind == "lost" and replies[k].fields["what"] != "scores"]
             for k in todo:
                 if replies[k].fields["what"] == "run":
@@ -396,10 +411,18 @@ class OwnersRun(Executor):
                 "this step needs rows, labels or scores of single rows, which owners do not send: leave the "
                 "solver out, or choose lbfgs, owlqn or bundle"
             )
-        return self._results(name, self._request(name, args))
+        return self._results(name, self._request(name, args), self._dim(args))
 
-    def _results(self, name: str, replies: list[OwnerMessage]) -> list[tuple[Any, float]]:
+    def _dim(self, args: tuple[Any, ...]) -> int:
+        """Return the length of w for the linear map among the arguments."""
+        maps = (each.dim(self.owners.shape[1]) for each in args if hasattr(each, "without_intercepts"))
+        return int(next(maps, 0))
+
+    def _results(self, name: str, replies: list[OwnerMessage], dim: int = 0) -> list[tuple[Any, float]]:
         """Return the results of all owners, or their sum if they are masked."""
+        names = [connection.name for connection in self.owners.connections]
+        shapes = answer_shapes(self.owners.shape[1], max(self.outputs, 1), dim)
+        check_answers(name, names, replies, shapes, masked=self.masked)
         found = [unmasked_result(replies)] if self.masked else [answer_result(reply) for reply in replies]
         return [self._result(name, *each) for each in found]
 
@@ -416,8 +439,13 @@ class OwnersRun(Executor):
         if NAME_OF[f] != "pull_back":
             return total
         value, grad, rounding, offset = total
-        if rounding > self._rounding_error():
+        self.last_error = rounding
+        coarse = rounding > self.rounding_error()
+        self.coarse_in_a_row = self.coarse_in_a_row + 1 if coarse else 0
+        if coarse:
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
+        if self.coarse_in_a_row > self.MAX_COARSE and not any(d["noise"] for d in self.owners.descriptions):
+            raise OwnerRefused(self.stall_note())
         if not error:
             return total
         widening = error * self._error_factor(args[2])
@@ -425,7 +453,7 @@ class OwnersRun(Executor):
         return value, grad, rounding + widening, offset
 
     # ------------------------------------------------------------ errors of rounding
-    def _rounding_error(self) -> float:
+    def rounding_error(self) -> float:
         """Return a bound of the errors of values by the digits that owners round to."""
         digits = min(d["digits"] or 9 for d in self.owners.descriptions)
         return 2 * 10.0**-digits * self.value_at_zero
@@ -437,10 +465,12 @@ class OwnersRun(Executor):
         size = f"errors up to {self.largest_error / self.value_at_zero:.1g} of the objective at w = 0"
         if any(d["noise"] for d in self.owners.descriptions):
             return f"the owners' noise hides smaller gaps ({size}): raise tol, or lower noise_multiplier"
+        rows = min(self.owners.descriptions, key=lambda d: int(d["rows"]))
         return (
-            f"{self.n_coarse} answers would have singled out few rows, and were given by earlier tangents, "
-            f"with {size}: raise tol, choose a smooth loss such as smoothed_hinge or logistic, or have the "
-            "owners lower min_rows in their policies"
+            f"{self.n_coarse} answers would have exposed rows, which kept their earlier slopes, with {size}: "
+            f"the {rows['rows']:,} rows of {rows['name']} are too few to hide behind each other in this "
+            "fit, so raise tol, choose a smooth loss such as smoothed_hinge or logistic, leave the intercept "
+            "out, or have the owners add rows or raise max_leverage in their policies"
         )
 
     def _error_factor(self, linear_map: Any) -> float:

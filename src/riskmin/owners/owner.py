@@ -11,6 +11,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, query_ends
 from riskmin.owners.problem import Claim, OwnerProblem, finite_or_none, separable_form, tangent_at
-from riskmin.owners.protection.audit import AuditLog
+from riskmin.owners.protection.audit import AuditLog, LogNotWritten
 from riskmin.owners.protection.budgets import Budgets
 from riskmin.owners.protection.geometry import RevealedSpan, row_identifiers
 from riskmin.owners.protection.guard import GuardedTangents, SlopeBound, column_sizes
@@ -180,8 +181,10 @@ class Owner:
                 kind = message.kind if message.kind in _HANDLERS or message.kind in OPERATIONS else "?"
                 limit = TimeLimit(time.perf_counter() + self.policy.max_seconds)
                 return limit.call(self._reply, peer, message, data)
+            except LogNotWritten as error:
+                return encode(OwnerMessage("refused", {"reason": str(error), "final": False}))
             except AnswerRefused as refusal:
-                self.budgets.record(peer, kind, "ended" if refusal.final else "refused", reason=str(refusal))
+                self._record_refusal(peer, kind, "ended" if refusal.final else "refused", str(refusal))
                 return encode(OwnerMessage("refused", {"reason": str(refusal), "final": refusal.final}))
             except UnknownMap:
                 return encode(OwnerMessage("lost", {"what": "map"}))
@@ -190,7 +193,7 @@ class Owner:
             except ShardStateLost:
                 return encode(OwnerMessage("lost", {"what": "scores"}))
             except OutOfTime:
-                self.budgets.record(peer, kind, "refused", reason="out of time")
+                self._record_refusal(peer, kind, "refused", "out of time")
                 return encode(
                     OwnerMessage(
                         "refused",
@@ -199,8 +202,12 @@ class Owner:
                 )
             except Exception as error:  # whatever a request causes, the service goes on
                 reason = one_line(error)[:300] if isinstance(error, ValueError) else type(error).__name__
-                self.budgets.record(peer, kind, "invalid", reason=reason)
+                self._record_refusal(peer, kind, "invalid", reason)
                 return encode(OwnerMessage("invalid", {"reason": reason}))
+
+    def _record_refusal(self, peer: str, kind: str, decision: str, reason: str) -> None:
+        with suppress(LogNotWritten):  # a refusal reveals nothing: it goes out without its line, too
+            self.budgets.record_refusal(peer, kind, decision, reason)
 
     def _reply(self, peer: str, message: OwnerMessage, data: bytes) -> bytes:
         kind = message.kind
@@ -281,6 +288,7 @@ class Owner:
                 "digits": self.policy.digits,
                 "min_owners": self.policy.min_owners,
                 "noise": bool(self.policy.noise_multiplier),
+                "head": self.log.head,
             },
         )
 
@@ -320,7 +328,8 @@ class Owner:
         self._runs[token] = run
         while len(self._runs) > self.MAX_RUNS:
             del self._runs[next(iter(self._runs))]
-        self.budgets.record(peer, "open", "answered", run=token[:8], loss=name)
+        heads = _checked_heads(fields.get("heads"))
+        self.budgets.record(peer, "open", "answered", run=token[:8], loss=name, heads=heads)
         total_of_queries = problem.query_total(loss) if isinstance(loss, QueryLoss) else 0.0
         return OwnerMessage("answer", {"problem": token, "query_total": total_of_queries, "card": card})
 
@@ -428,6 +437,17 @@ _HANDLERS: dict[str, Any] = {
     "peers": Owner._peers,
 }
 """Requests that are not sums over rows."""
+
+
+def _checked_heads(heads: Any) -> dict[str, list[Any]] | None:
+    """Return the heads of the other owners' logs, for this one's; raise `MessageError` for other data."""
+    if heads is None:
+        return None
+    valid = type(heads) is dict and len(heads) <= 1000
+    valid = valid and all(len(name) <= 64 and type(h) is list and len(h) == 2 for name, h in heads.items())
+    if not valid or not all(type(n) is int and type(x) is str and len(x) == 64 for n, x in heads.values()):
+        raise MessageError("heads are not the number and the hash of the last line of each owner's log")
+    return dict(heads)
 
 
 def _checked_weight(weight: Any, n: int) -> NDArray:

@@ -21,6 +21,7 @@ from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.losses.nondecomposable.by_query import QueryLoss, QueryRows, QuerySeparable
 from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.guard import (
     DescentCheck,
     GuardedTangents,
@@ -30,7 +31,6 @@ from riskmin.owners.protection.guard import (
     sanitized_moments,
     too_small,
 )
-from riskmin.owners.protection.geometry import RevealedSpan
 from riskmin.owners.protection.noise import GaussianNoise, PrivacyAccount
 from riskmin.owners.protection.policy import AnswerRefused, Policy
 from riskmin.owners.wire.answers import Answer
@@ -206,7 +206,10 @@ class OwnerProblem:
         if found.is_own:
             value, slopes = shard_ops.value_grad_of_shift(self.shard, key, loss, map, shift)
         else:
-            value, slopes = found.answered.height(found.z) + found.answered.error, found.answered.slopes.sum(0)
+            value, slopes = (
+                found.answered.height(found.z) + found.answered.error,
+                found.answered.slopes.sum(0),
+            )
         return Answer((self.rounding.value(value)[0], slopes), value=value)
 
     def _pull_back(self, key: int, loss: Loss, map: Any, t: float, mix: list[tuple[float, float]]) -> Answer:

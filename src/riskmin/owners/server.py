@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +56,30 @@ class OwnerServer:
         HOST:PORT; port 0 for any free one, which is then `port`.
     """
 
+    MAX_REQUESTS = 64
+    """Requests at the same time, of all peers."""
+    MAX_PER_PEER = 4
+    """Requests at the same time of one peer, by the name in its certificate."""
+    PIECE_SECONDS = 5.0
+    """Within which a message in pieces must be whole, plus a second per MiB that the policy allows."""
+
     def __init__(self, owner: Owner, tls: TlsFiles, address: str = "127.0.0.1:0") -> None:
         grpc = import_grpc()
         self.owner = owner
+        self._open: Counter[str] = Counter()
+        self._lock = threading.Lock()
         limit = CHUNK + 2**16
         self.server = grpc.server(
-            ThreadPoolExecutor(max_workers=4),
-            maximum_concurrent_rpcs=16,
+            # waiting for the pieces of a message takes a thread: more of them than requests of all peers
+            ThreadPoolExecutor(max_workers=self.MAX_REQUESTS),
+            maximum_concurrent_rpcs=self.MAX_REQUESTS,
             options=[
+                # connections that do nothing are closed, also those that never finish the handshake
+                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.server_handshake_timeout_ms", 5_000),
+                ("grpc.max_concurrent_streams", self.MAX_PER_PEER),
+                ("grpc.keepalive_time_ms", 30_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
                 ("grpc.so_reuseport", 0),
@@ -83,21 +101,52 @@ class OwnerServer:
             raise ValueError(f"{address} cannot be listened at: it is in use, or no address of this machine")
         self.server.start()
 
+    @contextmanager
+    def _request(self, context: Any) -> Iterator[str]:
+        """Yield the name of a peer, unless too many of its requests are open."""
+        peer = peer_name(context)
+        with self._lock:
+            full = self._open[peer] >= self.MAX_PER_PEER
+            self._open[peer] += not full
+        if full:
+            context.abort(
+                import_grpc().StatusCode.RESOURCE_EXHAUSTED,
+                f"{peer} has {self.MAX_PER_PEER} requests open: wait for their answers",
+            )
+        try:
+            yield peer
+        finally:
+            with self._lock:
+                self._open[peer] -= 1
+
     def _call(self, request: bytes, context: Any) -> bytes:
-        return self.owner.handle(peer_name(context), request)
+        with self._request(context) as peer:
+            return self.owner.handle(peer, request)
 
     def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        pieces, length = [], 0
-        for piece in requests:
-            pieces.append(piece)
-            length += len(piece)
-            # stop reading before more is held in memory than the policy allows
-            if length > self.owner.policy.max_bytes:
-                yield encode(
-                    OwnerMessage("invalid", {"reason": "the message is longer than the policy allows"})
-                )
-                return
-        yield from chunks(self.owner.handle(peer_name(context), b"".join(pieces)))
+        with self._request(context) as peer:
+            # a stream that sends nothing is ended: its next piece raises then
+            seconds = self.PIECE_SECONDS + self.owner.policy.max_bytes / 2**20
+            timer = threading.Timer(self.PIECE_SECONDS, context.cancel)
+            whole = threading.Timer(seconds, context.cancel)
+            for each in (timer, whole):
+                each.daemon = True
+                each.start()
+            try:
+                pieces, length = [], 0
+                for piece in requests:
+                    timer.cancel()
+                    pieces.append(piece)
+                    length += len(piece)
+                    # stop reading before more is held in memory than the policy allows
+                    if length > self.owner.policy.max_bytes:
+                        reason = "the message is longer than the policy allows"
+                        yield encode(OwnerMessage("invalid", {"reason": reason}))
+                        return
+            finally:
+                timer.cancel()
+                whole.cancel()
+            yield from chunks(self.owner.handle(peer, b"".join(pieces)))
 
     def stop(self) -> None:
         """End the service, and let answers that are being computed end."""

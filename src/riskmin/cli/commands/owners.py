@@ -47,7 +47,9 @@ def _init(folder: Path, names: tuple[str, ...], coordinator: str) -> int:
     for name, _, at in parts:
         lines += ["", "[[owners]]", f'name = "{name}"', f'address = "{at}"']
     (folder / "owners.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    policy = f'# all entries: docs/owners.md\ncoordinators = ["{coordinator}"]\nmin_rows = 5\ndigits = 9\n'
+    policy = (
+        f'# all entries: docs/owners.md\ncoordinators = ["{coordinator}"]\nmax_leverage = 0.75\ndigits = 9\n'
+    )
     (folder / "policy.toml").write_text(policy, encoding="utf-8")
     click.echo(
         f"{folder}: ca.pem, owners.toml, policy.toml, and a certificate and key for each of {len(parts) + 1}"
@@ -75,10 +77,10 @@ def serve(data: Path, name: str, target: ColumnRef, qid: ColumnRef, listen: str,
     """Answer requests about the rows of DATA, by sums over rows only, until Ctrl-C or SIGTERM.
 
     Clients need a certificate of the same authority. Rows, labels and scores are never sent. The policy
-    limits what is answered, and each request is recorded in the audit log.
+    limits what is answered, and each answer is recorded in the audit log before it is sent.
     """
     from riskmin.owners.owner import Owner
-    from riskmin.owners.protection.audit import AuditLog
+    from riskmin.owners.protection.audit import AuditLog, chain_key
     from riskmin.owners.protection.policy import Policy
     from riskmin.owners.server import OwnerServer, TlsFiles, serve_forever
 
@@ -86,6 +88,9 @@ def serve(data: Path, name: str, target: ColumnRef, qid: ColumnRef, listen: str,
     policy = Policy() if given["policy"] is None else Policy.from_file(given["policy"])
     check_data_options(data, target=target, qid=qid)
     table = load(data, target=target, qid=qid, require_labels=False)
+    log = AuditLog(given["log"] or Path(f"{name}.audit.jsonl"), chain_key(tls.key))
+    if log.last_entry is not None and log.last_entry["decision"] == "repaired":
+        click.echo(f"{name}: {log.path}: {log.last_entry['reason']}", err=True)
     owner = Owner(
         table.X,
         table.y,
@@ -94,7 +99,7 @@ def serve(data: Path, name: str, target: ColumnRef, qid: ColumnRef, listen: str,
         name=name,
         feature_names=table.feature_names,
         policy=policy,
-        log=AuditLog(given["log"] or Path(f"{name}.audit.jsonl")),
+        log=log,
         # only who has the key can compute the fingerprint of guessed rows
         secret=hashlib.sha256(tls.key).digest(),
         identity=tls,
@@ -121,18 +126,31 @@ def audit() -> None:
 @click.option(
     "--last", type=click.IntRange(1), default=20, show_default=True, help="How many requests to list."
 )
+@click.option("--key", type=PATH_TYPE, help="Key file of the owner that wrote LOG, to verify its chain.")
+@click.option("--name", help="Name of that owner (default: LOG up to its first dot).")
+@click.option("--against", type=PATH_TYPE, help="Log of another owner, which has seen the heads of this one.")
 @click.option("-o", "--output", type=PATH_TYPE, help="HTML page with the objective over time.")
 @click.option("--json", "as_json", is_flag=True, help="Print all entries as JSON lines.")
-def _log(log: Path, run: str | None, last: int, output: Path | None, as_json: bool) -> int:
+def _log(log: Path, run: str | None, last: int, output: Path | None, as_json: bool, **given: Any) -> int:
     """Verify the chain of hashes of LOG, and list its requests with a picture of the objective.
 
-    Exit code 1 if a line was changed or removed. Lines cut off at the end are noticed by the last hash only:
-    note it from time to time.
+    Exit code 1 if a line was changed or removed. Lines cut off at the end, or a chain that was written again
+    with the owner's key, are noticed by --against: owners exchange the heads of their logs.
     """
-    from riskmin.owners.protection.audit import AuditError, read_log
+    from riskmin.owners.protection.audit import AuditError, chain_key, missing_heads, read_log
 
     try:
-        entries = list(read_log(log))
+        key = b"" if given["key"] is None else chain_key(given["key"].read_bytes())
+        entries = list(read_log(log, key))
+        if given["against"] is not None:
+            # the chain of the other log is verified by its own owner, who has its key
+            other = [json.loads(line) for line in given["against"].read_bytes().splitlines()]
+            name = given["name"] or log.name.partition(".")[0]
+            if missing := missing_heads(name, entries, other):
+                raise AuditError(
+                    f"{log} lacks line {missing[0]} as {given['against']} has seen it: lines were removed or "
+                    "written again, or the coordinator has passed on a wrong head"
+                )
     except AuditError as error:
         click.secho(f"riskmin: {error}", fg="red", bold=True, err=True)
         return 1

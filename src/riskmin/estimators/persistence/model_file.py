@@ -49,6 +49,7 @@ CLAIM_KEYS = (
     "weighted",
     "solver",
     "last",
+    "value_error",
 )
 """Keys of the certificate. Others are rejected, since `certify` would not check them."""
 
@@ -217,7 +218,7 @@ def _claim_record(model: Any) -> dict[str, Any]:
         "weighted": model.weighted_,
         "solver": result.solver,
         "last": {k: to_python_number(v) for k, v in result.trace[-1].items()},
-    }
+    } | ({"value_error": result.value_error} if result.value_error else {})
 
 
 # ---------------------------------------------------------------- read
@@ -266,7 +267,10 @@ def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
     cut, last = Cut(a, read_finite(claim, "b")), [read_trace_row(claim["last"])]
     value, lower = read_finite(claim, "value"), read_finite(claim, "lower_bound")
-    return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
+    error = read_finite(claim, "value_error") if "value_error" in claim else 0.0
+    if not 0 <= error <= abs(value):
+        raise ValueError(f"its value has an error of {error:g}, which is not between 0 and the value")
+    return Result(w, value, lower, cut, status, last, str(claim["solver"]), met, value_error=error)
 
 
 def _read_scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:

@@ -23,6 +23,9 @@ class Budgets:
     log : AuditLog
     """
 
+    MAX_REFUSALS = 1000
+    """Kinds of refusals, by peer, request and decision, that are counted apart."""
+
     def __init__(self, name: str, policy: Policy, log: AuditLog) -> None:
         self.name, self.policy, self.log = name, policy, log
         self._bucket: dict[str, tuple[float, float]] = {}
@@ -31,6 +34,7 @@ class Budgets:
         self.losses: dict[tuple[str, str], set[str]] = {}
         self.ended: set[str] = set()
         self.accounts: dict[str, PrivacyAccount] = {}
+        self.refusals: Counter[tuple[str, str, str]] = Counter()
         for entry in log.read():
             self._count(entry)
 
@@ -62,6 +66,19 @@ class Budgets:
         """Append an entry to the log, and count it."""
         known = {name: value for name, value in more.items() if value is not None}
         self._count(self.log.append(who=who, what=what, decision=decision, **known))
+
+    def record_refusal(self, who: str, what: str, decision: str, reason: str) -> None:
+        """Count a request that was not answered; of equal ones, the 1st, 2nd, 4th, 8th, ... are recorded."""
+        key = who, what, decision
+        if key not in self.refusals and len(self.refusals) >= self.MAX_REFUSALS:
+            key = "", "", ""  # names beyond these are counted together
+        self.refusals[key] += 1
+        count = self.refusals[key]
+        if count & (count - 1) == 0:
+            more = {"count": count} if count > 1 else {}
+            self.record(who, what, decision, reason=reason, **more)
+        else:
+            self.requests[who, time.strftime("%Y-%m-%d", time.gmtime())] += 1
 
     def check(self, peer: str, kind: str, loss: str = "") -> None:
         """Raise `AnswerRefused` if a coordinator is not allowed, or has used up a budget."""

@@ -1,8 +1,8 @@
-r"""What all answers of an owner reveal together: the span of their multipliers, and each row's leverage in it.
+r"""What all answers of an owner reveal together: the span of their multipliers, and leverages in it.
 
-Every answer is :math:`X^\top u` for some multipliers u, one per row. Row i can be solved for from answers with
-multipliers :math:`u_1, \dots, u_k` exactly if its unit vector is in their span. For an orthonormal basis Q of
-the span, the leverage of the row is
+Every answer is :math:`X^\top u` for some multipliers u, one per row. Row i can be solved for from answers
+with multipliers :math:`u_1, \dots, u_k` exactly if its unit vector is in their span. For an orthonormal
+basis Q of the span, the leverage of the row is
 
 .. math:: h_i = |Q^\top e_i|^2 = \max_{a} \frac{(U a)_i^2}{|U a|^2} \in [0, 1].
 
@@ -66,6 +66,11 @@ class RevealedSpan:
             partial = self.path.with_suffix(".partial")
             _write(partial, content + self._basis[:, : self.rank].tobytes(order="F"), os.O_TRUNC)
             partial.replace(self.path)
+
+    @property
+    def basis(self) -> NDArray:
+        """An orthonormal basis of the span, one row per row that was ever served."""
+        return self._basis[:, : self.rank]
 
     def add(self, slopes: NDArray) -> NDArray:
         """Add multipliers, one column per output, unless they expose rows: return which rows they expose."""

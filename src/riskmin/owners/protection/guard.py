@@ -39,6 +39,11 @@ class ScorePoint(NamedTuple):
     constants: NDArray
     """One per output: intercepts, and what a shift of columns adds."""
 
+    def reach(self, other: ScorePoint, column_sizes: NDArray) -> float:
+        """Return a bound of the difference of a row's scores at two points, which depends on no row."""
+        steps = column_sizes @ np.abs(self.weights - other.weights)
+        return float(np.max(steps + np.abs(self.constants - other.constants)))
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreTangent:
@@ -108,7 +113,7 @@ class GuardedTangents:
             if len(self._earlier) > max(self.MAX_ENTRIES // max(2 * point.z.size, 1), 8):
                 del self._earlier[0]
             return None
-        base, tangent = self._highest(point)
+        base, tangent = self._nearest(point)
         fixed, everything = exposed, np.ones_like(exposed)
         for _ in range(self.MAX_ROUNDS):
             rows = fixed if point.z.ndim == 1 else fixed[:, None]
@@ -119,10 +124,10 @@ class GuardedTangents:
             fixed = fixed | exposed
         return replace(tangent, error=tangent.error + self.bound(everything, point, base))
 
-    def _highest(self, point: ScorePoint) -> tuple[ScorePoint, ScoreTangent]:
-        """Return the earlier tangent that is highest at a point; without any, zero, which is a cut of losses."""
+    def _nearest(self, point: ScorePoint) -> tuple[ScorePoint, ScoreTangent]:
+        """Return the earlier answer whose point is nearest; without any, zero, a cut of all losses."""
         if self._earlier:
-            return max(self._earlier, key=lambda each: each[1].height(point.z))
+            return min(self._earlier, key=lambda each: point.reach(each[0], self.bound.column_sizes()))
         origin = ScorePoint(*(np.zeros_like(a) for a in point))
         at_zero = self.tangent_at(origin.z)
         # the loss at zero scores depends on labels only
@@ -132,9 +137,9 @@ class GuardedTangents:
 def too_small(exposed: int, n: int) -> str:
     """Return why an answer is refused, and what to change."""
     return (
-        f"the answer would expose {exposed:,} of {n:,} rows, which are too few to hide behind each other: choose "
-        "a smooth loss such as logistic, ask for fewer rounds, or have the owner add rows, leave out outlying "
-        "rows, or raise max_leverage in its policy"
+        f"the answer would expose {exposed:,} of {n:,} rows, which are too few to hide behind each other: "
+        "choose a smooth loss such as logistic, ask for fewer rounds, or have the owner add rows, leave out "
+        "outlying rows, or raise max_leverage in its policy"
     )
 
 
@@ -160,8 +165,7 @@ class SlopeBound:
 
     def __call__(self, rows: NDArray, point: ScorePoint, base: ScorePoint) -> float:
         """Return a bound for the slopes of some rows at `base`, which depends on no entry of these rows."""
-        steps = np.abs(point.weights - base.weights)
-        reach = float(np.max(self.column_sizes() @ steps + np.abs(point.constants - base.constants)))
+        reach = point.reach(base, self.column_sizes())
         if self.loss.constant_curvature and point.z.ndim == 1:
             slopes = self._slopes(np.full_like(point.z, reach)) - self._slopes(np.full_like(point.z, -reach))
             return round_up(float(slopes[rows].sum())) * reach

@@ -1,0 +1,214 @@
+"""Replies of an owner that lies, peers that take up an owner's service, and its log."""
+
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+from tests.owners.conftest import split, table, tls_files
+
+from riskmin import L2, minimize
+from riskmin.cli import main
+from riskmin.owners.client import OwnerConnection
+from riskmin.owners.executor import OwnersExecutor
+from riskmin.owners.owner import Owner
+from riskmin.owners.protection.audit import AuditError, AuditLog, chain_key, missing_heads, read_log
+from riskmin.owners.protection.policy import Policy
+from riskmin.owners.server import SERVICE
+from riskmin.owners.wire.codec import OwnerMessage, decode, encode
+
+VALUES = (None, True, -1, 2**70, float("1e308"), "x", "", [], [1, "a"], {}, {"a": 1})
+
+
+class Liar:
+    """A connection to an owner in this process that alters the n-th reply."""
+
+    def __init__(self, owner, alter=None):
+        self.owner, self.name, self.address = owner, owner.name, "here"
+        self.alter, self.n_rounds, self.replies = alter, 0, []
+
+    def start(self, message, reply_is_long=False):
+        self.n_rounds += 1
+        reply = decode(self.owner.handle("coordinator", encode(message)))
+        self.replies.append(reply)
+        altered = reply if self.alter is None else self.alter(self.n_rounds - 1, reply)
+        return lambda: altered
+
+    def ask(self, message):
+        return self.start(message)()
+
+    def close(self):
+        pass
+
+
+def run(alter=None):
+    X, y, _ = table(400, 3)
+    parts = split(X, y)
+    liar = Liar(Owner(**parts.pop("south"), name="south"), alter)
+    honest = [Liar(Owner(**part, name=name)) for name, part in parts.items()]
+    owners = OwnersExecutor.from_connections([honest[0], liar, honest[1]])
+    minimize(owners.objective(owners.risk("logistic"), L2(), 1e-2), max_iter=2)
+    return liar.replies
+
+
+def alterations(replies):
+    """Every field and array of the first reply of each kind, replaced, removed or changed in shape."""
+    seen = set()
+    for n, reply in enumerate(replies):
+        names = (tuple(reply.fields), tuple(reply.arrays), reply.fields.get("layout"))
+        if names in seen:
+            continue
+        seen.add(names)
+        yield n, OwnerMessage("nonsense", reply.fields, reply.arrays)
+        for field in reply.fields:
+            yield (
+                n,
+                OwnerMessage(reply.kind, {k: v for k, v in reply.fields.items() if k != field}, reply.arrays),
+            )
+            for value in VALUES:
+                yield n, OwnerMessage(reply.kind, {**reply.fields, field: value}, reply.arrays)
+        for name, a in reply.arrays.items():
+            others = [a[:-1], np.append(a, 1.0), np.full_like(a, np.nan), a.astype(np.int64), a[:, None]]
+            for other in others:
+                yield n, OwnerMessage(reply.kind, reply.fields, {**reply.arrays, name: other})
+            yield (
+                n,
+                OwnerMessage(reply.kind, reply.fields, {k: v for k, v in reply.arrays.items() if k != name}),
+            )
+
+
+def test_an_altered_reply_is_believed_or_refused_in_a_sentence_that_names_the_owner():
+    reasons = []
+    for n, altered in alterations(run()):
+        try:
+            run(lambda k, reply, n=n, altered=altered: altered if k == n else reply)
+        except ValueError as error:  # other errors are tracebacks for the user
+            reasons.append(str(error))
+    assert len(reasons) > 150
+    # classes that contradict the labels are noticed by the owners themselves
+    known = ("south", "classes", "problem was claimed")
+    assert [r for r in reasons if "\n" in r or not any(word in r for word in known)] == []
+
+
+# ---------------------------------------------------------------- peers that take up the service
+def test_idle_streams_and_bare_connections_of_one_peer_do_not_stop_another(serve, certificates):
+    X, y, _ = table(600)
+    owners = serve({"north": {"X": X, "y": y}})
+    address = owners.addresses[0][1]
+    host, port = address.split(":")
+    stranger = OwnerConnection("north", address, tls_files(certificates, "stranger"))
+    done = threading.Event()
+
+    def nothing():
+        done.wait(60)
+        yield b""
+
+    import grpc
+
+    credentials = grpc.ssl_channel_credentials(stranger.tls.ca, stranger.tls.key, stranger.tls.cert)
+    options = [("grpc.ssl_target_name_override", "north")]
+    channel = grpc.secure_channel(address, credentials, options)
+    idle = [channel.stream_stream(f"/{SERVICE}/Stream")(nothing(), timeout=30) for _ in range(8)]
+    bare = [socket.create_connection((host, int(port))) for _ in range(100)]
+    try:
+        other = OwnerConnection("north", address, tls_files(certificates, "coordinator"), patience=10.0)
+        assert other.ask(OwnerMessage("describe")).fields["rows"] == 600
+        other.close()
+    finally:
+        done.set()
+        for connection in bare:
+            connection.close()
+        for call in idle:
+            call.cancel()
+        channel.close()
+        stranger.close()
+
+
+# ---------------------------------------------------------------- the log
+def entries(log, n=5):
+    for k in range(n):
+        log.append(who="alice", what="pull_back", decision="answered", value=1.0 / (k + 1))
+    return log
+
+
+def test_nobody_without_the_key_can_remove_a_line(tmp_path):
+    path, key = tmp_path / "north.audit.jsonl", chain_key(b"private")
+    entries(AuditLog(path, key)).close()
+    kept = list(read_log(path, key))
+    assert len(kept) == 5
+    # the lines without one, in a chain that anyone can compute
+    path.unlink()
+    forged = AuditLog(path)
+    for entry in kept[:2] + kept[3:]:
+        forged.append(**{k: v for k, v in entry.items() if k not in ("n", "time", "hash", "keyed")})
+    forged.close()
+    with pytest.raises(AuditError, match="not keyed"):
+        list(read_log(path, key))
+    # a name twice in a line: readers of JSON take one or the other
+    log = AuditLog(tmp_path / "other")
+    entries(log, 1).close()
+    line = (tmp_path / "other").read_bytes().replace(b'"who": "alice"', b'"who": "mallory", "who": "alice"')
+    (tmp_path / "other").write_bytes(line)
+    with pytest.raises(AuditError, match="line 1"):
+        list(read_log(tmp_path / "other"))
+
+
+def test_lines_that_are_cut_off_are_missed_by_the_other_owners(tmp_path, certificates, capsys):
+    X, y, _ = table(600)
+    logs = {name: tmp_path / f"{name}.audit.jsonl" for name in ("north", "south")}
+    keys = {name: (certificates / f"{name}.key").read_bytes() for name in logs}
+    parts = {name: part for name, part in split(X, y).items() if name in logs}
+    opened = {name: AuditLog(logs[name], chain_key(keys[name])) for name in logs}
+    owners = OwnersExecutor.from_connections(
+        [Liar(Owner(**part, name=name, log=opened[name])) for name, part in parts.items()]
+    )
+    for _ in range(2):
+        owners.descriptions = owners._describe()
+        minimize(owners.objective(owners.risk("logistic"), L2(), 1e-2), tol=0.1)
+    for log in opened.values():
+        log.close()
+    arguments = ["audit", "log", str(logs["north"]), "--key", str(certificates / "north.key")]
+    arguments += ["--against", str(logs["south"])]
+    assert main(arguments) == 0
+    lines = logs["north"].read_bytes().splitlines(keepends=True)
+    logs["north"].write_bytes(b"".join(lines[:3]))
+    other = [json.loads(line) for line in logs["south"].read_bytes().splitlines()]
+    assert missing_heads("north", list(read_log(logs["north"], chain_key(keys["north"]))), other)
+    assert main(arguments) == 1
+    assert "lacks line" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_written_gives_no_answer(tmp_path):
+    X, y, _ = table(400)
+    log = AuditLog(tmp_path / "log")
+    owner = Owner(X, y, policy=Policy(), log=log)
+    assert decode(owner.handle("alice", encode(OwnerMessage("describe")))).kind == "answer"
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (tmp_path / "log").stat().st_size
+    import signal
+
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
+    try:
+        reply = decode(owner.handle("alice", encode(OwnerMessage("describe"))))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert reply.kind == "refused"
+    assert "cannot be written" in reply.fields["reason"]
+    # no torn line is left, and the owner answers again
+    assert decode(owner.handle("alice", encode(OwnerMessage("describe")))).kind == "answer"
+    log.close()
+    assert [entry["decision"] for entry in read_log(tmp_path / "log")] == ["answered", "answered"]
+
+
+def test_unlisted_names_do_not_fill_the_log():
+    X, y, _ = table(400)
+    owner = Owner(X, y, policy=Policy(coordinators=("alice",), requests_per_second=1e9))
+    for _ in range(5000):
+        assert decode(owner.handle("mallory", encode(OwnerMessage("describe")))).kind == "refused"
+    assert len(owner.log.entries) < 20
+    assert owner.log.entries[-1]["count"] == 4096
