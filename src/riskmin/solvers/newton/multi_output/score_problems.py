@@ -107,11 +107,15 @@ class MultiOutputScoreProblem(ScoreProblem):
         """The gradient in w; its entries for the intercepts are always recomputed from dz.
 
         If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
-        updates, since no other term compensates for it.
+        updates, since no other term compensates for it. Slopes of classes in the scores of a row have a sum
+        of zero, and so have those in the weights of a column, where penalties may be below rounding.
         """
         a = super().weight_gradient(evaluation, previous)
         if self.n_intercepts:
             a[-self.n_intercepts :] = np.ones(len(evaluation.dz)) @ evaluation.dz
+        if self.loss.task == "multiclass":
+            A = a.reshape(-1, evaluation.dz.shape[1])
+            A -= A.mean(axis=1, keepdims=True)
         return a
 
     def evaluate(
