@@ -298,6 +298,7 @@ class _CgRun:
             image = self.penalty * direction + self.part.product(direction)
             curvature = float(direction @ image)
             if not (curvature > 0 and rho > 0):
+                _, self.d, self.r = best
                 return True  # nothing but rounding is left
             step = rho / curvature
             self.d, self.r = self.d + step * direction, self.r - step * image

@@ -85,6 +85,11 @@ class MultiOutputScoreProblem(ScoreProblem):
         """False: the Hessian has blocks, for which there are preconditioners."""
         return False
 
+    def value_at_zero(self) -> float:
+        """The loss at scores of 0."""
+        zero = np.zeros((len(self.y), self.risk.linear_map.columns))
+        return float(self.loss.value_grad(zero, self.y, self.c)[0])
+
     def newton_system(self, reg: Any, direct: int) -> LinearSystem:
         """The linear system of Newton's method."""
         return MultiOutputNewtonSystem(self.design, reg, direct)
@@ -178,6 +183,15 @@ class MultiOutputScoreProblem(ScoreProblem):
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs from which the Hessian in the scores is computed."""
         return HessianInputs(evaluation.dz, mu)
+
+    def predicted(self, evaluation: ScoreEvaluation, change: NDArray) -> ScoreEvaluation | None:
+        """The cut of the multipliers that the linear model predicts for a change of the scores."""
+        hessian = self.loss.block_hessian(evaluation.dz, self.y, self.c)
+        found = self.loss.multiplier_cut(evaluation.dz + hessian.product(change, slice(None)), self.y, self.c)
+        if found is None:
+            return None
+        dz, offset, size = found
+        return ScoreEvaluation(dz, float(offset) - CUT_ROUNDING * float(size), 0.0, evaluation.risk)
 
     def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
         """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
