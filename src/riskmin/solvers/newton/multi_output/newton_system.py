@@ -122,7 +122,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         )
         tol, drop_tol = min(cg_tol, 0.5 * g_norm), self.DROPPED_ROWS_RESIDUAL * g_norm
         all_active = self._active_rows(inputs, inputs.active_rows)
-        d, r = self._without_sums(g, penalty, all_active.hessian)
+        d, r = start = self._without_sums(g, penalty, all_active.hessian)
         while True:
             part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
             # nonsmooth losses have other active rows at each point
@@ -131,10 +131,11 @@ class MultiOutputNewtonSystem(LinearSystem):
             if part is all_active or not self.dropped_share:  # then dropped rows are not active
                 return d
             # the residual of the system of all rows, which includes the error of dropped rows
-            r = -g - penalty * d - all_active.product(d)
+            r = start[1] - penalty * (d - start[0]) - all_active.product(d)
             if norm(r) <= drop_tol:
                 return d
-            # continue from d and its residual, with fewer rows dropped
+            # continue with fewer rows dropped, from d unless only the dropped rows had limited its length
+            d, r = (d, r) if norm(r) < norm(start[1]) else start
             self.n_drop_reductions += 1
 
     def _without_sums(self, g: Array, penalty: NDArray, hessian: BlockHessian) -> tuple[NDArray, NDArray]:
