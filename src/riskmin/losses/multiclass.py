@@ -315,6 +315,14 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
         return beta + true_class * (1 - xp.sum(beta, axis=1, keepdims=True))
 
+    def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any]:
+        """Return slopes of multipliers on the simplex near those of dz, and the offset of their cut."""
+        # at scores of zero, the terms of the maximum are the costs
+        costs, factor, true_class = self._slack(0.0 * dz, y)
+        beta = project_onto_simplex(self._multipliers(dz, factor, true_class, c))
+        offset = c @ (beta * costs).sum(axis=1)
+        return self._slope(beta, factor, true_class, c), offset, offset
+
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian of the smoothed loss at the point with gradient dz.
 

@@ -332,7 +332,11 @@ class Newton(Solver):
                     best, n_evaluations = cut, 0
                     state = NewtonState(point, best, system_state).to_arrays
                     yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
-                moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
+                elif cut is not None:
+                    best = max(best, cut, key=obj.lower)
+                # with mu, a stage ends where its steps are rounding: its multipliers are the next center
+                if not point.mu or -direction.slope > point.ROUNDING_SLOPE * value:
+                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
                 # a reused or sampled matrix may have given no descent direction: once more with a better one
                 if moved is None and system.discard():
                     direction = point.direction(*step, complementarity)

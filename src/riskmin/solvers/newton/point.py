@@ -44,6 +44,7 @@ class NewtonPoint:
     RELAX_DAMPING_ABOVE = 0.9
     UNIT_STEP_MAX_SLOPE_LEFT = 0.1
     UNIT_STEP_MAX_SLOPE_REVERSED = 0.9
+    ROUNDING_SLOPE = 1e-17  # the slope of a direction, as a share of J, that is rounding
     PREDICTED_GAP_SHARE, MAX_PREDICTED_GAP, MAX_PREDICTIONS = 0.1, 1e-3, 5
 
     w: Array
@@ -114,12 +115,13 @@ class NewtonPoint:
         unit step only by the errors of the model, about the slope.
         """
         enough = min(self.PREDICTED_GAP_SHARE * gap, self.MAX_PREDICTED_GAP * value)
-        if direction.dz is None or self.mu or -direction.slope > enough:
+        enough = self.ROUNDING_SLOPE * value if self.mu else enough
+        if direction.dz is None or -direction.slope > enough:
             return None
         if obj.risk.multi_output:
             return self._refined_cut(obj, problem, system, direction, enough)
         h = system.matrix_diagonal
-        if h is None:
+        if h is None or self.mu:
             return None
         change = h * direction.dz
         if problem.intercept:
@@ -138,7 +140,7 @@ class NewtonPoint:
         w, evaluation, d, dz, best = self.w, self.evaluation, direction.d, direction.dz, None
         value = evaluation.risk + obj.lam * obj.reg.value(w)
         for _ in range(self.MAX_PREDICTIONS):
-            w, evaluation = w + d, problem.predicted(evaluation, dz)
+            w, evaluation = w + d, problem.predicted(evaluation, dz, self.mu)
             if evaluation is None:
                 return None
             a = problem.weight_gradient(evaluation)
@@ -147,7 +149,7 @@ class NewtonPoint:
             if value - obj.lower(best) <= allowed:
                 break
             g = obj.lam * obj.reg.grad(w) + a
-            d = system.solve(problem.hessian(evaluation, self.z, 0.0, None), obj.lam, g, 0.0)
+            d = system.solve(problem.predicted_hessian(evaluation, self.mu), obj.lam, g, 0.0)
             dz = problem.design.forward(d)
         return best
 

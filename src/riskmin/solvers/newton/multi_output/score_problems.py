@@ -184,14 +184,18 @@ class MultiOutputScoreProblem(ScoreProblem):
         """The inputs from which the Hessian in the scores is computed."""
         return HessianInputs(evaluation.dz, mu)
 
-    def predicted(self, evaluation: ScoreEvaluation, change: NDArray) -> ScoreEvaluation | None:
+    def predicted(self, evaluation: ScoreEvaluation, change: NDArray, mu: float) -> ScoreEvaluation | None:
         """The cut of the multipliers that the linear model predicts for a change of the scores."""
-        hessian = self.loss.block_hessian(evaluation.dz, self.y, self.c)
+        hessian = self.loss.block_hessian(evaluation.dz, self.y, self.c, mu)
         found = self.loss.multiplier_cut(evaluation.dz + hessian.product(change, slice(None)), self.y, self.c)
         if found is None:
             return None
         dz, offset, size = found
         return ScoreEvaluation(dz, float(offset) - CUT_ROUNDING * float(size), 0.0, evaluation.risk)
+
+    def predicted_hessian(self, evaluation: ScoreEvaluation, mu: float) -> HessianInputs:
+        """The inputs of the Hessian at predicted multipliers."""
+        return HessianInputs(evaluation.dz, mu)
 
     def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
         """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
