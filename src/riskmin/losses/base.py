@@ -178,6 +178,13 @@ class Loss(ABC):
         """Return the Hessian of a multi-output loss, or of its smoothed form, where the gradient is dz."""
         return None
 
+    def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any] | None:
+        """Return feasible slopes in the scores near dz, the offset of their cut, and the size of its terms.
+
+        None if there is no formula for the conjugate of this multi-output loss.
+        """
+        return None
+
     @property
     def has_hessian(self) -> bool:
         """Whether there are second derivatives, of the smoothed loss if the loss is not smooth."""

@@ -107,6 +107,14 @@ class Softmax(_MulticlassLoss):
         # log sum_j e^(z_j) >= z_j for every j
         return 1.0, 0.0
 
+    def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any]:
+        """Return slopes of probabilities near those of dz, and the offset of their cut, the entropy."""
+        true_class = one_hot(y, dz)
+        q = np.maximum(dz / np.where(c > 0, c, 1.0)[:, None] + true_class, 0.0)
+        q /= q.sum(axis=1, keepdims=True)
+        terms = c @ -np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
+        return (q - true_class) * c[:, None], terms.sum(), terms.sum()
+
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian at the point with gradient dz, from the probabilities dz / c + one_hot(y)."""
         # rows of weight zero have dz = 0; any p on the simplex serves, because size is zero
@@ -307,6 +315,14 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
         return beta + true_class * (1 - xp.sum(beta, axis=1, keepdims=True))
 
+    def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any]:
+        """Return slopes of multipliers on the simplex near those of dz, and the offset of their cut."""
+        # at scores of zero, the terms of the maximum are the costs
+        costs, factor, true_class = self._slack(0.0 * dz, y)
+        beta = project_onto_simplex(self._multipliers(dz, factor, true_class, c))
+        offset = c @ (beta * costs).sum(axis=1)
+        return self._slope(beta, factor, true_class, c), offset, offset
+
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian of the smoothed loss at the point with gradient dz.
 
@@ -365,6 +381,14 @@ class MulticlassSquaredHinge(_MulticlassLoss):
         """Return slopes and offsets of the linear lower bounds 1 + z_j - z_y - 1/2 of the loss."""
         # max(0, s)^2 / 2 >= s - 1/2, the tangent at s = 1
         return 1.0, 0.5 - 0.5 * np.eye(k)
+
+    def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any]:
+        """Return slopes of nonnegative multipliers near those of dz, and the offset of their cut."""
+        true_class = one_hot(y, dz)
+        a = np.maximum(dz / np.where(c > 0, c, 1.0)[:, None], 0.0) * (1 - true_class)
+        # max(0, 1 + s)^2 / 2 >= a (1 + s) - a^2 / 2 for a >= 0
+        linear, square = c @ a.sum(axis=1), 0.5 * (c @ (a * a).sum(axis=1))
+        return (a - a.sum(axis=1, keepdims=True) * true_class) * c[:, None], linear - square, linear + square
 
     def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian at the point with gradient dz, from the violated margins (dz > 0)."""

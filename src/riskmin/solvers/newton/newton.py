@@ -184,11 +184,11 @@ class Newton(Solver):
             w, mu = w0, 0.0
         else:
             w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
+        sampled, risk = w is not w0, obj.risk
         if obj.n_intercepts:
-            risk: Any = obj.risk
-            w = risk.constant_prediction_cuts.lower_absent_classes(w)
+            w, w0 = (risk.constant_prediction_cuts.lower_absent_classes(v) for v in (w, w0))  # type: ignore[attr-defined]
         point = self._point(obj, problem, w, mu, reuse)
-        if reuse and w is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
+        if sampled:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = problem.value_at_zero()
             better = point.evaluation.risk + obj.lam * obj.reg.value(w) < zero
             point = point if better else self._point(obj, problem, w0, 0.0, reuse)
@@ -326,13 +326,17 @@ class Newton(Solver):
                 step = obj, problem, system
                 direction = point.direction(*step, complementarity)
                 gap = value - obj.lower(best)
-                cut = point.predicted_cut(problem, system.matrix_diagonal, direction, value, gap)
+                cut = point.predicted_cut(*step, direction, value, gap)
                 if cut is not None and obj.lower(cut) > value - self.PREDICTED_GAP_SHARE * gap:
                     # the same point with a better bound, before it moves
                     best, n_evaluations = cut, 0
                     state = NewtonState(point, best, system_state).to_arrays
                     yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
-                moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
+                elif cut is not None:
+                    best = max(best, cut, key=obj.lower)
+                # with mu, a stage ends where its steps are rounding: its multipliers are the next center
+                if not point.mu or -direction.slope > point.ROUNDING_SLOPE * value:
+                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
                 # a reused or sampled matrix may have given no descent direction: once more with a better one
                 if moved is None and system.discard():
                     direction = point.direction(*step, complementarity)

@@ -38,7 +38,8 @@ class NewtonPoint:
     RELAX_DAMPING_ABOVE = 0.9
     UNIT_STEP_MAX_SLOPE_LEFT = 0.1
     UNIT_STEP_MAX_SLOPE_REVERSED = 0.9
-    PREDICTED_GAP_SHARE, MAX_PREDICTED_GAP = 0.1, 1e-3
+    ROUNDING_SLOPE = 1e-17  # the slope of a direction, as a share of J, that is rounding
+    PREDICTED_GAP_SHARE, MAX_PREDICTED_GAP, MAX_PREDICTIONS = 0.1, 1e-3, 5
 
     w: Array
     z: NDArray
@@ -94,7 +95,13 @@ class NewtonPoint:
         return Direction(d, hessian, slope, problem.design.forward(d) if descent else None)
 
     def predicted_cut(
-        self, problem: ScoreProblem, h: NDArray | None, direction: Direction, value: float, gap: float
+        self,
+        obj: Objective,
+        problem: ScoreProblem,
+        system: LinearSystem,
+        direction: Direction,
+        value: float,
+        gap: float,
     ) -> Cut | None:
         """The cut of the multipliers dz + H X d that the linear model predicts, if it may improve the gap.
 
@@ -102,13 +109,43 @@ class NewtonPoint:
         unit step only by the errors of the model, about the slope.
         """
         enough = min(self.PREDICTED_GAP_SHARE * gap, self.MAX_PREDICTED_GAP * value)
-        if h is None or direction.dz is None or self.mu or -direction.slope > enough:
+        enough = self.ROUNDING_SLOPE * value if self.mu else enough
+        if direction.dz is None or -direction.slope > enough:
+            return None
+        if obj.risk.multi_output:
+            return self._refined_cut(obj, problem, system, direction, enough)
+        h = system.matrix_diagonal
+        if h is None or self.mu:
             return None
         change = h * direction.dz
         if problem.intercept:
             change = change - (problem.design.total(change) / problem.design.total(h)) * h
         predicted = problem.with_multipliers(self.z, self.evaluation, change)
         return None if predicted is None else Cut(problem.design.adjoint(predicted.dz), predicted.offset)
+
+    def _refined_cut(
+        self, obj: Objective, problem: Any, system: LinearSystem, direction: Direction, allowed: float
+    ) -> Cut | None:
+        """The best cut of predicted multipliers of several outputs.
+
+        Multipliers that leave their bounds are moved back, and others are predicted again from there: in
+        columns of large units, which are nearly unpenalized, any slope that is left would cost the bound.
+        """
+        w, evaluation, d, dz, best = self.w, self.evaluation, direction.d, direction.dz, None
+        value = evaluation.risk + obj.lam * obj.reg.value(w)
+        for _ in range(self.MAX_PREDICTIONS):
+            w, evaluation = w + d, problem.predicted(evaluation, dz, self.mu)
+            if evaluation is None:
+                return None
+            a = problem.weight_gradient(evaluation)
+            cut = obj.project_out_intercepts(Cut(a, evaluation.offset))
+            best = cut if best is None else max(best, cut, key=obj.lower)
+            if value - obj.lower(best) <= allowed:
+                break
+            g = obj.lam * obj.reg.grad(w) + a
+            d = system.solve(problem.predicted_hessian(evaluation, self.mu), obj.lam, g, 0.0)
+            dz = problem.design.forward(d)
+        return best
 
     def newton_step(
         self,

@@ -17,12 +17,13 @@ import numpy as np
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Array, NDArray
 from riskmin.core.deadline import check_each
+from riskmin.losses.block_hessian import BlockHessian
 from riskmin.problem.design_operator import DesignOperator, mean_squared_norm, row_matrix
 from riskmin.solvers.costs import PRODUCT_COSTS
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output import preconditioners as inverse
 from riskmin.solvers.newton.multi_output.preconditioners import MultiOutputActiveRows, Solve
-from riskmin.solvers.weights import feature_weights
+from riskmin.solvers.weights import feature_weights, outputs_share_weights
 
 Norm = Callable[[NDArray], float]
 
@@ -66,6 +67,8 @@ class MultiOutputNewtonSystem(LinearSystem):
     EXACT_MAX_COST = 10.0
     """For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: which
     rows are active at the next point depends on the residual."""
+    MIN_RELATIVE_PENALTY = 1e-15
+    """The smallest penalty of a weight, as a share of the sum of the second derivatives of a class."""
     REBUILD_MAX_COST = 4
     """A preconditioner that costs no more than this many steps is formed anew each time."""
 
@@ -77,6 +80,8 @@ class MultiOutputNewtonSystem(LinearSystem):
         # of squared losses, one matrix of the features is the Hessian of each output: the system is solved
         self.level = int(self.loss.constant_curvature and design.shape[1] <= direct)
         """The level of the last preconditioner."""
+        self.separate_sums: bool | None = None
+        """Whether the sums of the weights over the outputs are solved for alone; None before the first solve."""
         self.n_drop_reductions = 0
         """The number of times that too many rows were dropped."""
         self.skip_reuse = self.last_skip_reuse = 0
@@ -116,7 +121,8 @@ class MultiOutputNewtonSystem(LinearSystem):
             max(tol, self.NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else self.SMOOTH_CG_RESIDUAL * g_norm
         )
         tol, drop_tol = min(cg_tol, 0.5 * g_norm), self.DROPPED_ROWS_RESIDUAL * g_norm
-        d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
+        all_active = self._active_rows(inputs, inputs.active_rows)
+        d, r = start = self._without_sums(g, penalty, all_active.hessian)
         while True:
             part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
             # nonsmooth losses have other active rows at each point
@@ -125,11 +131,32 @@ class MultiOutputNewtonSystem(LinearSystem):
             if part is all_active or not self.dropped_share:  # then dropped rows are not active
                 return d
             # the residual of the system of all rows, which includes the error of dropped rows
-            r = -g - penalty * d - all_active.product(d)
+            r = start[1] - penalty * (d - start[0]) - all_active.product(d)
             if norm(r) <= drop_tol:
                 return d
-            # continue from d and its residual, with fewer rows dropped
+            # continue with fewer rows dropped, from d unless only the dropped rows had limited its length
+            d, r = (d, r) if norm(r) < norm(start[1]) else start
             self.n_drop_reductions += 1
+
+    def _without_sums(self, g: Array, penalty: NDArray, hessian: BlockHessian) -> tuple[NDArray, NDArray]:
+        """The direction in the sums of the weights of each column, and the right-hand side of the rest.
+
+        Losses of classes do not depend on these sums: only penalties do, which in raw units are too small for
+        a factorization of the whole matrix.
+        """
+        k = self.linear_map.columns
+        if self.separate_sums is None:
+            rest = np.abs(hessian.product(np.ones_like(hessian.diagonal), slice(None)))
+            none = rest.max(initial=0.0) <= 1e-12 * hessian.diagonal.max(initial=0.0)
+            self.separate_sums = bool(none) and outputs_share_weights(self.reg, k)
+        if not self.separate_sums:
+            return 0.0 * g, -g
+        mean = np.repeat(g.reshape(-1, k).mean(axis=1), k)
+        return np.divide(-mean, penalty, out=0.0 * g, where=penalty > self._negligible(hessian)), mean - g
+
+    def _negligible(self, hessian: BlockHessian) -> float:
+        """The penalty that vanishes in rounding beside the second derivatives."""
+        return self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / self.linear_map.columns
 
     def _penalty_weights(self, g: Array, mu: float) -> NDArray:
         """The factors of lam in the penalty, one per entry of w.
@@ -180,7 +207,10 @@ class MultiOutputNewtonSystem(LinearSystem):
         self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
     ) -> NDArray:
         """Reduce the residual below its tolerance, by preconditioners of increasing level; return d."""
-        P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
+        # penalties that vanish in rounding beside the second derivatives are left out
+        P = np.where(penalty > self._negligible(part.hessian), penalty, 0.0)
+        P = P.reshape(-1, self.linear_map.columns)
+        step = inverse.cg_step_cost(part)
         options = self._options(part, P)
         # the last option is the best one: the exact matrix, unless that is too large
         if nonsmooth and options[-1].cost <= self.EXACT_MAX_COST * step:
@@ -207,14 +237,15 @@ class MultiOutputNewtonSystem(LinearSystem):
         return run.d
 
     def _centered(self, solve: Solve) -> Solve:
-        """The preconditioner without the sum of all intercepts, on which the loss does not depend."""
-        if not self.linear_map.n_intercepts:
+        """The preconditioner without the sums of the weights of each column, if they are solved for alone."""
+        if not self.separate_sums:
             return solve
         k = self.linear_map.columns
 
         # the projection is applied on both sides, so that the preconditioner stays symmetric
         def centered(r: NDArray) -> NDArray:
-            return np.concatenate([r[:-k], r[-k:] - r[-k:].mean()])
+            R = r.reshape(-1, k)
+            return np.asarray(R - R.mean(axis=1, keepdims=True)).reshape(-1)
 
         return lambda r: centered(solve(centered(r)))
 
@@ -268,6 +299,7 @@ class _CgRun:
             image = self.penalty * direction + self.part.product(direction)
             curvature = float(direction @ image)
             if not (curvature > 0 and rho > 0):
+                _, self.d, self.r = best
                 return True  # nothing but rounding is left
             step = rho / curvature
             self.d, self.r = self.d + step * direction, self.r - step * image

@@ -23,6 +23,8 @@ from riskmin.solvers.costs import PRODUCT_COSTS
 
 DIAGONAL_FLOOR = 1e-100
 """Added to diagonals, where entries without penalty and second derivative are 0: 1 / floor^2 is finite."""
+PIVOT_ROUNDING = 1e-15
+"""Pivots of a matrix with a unit diagonal that are rounding."""
 
 Solve = Callable[[NDArray], NDArray]
 
@@ -173,16 +175,32 @@ def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
     by_pairs = part.X.sparse or sparse_pairs
     M = (_matrix_by_pairs(part, q, k) if by_pairs else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
-    diagonal = M.reshape(-1)[:: k * q + 1]
-    diagonal += P.T.reshape(-1)
-    factor = cholesky(M, diagonal, 1e-13 * float(diagonal.max()))
-    if factor is None:
-        return diagonal_preconditioner(part, P)
+    solve = _pseudoinverse(M, P.T.reshape(-1))
+    # w has its classes together per feature, the matrix its features together per class
+    return lambda r: solve(r.reshape(q, k).T.reshape(-1)).reshape(k, q).T.reshape(-1)
+
+
+def _pseudoinverse(M: NDArray, penalty: NDArray) -> Solve:
+    """A solution for the lower triangle of M, with a penalty on its diagonal; it is overwritten.
+
+    Directions without second derivatives and penalty are left out: a Cholesky factorization of the matrix
+    with a unit diagonal takes the largest pivot first, and ends at those that are rounding.
+    """
+    diagonal = M.reshape(-1)[:: len(M) + 1]
+    diagonal += penalty
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    M *= scale
+    M *= scale[:, None]
+    lapack = scipy_linalg().lapack
+    # the transpose of an array in C order is one in Fortran's, whose upper triangle is given
+    factor, order, rank, _ = lapack.dpstrf(M.T, lower=0, tol=PIVOT_ROUNDING, overwrite_a=1)
+    order, factor = order[:rank] - 1, factor[:rank, :rank]
 
     def solve(r: NDArray) -> NDArray:
-        # w has its classes together per feature, the matrix its features together per class
-        solution = scipy_linalg().cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
-        return np.asarray(solution).reshape(k, q).T.reshape(-1)
+        x = np.zeros_like(r)
+        if rank:
+            x[order] = lapack.dpotrs(factor, (scale * r)[order], lower=0)[0]
+        return scale * x
 
     return solve
 

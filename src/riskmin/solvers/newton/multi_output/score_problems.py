@@ -85,6 +85,11 @@ class MultiOutputScoreProblem(ScoreProblem):
         """False: the Hessian has blocks, for which there are preconditioners."""
         return False
 
+    def value_at_zero(self) -> float:
+        """The loss at scores of 0."""
+        zero = np.zeros((len(self.y), self.risk.linear_map.columns))
+        return float(self.loss.value_grad(zero, self.y, self.c)[0])
+
     def newton_system(self, reg: Any, direct: int) -> LinearSystem:
         """The linear system of Newton's method."""
         return MultiOutputNewtonSystem(self.design, reg, direct)
@@ -107,11 +112,15 @@ class MultiOutputScoreProblem(ScoreProblem):
         """The gradient in w; its entries for the intercepts are always recomputed from dz.
 
         If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
-        updates, since no other term compensates for it.
+        updates, since no other term compensates for it. Slopes of classes in the scores of a row have a sum
+        of zero, and so have those in the weights of a column, where penalties may be below rounding.
         """
         a = super().weight_gradient(evaluation, previous)
         if self.n_intercepts:
             a[-self.n_intercepts :] = np.ones(len(evaluation.dz)) @ evaluation.dz
+        if self.loss.task == "multiclass":
+            A = a.reshape(-1, evaluation.dz.shape[1])
+            A -= A.mean(axis=1, keepdims=True)
         return a
 
     def evaluate(
@@ -173,6 +182,19 @@ class MultiOutputScoreProblem(ScoreProblem):
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs from which the Hessian in the scores is computed."""
+        return HessianInputs(evaluation.dz, mu)
+
+    def predicted(self, evaluation: ScoreEvaluation, change: NDArray, mu: float) -> ScoreEvaluation | None:
+        """The cut of the multipliers that the linear model predicts for a change of the scores."""
+        hessian = self.loss.block_hessian(evaluation.dz, self.y, self.c, mu)
+        found = self.loss.multiplier_cut(evaluation.dz + hessian.product(change, slice(None)), self.y, self.c)
+        if found is None:
+            return None
+        dz, offset, size = found
+        return ScoreEvaluation(dz, float(offset) - CUT_ROUNDING * float(size), 0.0, evaluation.risk)
+
+    def predicted_hessian(self, evaluation: ScoreEvaluation, mu: float) -> HessianInputs:
+        """The inputs of the Hessian at predicted multipliers."""
         return HessianInputs(evaluation.dz, mu)
 
     def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
