@@ -65,7 +65,7 @@ def probe(obj: Objective, w: Array) -> list[float | None]:
 
 
 # ---------------------------------------------------------------- components of a problem
-# The digest covers the attribute names on the path to each array: a renamed attribute invalidates checkpoints.
+# The digest covers the attribute names on the path to each array.
 def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
     if id(obj) in visited:

@@ -32,7 +32,8 @@ class Regularizer(ABC):
     """That of central differences, relative to the point."""
 
     polyhedral: bool = False
-    """Whether the conjugate is an indicator of a polyhedron, so that a master problem is a linear program."""
+    """Whether the conjugate is infinite outside a polyhedron; the master problem of a separable one is a
+    linear program."""
     diagonal: bool = False
     """Whether Omega is sum_j m_j w_j^2 / 2, with the weights m_j = `terms(w).square`."""
     sum_of_absolutes: bool = False

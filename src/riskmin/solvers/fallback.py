@@ -131,7 +131,8 @@ class Fallback(Solver):
                 try:
                     running[k] = self.solvers[k].iterates(obj, start)
                 except Exception as error:
-                    running[k] = _failure(obj, best, self.solvers[k], error)
+                    running[k] = None
+                    _failure(obj, best, self.solvers[k], error)
             steps = running[k]
             if steps is not None:
                 ended = yield from self._turn(obj, best, k, steps, budget)
@@ -182,7 +183,7 @@ def _failure(obj: Objective, best: _BestSoFar, solver: Solver, error: Exception)
     executor = obj.risk.executor
     if executor is not None and not executor.is_local:
         raise error
-    if best.cut is None:
+    if best.value == math.inf:
         obj.risk(best.start)  # a risk that cannot be evaluated raises its own error
     message = f"{solver.name} failed ({type(error).__name__}: {error})"
     obj.count.failures.append(message)
