@@ -1,13 +1,17 @@
 """Fits of drawn raw tables: categories of up to thousands of levels beside numbers in any unit.
 
     OMP_NUM_THREADS=1 python -m benchmarks.categories [--tables 10] [--seed 0] [--seconds 6]
-        [--loss hinge ...]
+        [--loss hinge ...] [--classes]
 
 Each table has 200 to 20 000 rows, four categories of 3 to 2500 levels, of which some are frequent, one-hot
 encoded into sparse rows, and five columns of numbers in units from 1e-6 to 1e6, half of them with an offset
 of 1e-6 to 1e6. Labels are a linear function of all columns with noise; those of regressions have units, too.
 Every loss is fitted with and without an intercept for lam = 1e-2 and 1e-5 until a gap of 1e-3 is proved, or
 for so many CPU seconds. Fits that fail are printed at once: not proved, or worse than w = 0.
+
+With --classes, tables have 60 to 1200 rows, 2 to 18 columns and 3 to 9 classes. Every other one has levels of
+people and money, 1e4 to 1e9, times ratios near one; the others have correlated columns in units of 1e-6 to
+1e10, half of them with an offset. `LinearClassifier` is fitted with its default settings.
 """
 
 from __future__ import annotations
@@ -50,6 +54,52 @@ def draw(seed: int) -> tuple[Any, dict[str, Any]]:
     return X, {"signs": signs, "numbers": targets, "counts": counts}
 
 
+def draw_classes(seed: int) -> tuple[Any, Any]:
+    """A table in raw units, and its classes."""
+    rng = np.random.default_rng(seed)
+    n, p, k = (int(rng.integers(*limits)) for limits in ((60, 1200), (2, 19), (3, 10)))
+    if seed % 2:
+        Z = rng.standard_normal((n, p)) @ (np.eye(p) + 0.5 * rng.standard_normal((p, p)))
+        X = Z * 10 ** rng.uniform(-6, 10, p) + 10 ** rng.uniform(-6, 10, p) * (rng.random(p) < 0.5)
+        return X, (Z @ rng.standard_normal((p, k)) + 2 * rng.standard_normal((n, k))).argmax(axis=1)
+    level = np.exp(rng.normal(0, 2, n))
+    X = np.round(level[:, None] * np.exp(rng.normal(0, 0.2, (n, p))) * 10 ** rng.uniform(4, 9, p))
+    size = np.log(level) + rng.normal(0, 0.5, n)
+    return X, np.searchsorted(np.quantile(size, np.arange(1, k) / k), size)
+
+
+def fit_classes(X: Any, y: Any, loss: str, seconds: float) -> tuple[str, Any, float]:
+    """What is wrong with a default fit of several classes, or "", its result, and its CPU seconds."""
+    start = time.process_time()
+    model = rm.LinearClassifier(loss, callback=lambda *_: time.process_time() - start > seconds)
+    result = model.fit(X, y).result_
+    took = time.process_time() - start
+    if result.status != "converged":
+        return f"not proved ({result.status})", result, took
+    worse = result.value > result.trace[0]["value"] * (1 + 1e-12)
+    return "worse than the first point" if worse else "", result, took
+
+
+def count_classes(tables: range, seconds: float) -> None:
+    """Print the certified fits of tables of several classes, and their CPU seconds."""
+    for loss in ("hinge", "logistic", "squared_hinge"):  # the first fit compiles
+        fit_classes(*draw_classes(0), loss, 60.0)
+    print_head("loss | fits | certified | CPU seconds | largest")
+    for loss in ("hinge", "logistic", "squared_hinge"):
+        times, certified = [], 0
+        for seed in tables:
+            X, y = draw_classes(seed)
+            wrong, result, took = fit_classes(X, y, loss, seconds)
+            times.append(took)
+            certified += not wrong
+            if wrong:
+                print(
+                    f"table {seed}, {X.shape[0]} x {X.shape[1]}, {loss}: {wrong}, gap {result.gap:.1e}",
+                    flush=True,
+                )
+        print(f"| {loss} | {len(times)} | {certified} | {sum(times):.1f} | {max(times):.2f} |", flush=True)
+
+
 def fit(X: Any, y: Any, loss: str, intercept: bool, lam: float, seconds: float) -> tuple[str, Any, float]:
     """What is wrong with a fit, or "", its result, and its CPU seconds."""
     start = time.process_time()
@@ -70,7 +120,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--loss", action="append", choices=list(LABELS))
+    parser.add_argument("--classes", action="store_true")
     args = parser.parse_args()
+    if args.classes:
+        count_classes(range(args.seed, args.seed + args.tables), args.seconds)
+        return
     fits: Counter[str] = Counter()
     certified: Counter[str] = Counter()
     for seed in range(args.seed, args.seed + args.tables):

@@ -110,8 +110,7 @@ class Softmax(_MulticlassLoss):
     def multiplier_cut(self, dz: NDArray, y: NDArray, c: NDArray) -> tuple[NDArray, Any, Any]:
         """Return slopes of probabilities near those of dz, and the offset of their cut, the entropy."""
         true_class = one_hot(y, dz)
-        q = np.maximum(dz / np.where(c > 0, c, 1.0)[:, None] + true_class, 0.0)
-        q /= q.sum(axis=1, keepdims=True)
+        q = project_onto_simplex(dz / np.where(c > 0, c, 1.0)[:, None] + true_class)
         terms = c @ -np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
         return (q - true_class) * c[:, None], terms.sum(), terms.sum()
 

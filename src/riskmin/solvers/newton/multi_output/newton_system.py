@@ -81,7 +81,7 @@ class MultiOutputNewtonSystem(LinearSystem):
         self.level = int(self.loss.constant_curvature and design.shape[1] <= direct)
         """The level of the last preconditioner."""
         self.separate_sums: bool | None = None
-        """Whether the sums of the weights over the outputs are solved for alone; None before the first solve."""
+        """Whether the sums of weights over the outputs are solved for alone; None before the first solve."""
         self.n_drop_reductions = 0
         """The number of times that too many rows were dropped."""
         self.skip_reuse = self.last_skip_reuse = 0
@@ -156,7 +156,7 @@ class MultiOutputNewtonSystem(LinearSystem):
 
     def _negligible(self, hessian: BlockHessian) -> float:
         """The penalty that vanishes in rounding beside the second derivatives."""
-        return self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / self.linear_map.columns
+        return self.MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / int(self.linear_map.columns)
 
     def _penalty_weights(self, g: Array, mu: float) -> NDArray:
         """The factors of lam in the penalty, one per entry of w.
