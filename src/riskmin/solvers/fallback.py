@@ -127,7 +127,8 @@ class Fallback(Solver):
                 try:
                     running[k] = self.solvers[k].iterates(obj, start)
                 except Exception as error:
-                    running[k] = _failure(obj, best, self.solvers[k], error)
+                    running[k] = None
+                    _failure(obj, best, self.solvers[k], error)
             steps = running[k]
             if steps is not None:
                 ended = yield from self._turn(obj, best, k, steps, budget)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.regularizers.base import Regularizer
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """A point and its value; infinite if it violates a constraint."""
 
     FEASIBILITY = 1e-10

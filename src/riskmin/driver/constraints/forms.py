@@ -61,8 +61,9 @@ def hard_margin(
     labels = np.asarray(y, dtype=float)
     check_signs(Hinge(), labels)
     lower, upper = np.where(labels > 0, 1.0, -math.inf), np.where(labels > 0, math.inf, -1.0)
-    limits = {"tol": tol, "max_seconds": max_seconds}
-    return minimize_constrained(X, lower, upper, reg or L2(), fit_intercept=fit_intercept, **limits)
+    return minimize_constrained(
+        X, lower, upper, reg or L2(), fit_intercept=fit_intercept, tol=tol, max_seconds=max_seconds
+    )
 
 
 def basis_pursuit(
@@ -163,8 +164,9 @@ def maximum_entropy(
     rows = as_dense(features).T
     mean = rows @ mu
     bounds = y - half - mean, y + half - mean
-    limits = {"tol": tol, "max_seconds": max_seconds}
-    result = minimize_constrained(rows - mean[:, None], *bounds, Entropy(mu), **limits)
+    result = minimize_constrained(
+        rows - mean[:, None], *bounds, Entropy(mu), tol=tol, max_seconds=max_seconds
+    )
     return replace(result, w=_normalized(result.w))
 
 
