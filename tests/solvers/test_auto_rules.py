@@ -16,6 +16,7 @@ from riskmin import (
     Box,
     ChainMaxMargin,
     Entropy,
+    Equality,
     FBeta,
     Hinge,
     Logistic,
@@ -90,6 +91,7 @@ class Parabola:
 WIDE = table(40, 2600, 0.01)
 STRUCTURED = Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
 PROBLEMS = {
+    "Unpenalized directions (`Equality`)": [problem(Hinge(), reg=Equality(L2(), np.eye(1, 3)))],
     "A kernel": [kernel(Hinge()), kernel(FBeta())],
     next(group.problem for group in GROUPS if group.problem.startswith("Dense X of torch")): [
         problem(Logistic(), tensor(table(70, 3))),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +14,17 @@ from riskmin.core.deadline import check_each
 from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.regularizers.base import Regularizer
 
-FEASIBILITY = 1e-10
-"""A violation up to this, relative to the sizes of its products, counts as rounding."""
-MAX_CORRECTIONS = 5
-"""Largest number of steps onto the constraints, each of which may violate others."""
-LEAST_WEIGHT = 1e-6
-"""Weight of entries that are zero, relative to the largest: a step changes large entries first."""
 
-
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """A point and its value; infinite if it violates a constraint."""
+
+    FEASIBILITY = 1e-10
+    """A violation up to this, relative to the sizes of its products, counts as rounding."""
+    MAX_CORRECTIONS = 5
+    """Largest number of steps onto the constraints, each of which may violate others."""
+    LEAST_WEIGHT = 1e-6
+    """Weight of entries that are zero, relative to the largest: a step changes large entries first."""
 
     w: NDArray
     b: float
@@ -34,11 +36,11 @@ def feasible_point(
 ) -> Point:
     """Move w, and a free intercept b, onto the constraints that are violated or have multipliers u."""
     active, sizes = u != 0, row_sizes(X)
-    for _ in check_each(range(MAX_CORRECTIONS)):
+    for _ in check_each(range(Point.MAX_CORRECTIONS)):
         z = np.asarray(X @ w) + b
         violation = constraints.violation(z)
         room = np.asarray(abs(X) @ np.abs(w)) + abs(b) + np.abs(constraints.target)
-        if np.all(np.abs(violation) <= FEASIBILITY * room):
+        if np.all(np.abs(violation) <= Point.FEASIBILITY * room):
             return Point(w, b, float(reg.value(w)))
         active = active | (violation != 0)
         rows = as_dense(X[np.flatnonzero(active)]) / sizes[active, None]
@@ -55,7 +57,7 @@ def feasible_point(
 
 def least_step(rows: NDArray, change: NDArray, w: NDArray, ones: NDArray | None, reg: Regularizer) -> NDArray:
     """Return the least change of w, relative to its entries, and of the intercept, for a change of scores."""
-    sizes = np.abs(w) + LEAST_WEIGHT * np.max(np.abs(w), initial=0.0)
+    sizes = np.abs(w) + Point.LEAST_WEIGHT * np.max(np.abs(w), initial=0.0)
     sizes = np.sqrt(sizes) if sizes.any() else np.ones(len(w))
     total = np.ones(len(w))
     # in a simplex, the sum of the weights is fixed

@@ -241,9 +241,9 @@ class MethodOfMultipliers:
         multipliers = np.zeros(n)
         np.add.at(multipliers, self.constraints.rows, self.row_scale * u)
         # a point of the run that violates constraints, if none was found that does not
-        w, b, value = self.point or Point(self.w, self.b, math.inf)
-        if not math.isfinite(value):
-            w, b, value = self.w, self.b, float(self.reg.value(self.w))
+        w, b, value = self.w, self.b, float(self.reg.value(self.w))
+        if self.point is not None and math.isfinite(self.point.value):
+            w, b, value = self.point.w, self.point.b, self.point.value
         violation = self.constraints.violation(np.asarray(self.X @ w) + b) / self.row_scale
         size, lower = float(np.abs(violation).max()), math.inf if infeasible else self.lower
         return ConstrainedResult(w, b, value, lower, size, multipliers, self.status, norm_bound, self.n_iter)
