@@ -235,8 +235,8 @@ class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
     can_gather = False
-    MAX_COARSE = 100
-    """Gradients in a row that owners may answer by earlier slopes, before the run ends."""
+    MAX_COARSE = 1000
+    """Requests without a gradient that is exact up to rounding, after which a run ends."""
 
     def __init__(
         self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int, intercept: bool
@@ -271,7 +271,7 @@ class OwnersRun(Executor):
         self._digests: list[tuple[Any, str]] = []
         self.n_coarse, self.largest_error = 0, 0.0
         """Answers with errors beyond those of rounding, and the largest error."""
-        self.coarse_in_a_row, self.last_error = 0, 0.0
+        self.last_exact, self.last_error = self.n_rounds, 0.0
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -440,10 +440,12 @@ class OwnersRun(Executor):
         value, grad, rounding, offset = total
         self.last_error = rounding
         coarse = rounding > self.rounding_error()
-        self.coarse_in_a_row = self.coarse_in_a_row + 1 if coarse else 0
         if coarse:
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
-        if self.coarse_in_a_row > self.MAX_COARSE and not any(d["noise"] for d in self.owners.descriptions):
+        else:
+            self.last_exact = self.n_rounds
+        noise = any(d["noise"] for d in self.owners.descriptions)
+        if self.n_rounds - self.last_exact > self.MAX_COARSE and not noise:
             raise OwnerRefused(self.stall_note())
         if not error:
             return total
