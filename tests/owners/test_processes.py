@@ -73,7 +73,8 @@ def wide_table():
 def group(tmp_path_factory, certificates):
     """Three processes with the rows of `table()`, started once."""
     with server_processes(tmp_path_factory.mktemp("group"), certificates) as start:
-        yield start(split(*table()))
+        # one group for many fits: what they reveal adds up
+        yield start(split(*table()), "max_leverage = 1.0")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +129,7 @@ def test_the_commands_of_the_guide(tmp_path, monkeypatch, capsys):
     assert len(lines) == 10
     assert lines[-1].startswith("kill ")
     monkeypatch.chdir(tmp_path)
-    X, y, _ = table(1500)
+    X, y, _ = table(6000)
     names = [f"x{j}" for j in range(8)]
     for name, part in zip("abc", split(X, y).values(), strict=True):
         rows = np.column_stack([part["X"], part["y"]])

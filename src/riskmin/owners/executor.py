@@ -236,7 +236,7 @@ class OwnersRun(Executor):
 
     can_gather = False
     MAX_COARSE = 1000
-    """Requests without a gradient that is exact up to rounding, after which a run ends."""
+    """Requests after the first gradient by earlier slopes, after which a run ends."""
 
     def __init__(
         self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int, intercept: bool
@@ -271,7 +271,7 @@ class OwnersRun(Executor):
         self._digests: list[tuple[Any, str]] = []
         self.n_coarse, self.largest_error = 0, 0.0
         """Answers with errors beyond those of rounding, and the largest error."""
-        self.last_exact, self.last_error = self.n_rounds, 0.0
+        self.first_coarse, self.last_error = 0, 0.0
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -441,11 +441,10 @@ class OwnersRun(Executor):
         self.last_error = rounding
         coarse = rounding > self.rounding_error()
         if coarse:
+            self.first_coarse = self.first_coarse or self.n_rounds
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
-        else:
-            self.last_exact = self.n_rounds
         noise = any(d["noise"] for d in self.owners.descriptions)
-        if self.n_rounds - self.last_exact > self.MAX_COARSE and not noise:
+        if coarse and self.n_rounds - self.first_coarse > self.MAX_COARSE and not noise:
             raise OwnerRefused(self.stall_note())
         if not error:
             return total
