@@ -410,6 +410,9 @@ class OwnersRun(Executor):
                 "this step needs rows, labels or scores of single rows, which owners do not send: leave the "
                 "solver out, or choose lbfgs, owlqn or bundle"
             )
+        noise = any(d["noise"] for d in self.owners.descriptions)
+        if self.n_coarse and self.n_rounds - self.first_coarse > self.MAX_COARSE and not noise:
+            raise OwnerRefused(self.stall_note())
         return self._results(name, self._request(name, args), self._dim(args))
 
     def _dim(self, args: tuple[Any, ...]) -> int:
@@ -443,9 +446,6 @@ class OwnersRun(Executor):
         if coarse:
             self.first_coarse = self.first_coarse or self.n_rounds
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
-        noise = any(d["noise"] for d in self.owners.descriptions)
-        if coarse and self.n_rounds - self.first_coarse > self.MAX_COARSE and not noise:
-            raise OwnerRefused(self.stall_note())
         if not error:
             return total
         widening = error * self._error_factor(args[2])
