@@ -146,7 +146,7 @@ def attack() -> None:
     labels = {"classification": (X[:, 0] > 0).astype(float), "regression": np.exp(0.1 * X[:, 0])}
     directions = rng.standard_normal((20, 30)) / np.sqrt(30)
     rows = X / np.linalg.norm(X, axis=1)[:, None]
-    print("\nlargest cosine of an answer and a row of 500 x 30, without protection (with the default leverage):")
+    print("\nlargest cosine of an answer and a row of 500 x 30, without protection (with max_leverage):")
     print(f"  {'loss':16}" + "".join(f"{f'|w| = {s:g}':>18}" for s in (1, 10, 100)))
     for loss in (
         "hinge",

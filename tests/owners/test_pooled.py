@@ -193,7 +193,7 @@ def test_a_fit_to_rows_that_are_too_few_to_hide_ends_after_few_requests(serve, l
         except OwnerRefused as error:  # the same sentence, where no answer brings the run further
             reasons.append(str(error))
     assert any("too few to hide" in reason for reason in [*reasons, *(str(w.message) for w in caught)])
-    assert owners.connections[0].n_rounds < 4000
+    assert owners.connections[0].n_rounds < 2500
 
 
 @pytest.mark.parametrize("digits", [3, 9])

@@ -236,8 +236,8 @@ class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
     can_gather = False
-    MAX_COARSE = 100
-    """Gradients in a row that owners may answer by earlier slopes, before the run ends."""
+    MAX_COARSE = 1000
+    """Requests after the first gradient by earlier slopes, after which a run ends."""
 
     def __init__(
         self, owners: OwnersExecutor, loss: Loss, classes: list[Any] | None, outputs: int, intercept: bool
@@ -272,7 +272,7 @@ class OwnersRun(Executor):
         self._digests: list[tuple[Any, str]] = []
         self.n_coarse, self.largest_error = 0, 0.0
         """Answers with errors beyond those of rounding, and the largest error."""
-        self.coarse_in_a_row, self.last_error = 0, 0.0
+        self.first_coarse, self.last_error = 0, 0.0
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -411,6 +411,9 @@ class OwnersRun(Executor):
                 "this step needs rows, labels or scores of single rows, which owners do not send: leave the "
                 "solver out, or choose lbfgs, owlqn or bundle"
             )
+        noise = any(d["noise"] for d in self.owners.descriptions)
+        if self.n_coarse and self.n_rounds - self.first_coarse > self.MAX_COARSE and not noise:
+            raise OwnerRefused(self.stall_note())
         return self._results(name, self._request(name, args), self._dim(args))
 
     def _dim(self, args: tuple[Any, ...]) -> int:
@@ -441,11 +444,9 @@ class OwnersRun(Executor):
         value, grad, rounding, offset = total
         self.last_error = rounding
         coarse = rounding > self.rounding_error()
-        self.coarse_in_a_row = self.coarse_in_a_row + 1 if coarse else 0
         if coarse:
+            self.first_coarse = self.first_coarse or self.n_rounds
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
-        if self.coarse_in_a_row > self.MAX_COARSE and not any(d["noise"] for d in self.owners.descriptions):
-            raise OwnerRefused(self.stall_note())
         if not error:
             return total
         widening = error * self._error_factor(args[2])

@@ -106,6 +106,7 @@ class OwnerProblem:
         self.maps: OrderedDict[str, Any] = OrderedDict()
         self.points: dict[int, tuple[NDArray, NDArray | None]] = {}
         self.claim: Claim | None = None
+        self.coarse = False
         self.counts: dict[str, int] = {}
         self.rounding = Rounding(0, 0.0)
 
@@ -221,8 +222,12 @@ class OwnerProblem:
         point = self._in_units_of_rows(self._point(key, t), map)
         value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
         value += self.claim.penalty(point)
-        if all(each.is_own for _, each in found):
-            self.descent.take(value)  # points that follow from coarse answers may rise
+        exact = all(each.is_own for _, each in found)
+        # points that follow from coarse answers may rise
+        self.coarse = self.coarse or not exact
+        if not self.coarse:
+            self.descent.take(value)
+        if exact:
             parts = shard_ops.pull_back(self.shard, key, loss, map, w, t, mix)
         else:
             parts = self._mixed_tangents(found, map, w)
