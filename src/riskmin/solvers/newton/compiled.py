@@ -88,6 +88,8 @@ class CompiledScoreProblem(ScoreProblem, ABC):
 
     def value_at_zero(self) -> float:
         """The loss at scores of 0."""
+        if not self.smooth:
+            return super().value_at_zero()
         return self.evaluate_with_cut(np.zeros(len(self.c)), 0.0, None, 0.0)[0].risk
 
     def line_search(
