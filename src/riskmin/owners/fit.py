@@ -71,8 +71,8 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
     owners.widening = run.largest_widening / model.objective_ if model.objective_ else 0.0
     # the error of the value at the final weights, by one more answer
     objective.evaluate_risk(np.asarray(model.result_.w))
-    error = min(run.last_error + run.rounding_error(), abs(model.objective_))
-    model.result_ = replace(model.result_, value_error=error)
+    value_error = min(run.last_error + run.rounding_error(), abs(model.objective_))
+    model.result_ = replace(model.result_, value_error=value_error)
     model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, classes, loss))
     if model.task == "ranking":
         model.n_queries_ = sum(d["queries"] for d in owners.descriptions)
