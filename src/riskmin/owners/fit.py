@@ -26,6 +26,7 @@ from riskmin.estimators.certification import (
     cut_excess,
     cut_lower_bound,
 )
+from riskmin.owners.client import OwnerRefused
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
 
@@ -59,13 +60,19 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
         model.feature_names_in_ = np.array(names, dtype=object)
     weighted = any(d["weighted"] for d in owners.descriptions)
     solver = get_solver(model.solver)
-    w, b = fit_objective(model, objective, solver, None, n_rows=n, weighted=weighted, scaling=scaling)
     run: Any = objective.risk.executor
+    try:
+        w, b = fit_objective(model, objective, solver, None, n_rows=n, weighted=weighted, scaling=scaling)
+    except ValueError as error:
+        if isinstance(error, OwnerRefused) or not run.n_coarse:
+            raise
+        # slopes that are fixed may have no best intercept: the cause is that the rows are too few
+        raise OwnerRefused(run.stall_note()) from None
     owners.widening = run.largest_widening / model.objective_ if model.objective_ else 0.0
     # the error of the value at the final weights, by one more answer
     objective.evaluate_risk(np.asarray(model.result_.w))
-    error = min(run.last_error + run.rounding_error(), abs(model.objective_))
-    model.result_ = replace(model.result_, value_error=error)
+    value_error = min(run.last_error + run.rounding_error(), abs(model.objective_))
+    model.result_ = replace(model.result_, value_error=value_error)
     model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, classes, loss))
     if model.task == "ranking":
         model.n_queries_ = sum(d["queries"] for d in owners.descriptions)

@@ -4,7 +4,7 @@ One row changes the numbers of an answer by at most their sensitivities. Each ge
 :math:`\sqrt{m}\,\sigma` times its sensitivity, for m parts of an answer, so that an answer is a Gaussian
 mechanism with :math:`\mu = 1/\sigma`. The noise is a discrete Gaussian on a grid of :math:`2^{-20}`
 deviations, drawn exactly, by integers from the system's generator: no bits of floats tell more than the
-account says. The account is the one of the continuous Gaussian, from which that of so fine a grid
+account states. The account is the one of the continuous Gaussian, from which that of so fine a grid
 differs by less than :math:`\exp(-2 \pi^2 4^{20})`. Of k answers :math:`\mu^2 = k / \sigma^2`, and exactly
 
 .. math:: \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2) - e^\epsilon\,\Phi(-\epsilon/\mu - \mu/2).

@@ -121,7 +121,7 @@ SHAPES = {
 
 
 def answer_shapes(p: int, k: int, dim: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of arrays by letter, for p columns, k outputs and weights of length dim."""
+    """Return the shapes of arrays by code, for p columns, k outputs and weights of length dim."""
     return {"p": (p,), "k": (k,), "m": (p, k), "w": (dim,)}
 
 
@@ -136,29 +136,29 @@ def check_answers(
     """Raise `MessageError` with the owner's name unless all replies are results of an operation."""
     for name, reply in zip(names, replies, strict=True):
         layout = reply.fields.get("layout")
-        letters = SHAPES[operation]
-        expected = "".join("s" if letter == "s" else "a" for letter in letters)
+        codes = SHAPES[operation]
+        expected = "".join("s" if code == "s" else "a" for code in codes)
         # an owner without moments has an empty result
         if layout != expected and not (layout == "" and operation.endswith("moments")):
             _refuse(name, "has another layout than its operation")
         if masked:
             _check_masked(name, reply, replies[0])
         else:
-            _check_arrays(name, reply, letters if layout else "", shapes)
+            _check_arrays(name, reply, codes if layout else "", shapes)
 
 
-def _check_arrays(name: str, reply: OwnerMessage, letters: str, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_arrays(name: str, reply: OwnerMessage, codes: str, shapes: dict[str, tuple[int, ...]]) -> None:
     error, scalars = reply.fields.get("gradient_error"), reply.arrays.get("scalars")
     if not _is_number(error) or error < 0:  # type: ignore[operator]
         _refuse(name, "has no valid error of its gradient")
-    n = letters.count("s")
+    n = codes.count("s")
     if scalars is None or scalars.shape != (n,) or scalars.dtype.kind != "f" or np.isnan(scalars).any():
         _refuse(name, "has other numbers than its operation")
-    for position, letter in enumerate(letters):
-        if letter == "s":
+    for position, code in enumerate(codes):
+        if code == "s":
             continue
         a = reply.arrays.get(str(position))
-        if a is None or a.shape != shapes[letter] or a.dtype.kind != "f" or not np.isfinite(a).all():
+        if a is None or a.shape != shapes[code] or a.dtype.kind != "f" or not np.isfinite(a).all():
             _refuse(name, "has an array that is not one finite number per weight")
 
 
@@ -170,7 +170,7 @@ def _check_masked(name: str, reply: OwnerMessage, first: OwnerMessage) -> None:
     n = reply.fields["layout"].count("s") + 1 + sum(sizes)
     if len(sizes) < len(shapes) or len(masked) != 2 * n or shapes != first.fields.get("shapes"):
         _refuse(name, "has other shapes than those of the other owners")
-    positions = {str(i) for i, letter in enumerate(reply.fields["layout"]) if letter == "a"}
+    positions = {str(i) for i, code in enumerate(reply.fields["layout"]) if code == "a"}
     if set(shapes) != positions:
         _refuse(name, "has other arrays than its operation")
 
