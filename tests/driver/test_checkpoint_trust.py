@@ -118,8 +118,7 @@ def test_bounds_in_a_file_do_not_count(tmp_path):
     assert not {"lower", "b"} & meta.keys()
     assert "cut" not in arrays
     arrays["trace"][-1, meta["keys"].index("lower")] = first.value  # a gap of zero
-    # a cut as files of before had it, of the same bound
-    forge(path, arrays | {"cut": np.zeros(5)}, meta | {"b": first.value, "idle": 0})
+    forge(path, arrays, meta)
     for tol in (1e-2, 1e-6):
         resumed = minimize(J, Bundle(), tol=tol, checkpoint=path)
         assert resumed.status == "converged"

@@ -18,7 +18,6 @@ from riskmin import (
     Box,
     Elastic,
     Entropy,
-    FileError,
     LinearClassifier,
     LinearConstraints,
     LinearRegressor,
@@ -29,7 +28,6 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.core.persist import checksum, load_arrays, save_arrays
 
 CHECKED = [
     LinearClassifier(regularizer="elastic:eps=0.1", alpha=0.1),
@@ -166,22 +164,6 @@ def test_unsupported_regularizers_are_not_saved(diabetes, tmp_path):
         ValueError, match="Mine is a regularizer of your own, and code is not written to files"
     ):
         save_model(model, tmp_path / "model")
-
-
-def test_old_files_without_regularizer_have_l2(diabetes, tmp_path):
-    model = LinearRegressor(alpha=0.1).fit(*diabetes)
-    save_model(model, tmp_path / "model")
-    arrays, meta = load_arrays(tmp_path / "model", "model")
-    del meta["sha256"], meta["params"]["regularizer"], meta["params"]["plain"]["positive"]
-    meta["format"] = 1
-    save_arrays(tmp_path / "old", arrays, meta | {"sha256": checksum(arrays, meta)})
-    old = load_model(tmp_path / "old")
-    assert (old.regularizer, old.positive) == ("l2", False)
-    assert np.array_equal(old.coef_, model.coef_)
-    meta["params"]["regularizer"] = {"name": "os.system", "params": {}, "given": None}
-    save_arrays(tmp_path / "bad", arrays, meta | {"sha256": checksum(arrays, meta)})
-    with pytest.raises(FileError, match=r"os.system is not a regularizer of riskmin"):
-        load_model(tmp_path / "bad")
 
 
 # ---------------------------------------------------------------- documentation

@@ -320,7 +320,7 @@ EDITS = [
     (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
     (
         put("format", MODEL_FORMAT + 1),
-        "written by riskmin 0.* in format 6, which is newer than 5: upgrade riskmin",
+        f"written by riskmin 0.* in format {MODEL_FORMAT + 1}, which is newer than {MODEL_FORMAT}: upgrade",
     ),
     (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
     (put("fitted", "intercept", None), "intercept is None, not a finite number"),

@@ -336,20 +336,6 @@ def test_false_scales_are_refuted():
     assert certify(model, other, HIGH).status == "refuted"
 
 
-def test_older_files_are_read(tmp_path):
-    model = LinearClassifier(alpha=1e-2).fit(X, HIGH)
-    save_model(model, tmp_path / "m")
-    arrays, meta = load_arrays(tmp_path / "m", "model")
-    del meta["sha256"], meta["claim"]["criterion"]
-    del meta["params"]["plain"]["standardize"], meta["params"]["plain"]["atol"]
-    meta["format"] = 3
-    save_arrays(tmp_path / "old", arrays, meta | {"sha256": checksum(arrays, meta)})
-    old = load_model(tmp_path / "old")
-    assert (old.standardize, old.atol, old.scale_, old.result_.criterion) == (False, None, None, "tol")
-    assert np.array_equal(old.decision_function(X), model.decision_function(X))
-    assert certify(old, X, HIGH).status == "certified"
-
-
 @pytest.mark.parametrize(
     ("scale", "words"),
     [

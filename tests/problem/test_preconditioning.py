@@ -327,13 +327,7 @@ def test_rows_that_are_grouped_by_query_are_preconditioned(form):
 
 def test_a_solver_state_is_resumed_in_the_variables_of_its_run():
     X, y = badly_scaled()
-    qid = np.repeat(np.arange(6), 10)
     pairs = precondition(Objective(linear_risk(X, y, RocArea()), L2(), 1e-3))
     assert pairs.in_variables(pairs.variables) is pairs
-    assert pairs.in_variables(None) is pairs
     assert pairs.in_variables("original").change is None
     assert pairs.in_variables("another checksum") is None
-    # files without the name are of before rows of queries had a preconditioner
-    grouped = precondition(Objective(linear_risk(X, (y > 0) * 1.0, Ndcg(), qid=qid), L2(), 1e-3))
-    assert grouped.change is not None
-    assert grouped.in_variables(None).change is None

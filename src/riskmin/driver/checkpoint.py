@@ -203,8 +203,8 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
 
 
 def _same_values(saved: Any, present: list[float | None]) -> bool:
-    """Whether the values of a risk are those in a file, up to rounding."""
-    if saved == present:
+    """Whether the values of a user-defined risk are those in a file, up to rounding; others save none."""
+    if not saved or saved == present:
         return True
     numeric = isinstance(saved, list) and len(saved) == len(present)
     pairs = zip(saved, present, strict=True) if numeric else [(None, None)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, RunPaused, Solver, SolverFailed, UnsupportedProblem, as_solver
 from riskmin.core.deadline import OutOfTime
+from riskmin.problem.convexity import is_foreign
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -180,8 +181,9 @@ def _failure(obj: Objective, best: _BestSoFar, solver: Solver, error: Exception)
     if isinstance(error, (UnsupportedProblem, np.linalg.LinAlgError)):
         best.refusals.append(str(error))
         return
+    # the code of a user, a worker or an owner may have raised it
     executor = obj.risk.executor
-    if executor is not None and not executor.is_local:
+    if is_foreign(obj.risk) or (executor is not None and not executor.is_local):
         raise error
     if best.value == math.inf:
         obj.risk(best.start)  # a risk that cannot be evaluated raises its own error
