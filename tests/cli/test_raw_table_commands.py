@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers import customers
+from helpers import customers, ticking_clock
 from riskmin import LinearClassifier
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data.base import UnpreparedColumn
@@ -64,6 +64,50 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     code, out, _ = run("cv", raw, *options, "--folds", "3", "--json", "-o", tmp_path / "best")
     assert code == 0
     assert run("predict", tmp_path / "best", unlabeled)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "path", "cv", "certify"])
+@pytest.mark.parametrize("suffix", ["csv", "words.csv", "parquet", "svm", "npz"])
+def test_reading_ends_at_the_time_limit(command, suffix, tmp_path, run):
+    numbers, data = tmp_path / "numbers.csv", tmp_path / f"data.{suffix}"
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"]).assign(y=np.resize([1, -1], 40))
+    table.to_csv(numbers, index=False)
+    if suffix == "svm":
+        data.write_text("".join(f"{y} 1:{a} 2:{b}\n" for a, b, y in table.to_numpy()))
+    elif suffix == "npz":
+        np.savez(data, X=table[["a", "b"]], y=table["y"])
+    else:
+        table = table.assign(b="word") if suffix == "words.csv" else table
+        table.to_parquet(data) if suffix == "parquet" else table.to_csv(data, index=False)
+    model, output = tmp_path / "m", tmp_path / "out"
+    if command == "certify":
+        assert run("fit", numbers, "-o", model, "-q")[0] == 0
+    args = [model, data] if command == "certify" else [data, "-o", output, "--loss", "logistic"]
+    with ticking_clock() as clock:
+        code, out, err = run(command, *args, "--max-seconds", clock.TICK)
+    assert (code, out) == (3, "")
+    assert err.startswith("riskmin: --max-seconds passed while the data were read: raise it")
+    assert not output.exists()
+
+
+def test_a_fit_gets_the_time_that_reading_leaves(tmp_path, run):
+    """Reading the same table from more files checks the clock more often."""
+    rng, model = np.random.default_rng(0), tmp_path / "m"
+    table = pd.DataFrame(rng.normal(size=(64, 2)), columns=["a", "b"]).assign(y=np.resize([1, -1], 64))
+    steps = []
+    for n_files in (1, 32):
+        files = [tmp_path / f"{n_files}-{i}.csv" for i in range(n_files)]
+        for rows, file in zip(np.split(table.to_numpy(), n_files), files, strict=True):
+            pd.DataFrame(rows, columns=table.columns).to_csv(file, index=False)
+        args = ("--solver", "bmrm", "--tol", 1e-12, "--lam", 1e-6, "-q", "-o", model)
+        run("fit", *files, *args, "--max-iter", 2)  # compiles
+        with ticking_clock() as clock:
+            assert run("fit", *files, *args, "--max-seconds", 100 * clock.TICK)[0] == 3
+        fitted = load_model(model)
+        assert (fitted.result_.status, fitted.max_seconds) == ("max_seconds", 100 * clock.TICK)
+        steps.append(fitted.n_iter_)
+    assert steps[0] > steps[1]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

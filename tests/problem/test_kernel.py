@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC, SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import ALL_LOSSES, WITHIN_TOL, labels, optimum
+from helpers import ALL_LOSSES, WITHIN_TOL, labels, optimum, ticking_clock
 from riskmin import (
     L2,
     Absolute,
@@ -661,3 +661,15 @@ def test_powers_with_a_flat_conjugate_do_not_stall(p, intercept):
         y[:2] = 1.0, -1.0
         obj = Objective(*kernel_risk(X, y, PowerHinge(p), "linear", fit_intercept=intercept), lam)
         assert minimize(obj, KernelDual(), tol=1e-6, max_iter=400).status == "converged"
+
+
+def test_an_incomplete_cholesky_factor_ends_at_its_time_limit():
+    X = np.random.default_rng(0).standard_normal((300, 4))
+    with ticking_clock() as clock:
+        L = IncompleteCholesky(gamma=1.0, tol=1e-10, max_seconds=2 * clock.TICK).fit(X)
+    whole = IncompleteCholesky(gamma=1.0, tol=1e-10).fit(X)
+    assert 0 < len(L.pivots_) < len(whole.pivots_)
+    assert L.residual_ > 1e-10 >= whole.residual_
+    assert L.pivots_.tolist() == whole.pivots_[: len(L.pivots_)].tolist()
+    with pytest.raises(ValueError, match="max_seconds"):
+        IncompleteCholesky(max_seconds=0).fit(X)

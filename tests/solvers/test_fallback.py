@@ -89,6 +89,36 @@ def test_a_run_ends_when_no_solver_makes_progress():
     assert result.n_iter == 5
 
 
+@dataclass(frozen=True)
+class Creeps:
+    """Raises the bound by a billionth of J in each step."""
+
+    def iterates(self, obj, w0):
+        value, _, cut = obj(w0)
+        for k in range(10**9):
+            yield Iterate(w0, value, Cut(0.0 * cut.a, 1e-9 * k * value), {"passes": float(k)})
+
+
+def test_a_run_ends_when_more_and_more_work_gains_nearly_nothing():
+    result = minimize(objective(), Fallback((Creeps(), Creeps()), 1e-6, trial=10), tol=1e-6)
+    assert result.status == "stalled"
+    assert result.n_iter < 100
+
+
+def test_a_run_goes_on_while_the_value_decreases_without_a_bound():
+    @dataclass(frozen=True)
+    class LateBounds:
+        def iterates(self, obj, w):
+            for k in range(10**9):
+                value, gradient, cut = obj(w)
+                yield Iterate(w, value, cut if k > 250 else Cut(0.0 * cut.a, 0.0))
+                w = w - 0.05 * gradient
+
+    obj = objective(Logistic(), lam=0.1)
+    result = minimize(obj, Fallback((LateBounds(), Stuck()), 1e-3, trial=10))
+    assert result.status == "converged"
+
+
 def test_several_solvers_are_reported_only_if_used():
     single = minimize(objective(Logistic()), Auto())
     assert "then" not in single.solver

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from riskmin.cli.inputs import ColumnRef, check_data_options, note_unused_querie
 from riskmin.cli.tables import TABLE_FORMATS, load_prepared, load_table, print_notes
 from riskmin.cli.tasks import tagging
 from riskmin.cli.tasks.base import query_kwargs
+from riskmin.core.deadline import TimeLimit
 from riskmin.data import Dataset, format_of, load
 from riskmin.data.base import UnpreparedColumn
 from riskmin.data.formats.text_table import abbreviated, column_index, default_target
@@ -22,6 +25,18 @@ from riskmin.data.raw_tables.encoders import NumberEncoder
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
 from riskmin.data.raw_tables.reading import RawTable, open_raw
+
+
+def command_clock(max_seconds: float | None) -> TimeLimit:
+    """Return the limit of --max-seconds, counted from now: the start of a command."""
+    return TimeLimit(time.perf_counter() + (math.inf if max_seconds is None else max_seconds))
+
+
+def seconds_left(clock: TimeLimit) -> float | None:
+    """Return the time that reading has left, a millisecond at least; None without a limit."""
+    if clock.deadline == math.inf:
+        return None
+    return max(clock.deadline - time.perf_counter(), 1e-3)
 
 
 def fit_kwargs(model: Any, rows: PreparedRows) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import riskmin
 from riskmin import core, estimators
 from riskmin.cli.commands import COMMANDS
 from riskmin.core import signals
+from riskmin.core.deadline import OutOfTime
 from riskmin.core.messages import MissingExtra, one_line
 
 _EPILOG = """\b
@@ -127,6 +128,9 @@ def _main(args: Sequence[str] | None) -> int:
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
     except (ValueError, core.UnsupportedProblem, OSError, MissingExtra, click.ClickException) as error:
         return _fail(str(error))
+    except OutOfTime:
+        _fail("--max-seconds passed while the data were read: raise it, or read a .rsk folder ('convert')")
+        return 3
     # before Exception: a lack of memory is not a bug
     except MemoryError:
         return _fail("there is not enough memory for these data")

@@ -99,7 +99,9 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="Maximum number of iterations.",
     ),
     real_option(
-        "--max-seconds", type=POSITIVE_FLOAT, help="Time limit of a fit in seconds, after its data are read."
+        "--max-seconds",
+        type=POSITIVE_FLOAT,
+        help="Time limit in seconds, of reading DATA and of the fit together (path and cv: of each fit).",
     ),
     click.option(
         "--jobs",

@@ -1,4 +1,4 @@
-"""Limits on the memory that a reader may take: a small file can expand to more than a machine has.
+"""Limits on the memory and time that readers may take: a small file can expand to more than a machine has.
 
 Compressed files, headers with huge shapes and lines without an end raise an error once the memory held by the
 reader exceeds the limit, before the memory of the machine is exhausted.
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from riskmin.arrays.memory_map import memory_limit_bytes
+from riskmin.core.deadline import check
 from riskmin.data.base import DataError
 
 _max_memory: ContextVar[float | None] = ContextVar("max_memory", default=None)
@@ -76,7 +77,11 @@ class MemoryBudget:
         self.used += size
 
     def require(self, size: int) -> None:
-        """Raise a DataError if `size` more bytes would exceed the limit."""
+        """Raise a DataError if `size` more bytes would exceed the limit; check the time limit as well.
+
+        Readers ask for the memory of each block of rows, so that the clock is checked several times a second.
+        """
+        check()
         if self.used + size > self.limit:
             problem = (
                 f"reading it takes more memory than the limit of {self.limit / 2**20:,.0f} MB; check that it "

@@ -46,6 +46,8 @@ class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         Whether to permute the rows anew in each pass.
     random_state : int
         Seed of the permutations.
+    max_seconds : float or None
+        Time limit of a fit, or None; the weights are then those of the last row that was visited.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
     intercept_ : (1,) array
         The weight of the column of ones.
     mistakes_ : int
-        Number of mistakes in the last pass.
+        Number of mistakes in the last whole pass.
     n_features_in_, feature_names_in_ : int, array
         As in every scikit-learn estimator.
 
@@ -82,6 +84,7 @@ class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
     fit_intercept: bool = True
     shuffle: bool = False
     random_state: int = 0
+    max_seconds: float | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -140,6 +143,8 @@ class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
     ) -> OnlineClassifier:
         check_number(self, "rate", "a finite number > 0", lambda a: 0 < a < math.inf)
         check_number(self, "epochs", "an integer >= 1", lambda a: a >= 1 and a == int(a))
+        if self.max_seconds is not None:
+            check_number(self, "max_seconds", "None or a number > 0", lambda a: a > 0)
         if self.fit_intercept:
             ones = np.ones((X.shape[0], 1), dtype=X.dtype)
             X = _append_column(X, ones)
@@ -152,6 +157,7 @@ class OnlineClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
             v0=v,
             shuffle=self.shuffle,
             seed=int(self.random_state or 0),
+            max_seconds=math.inf if self.max_seconds is None else float(self.max_seconds),
         )
         # w[p] is the weight of the column of ones; without that column the intercept is 0
         p = X.shape[1] - bool(self.fit_intercept)

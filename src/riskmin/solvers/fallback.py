@@ -28,7 +28,8 @@ class Fallback(Solver):
     would take more work than the whole run so far, or if the solver ends, the next one continues from the
     best point (or from the initial one, where the gap is still above 0.3). The best point and the best bound
     are never discarded. Of a `Switching`, only the second solver is judged, by its own work: the first one is
-    already compared with it. After the last solver, the first has another turn, with twice the work.
+    already compared with it. After the last solver, the first has another turn, with twice the work. A round
+    of turns that decreases the gap by less than 1 % ends the run.
 
     A solver that raises an exception has ended: the next one continues, a `SolverFailed` warning has the
     exception as its cause, and ``result.solver`` names both. Errors of the system (memory, files) end the
@@ -59,6 +60,8 @@ class Fallback(Solver):
     RESTART_GAP = 0.3
     """Above this relative gap, the next solver starts from the initial point, since the best one is no
     better."""
+    ROUND_PROGRESS = 0.01
+    """A round of turns that decreases the gap by less than this fraction is the last one."""
     MAX_LISTED_TURNS = 4
     """Turns that the summary of a run lists one by one."""
 
@@ -123,7 +126,7 @@ class Fallback(Solver):
     ) -> Iterator[Iterate]:
         """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, last_round_gap = self.trial, math.inf
+        budget, excess = self.trial, math.inf
         while True:
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
@@ -144,9 +147,9 @@ class Fallback(Solver):
                 return  # all solvers have ended
             k += 1
             if k == len(self.solvers):
-                if best.gap >= last_round_gap:
-                    return  # a whole round has improved nothing
-                k, budget, last_round_gap = 0, 2 * budget, best.gap
+                if best.excess > (1 - self.ROUND_PROGRESS) * excess:
+                    return  # twice the work of the round before has gained nearly nothing
+                k, budget, excess = 0, 2 * budget, best.excess
 
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
@@ -228,10 +231,15 @@ class _BestSoFar:
         value, lower, work = (float(v) for v in state["found"])
         return cls(state["start"], state["best"], value, lower, work)
 
-    # the relative gap; 0 is a lower bound of J, too
+    @property
+    def excess(self) -> float:
+        """The gap; 0 is a lower bound of J, too. Without a bound, it still shows whether J decreases."""
+        return self.value - max(self.lower, 0.0)
+
     @property
     def gap(self) -> float:
-        return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
+        """The relative gap."""
+        return self.excess / self.value if self.value > 0 else 0.0
 
     def update(self, obj: Objective, it: Iterate) -> bool:
         """Keep the better point and the better bound; return whether either is new."""

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import problem
+from helpers import problem, ticking_clock
 from riskmin import L1, L2, Elastic, Entropy, Hinge, OnlineClassifier, QNorm, Quadratic, online
 
 
@@ -81,6 +81,23 @@ def test_it_ends_after_a_pass_without_mistakes():
     result = online(X, y, L2(), epochs=10**9)
     assert result.mistakes == 0
     assert np.all(np.sign(result.w) == y)
+
+
+@pytest.mark.parametrize("reg", [L2(), Quadratic(np.eye(4) + 0.1)], ids=["compiled", "array code"])
+def test_it_ends_at_its_time_limit(reg, rows):
+    X, y = rows
+    online(X, y, reg, epochs=1)  # compiles
+    with ticking_clock() as clock:
+        ended = online(X, y, reg, epochs=10**6, max_seconds=100 * clock.TICK)
+        assert 100 <= clock.readings < 105
+        model = OnlineClassifier(reg, epochs=10**6, fit_intercept=False, max_seconds=100 * clock.TICK)
+        model.fit(X, y)
+        assert 200 <= clock.readings < 210
+    assert 0 < ended.mistakes < len(y)
+    assert model.mistakes_ > 0
+    assert online(X, y, reg, max_seconds=0).mistakes == len(y)  # no pass has ended
+    with pytest.raises(ValueError, match="max_seconds"):
+        OnlineClassifier(max_seconds=-1).fit(X, y)
 
 
 def test_it_continues_from_v0_and_shuffles(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from riskmin.cli.inputs import (
     target_option,
     trust_option,
 )
-from riskmin.cli.loading import fit_kwargs, load_for_model
+from riskmin.cli.loading import command_clock, fit_kwargs, load_for_model, seconds_left
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.ordinal_ranking import require_queries
@@ -50,7 +51,11 @@ EXIT_CODES = {"refuted": 1, "open": 3}
 @click.option(
     "--max-iter", type=POSITIVE_INT, default=10_000, show_default=True, help="Maximum number of iterations."
 )
-@real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
+@real_option(
+    "--max-seconds",
+    type=POSITIVE_FLOAT,
+    help="Time limit in seconds, of reading DATA and of the proof together.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @trust_option
 @json_option
@@ -76,6 +81,7 @@ def certify(
     """
     from riskmin import estimators
 
+    clock = command_clock(limits["max_seconds"])
     # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
@@ -91,10 +97,12 @@ def certify(
             f"{model} was fitted with weights of rows, which {data} does not hold: it cannot be certified"
         )
     labels = TASK_BEHAVIORS[fitted.task].needs_labels
-    table = load_for_model(fitted, data, target, qid, labels=labels, certifying=True, quiet=quiet)
+    reading = partial(load_for_model, labels=labels, certifying=True, quiet=quiet)
+    table = clock.call(reading, fitted, data, target, qid)
     if fitted._fitted_loss().task == "ranking":
         require_queries(fitted, table.qid)
     more = fit_kwargs(fitted, table)
+    limits["max_seconds"] = seconds_left(clock)
     found = estimators.certify(fitted, table.X, table.y, verbose=not quiet, **more, **limits)
     return _report(found.status, found.reason, certification_numbers(fitted, found), as_json)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from riskmin.cli.inputs import (
     suppress_warnings,
     verbose_option,
 )
-from riskmin.cli.loading import fit_kwargs, load_for_fit, remember_source
+from riskmin.cli.loading import command_clock, fit_kwargs, load_for_fit, remember_source
 from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
@@ -94,7 +95,8 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     search, scored = _estimator(given)
     check_writable(output, report)
     check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
-    table = load_for_fit(data, search, given, quiet=quiet or as_json)
+    reading = partial(load_for_fit, quiet=quiet or as_json)
+    table = command_clock(given["max_seconds"]).call(reading, data, search, given)
     TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
     with suppress_warnings(), StatusLine(quiet or as_json) as status:
         search._fold_callback = _fold_callback(status, given)

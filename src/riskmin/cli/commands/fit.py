@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,14 @@ from riskmin.cli.inputs import (
     suppress_warnings,
     verbose_option,
 )
-from riskmin.cli.loading import fit_kwargs, load_for_fit, load_like, remember_source
+from riskmin.cli.loading import (
+    command_clock,
+    fit_kwargs,
+    load_for_fit,
+    load_like,
+    remember_source,
+    seconds_left,
+)
 from riskmin.cli.options import make_estimator, problem_options
 from riskmin.cli.output import print_pairs
 from riskmin.cli.problem.dry_run import dry_run
@@ -138,7 +146,7 @@ def fit(
     the process that computes with it, and only the labels are collected. A file that is not .rsk is one
     partition, so give several.
     """
-    to_stdout = str(output) == "-"
+    to_stdout, clock = str(output) == "-", command_clock(given["max_seconds"])
     if to_stdout and as_json:
         raise click.UsageError("-o - writes the model to stdout, where --json writes the summary")
     quiet = quiet or to_stdout
@@ -168,13 +176,16 @@ def fit(
         ranks = executor.coordination
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
-            table = _load(data, model, given, executor, quiet=quiet or as_json)
+            table = clock.call(partial(_load, quiet=quiet or as_json), data, model, given, executor)
         if given["dry_run"]:
             _check_local_rows(model, executor, "--dry-run")
             dry_run(model, table, given, title, as_json=as_json)
             return 0
         stopping = _early_stopping(model, table, given, executor, quiet=quiet or as_json)
+        model.set_params(max_seconds=seconds_left(clock))
         _fit(model, table, stopping, json_lines=as_json, quiet=quiet, verbose=given["verbose"])
+        # the model is saved with the limit of the command, whatever reading took
+        model.set_params(max_seconds=given["max_seconds"])
         # rows of other processes are not evaluated
         labeled = stopping.validation if stopping else table if executor.is_local else None
         ranks.on_root(lambda: _save(model, table, output, report, labeled, title=title))

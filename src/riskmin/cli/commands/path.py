@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from riskmin.cli.inputs import (
     suppress_warnings,
     verbose_option,
 )
-from riskmin.cli.loading import load_for_fit, remember_source
+from riskmin.cli.loading import command_clock, load_for_fit, remember_source
 from riskmin.cli.options import check_lams, lam_options, make_estimator, problem_options
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.problem.objective import build_problem
@@ -71,7 +72,8 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
             "path is for models of rows, not for taggers: use fit with one --lam after the other"
         )
     require_labels = TASK_BEHAVIORS[model.task].needs_labels
-    table = load_for_fit(data, model, given, quiet=quiet or as_json, require_labels=require_labels)
+    reading = partial(load_for_fit, quiet=quiet or as_json, require_labels=require_labels)
+    table = command_clock(given["max_seconds"]).call(reading, data, model, given)
     lams, results = _fit_path(model, table, given, json_lines=as_json, quiet=quiet)
     title = f"{given['loss']} on {data.name}"
     if output is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from riskmin.core.deadline import check_each
 from riskmin.data.base import DataError, PathLike, open_decompressed, quote
 from riskmin.data.limits import MemoryBudget
 
@@ -123,7 +124,7 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
             ) from error
     # lines end at \n only, as editors count them, not at the other separators of str.splitlines
     stripped = (line.strip(" \t\r\f") for line in text.split("\n"))
-    return [_SPACE.split(line) if line else [] for line in stripped]
+    return [_SPACE.split(line) if line else [] for line in check_each(stripped)]
 
 
 def _width(path: PathLike, lines: list[list[str]], comments: bool | None) -> int:

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.arrays.sparse_checks import InvalidSparseMatrix, validated_sparse
+from riskmin.core.deadline import OutOfTime
 from riskmin.core.limits import LIMITS
 from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
 from riskmin.data.limits import MemoryBudget
@@ -69,7 +70,7 @@ class _Archive:
                 # NumPy stores text as 4 bytes per character and does not check the code points
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
                     raise ValueError(f"{name} is not text: it holds invalid code points")
-        except DataError:
+        except (DataError, OutOfTime):
             raise
         except _Refused as error:
             raise DataError(self.path, None, str(error)) from error

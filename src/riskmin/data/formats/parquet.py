@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from riskmin.core.deadline import OutOfTime
 from riskmin.core.messages import extra_hint
 from riskmin.core.persist import parse_nested
 from riskmin.data.base import (
@@ -41,7 +42,7 @@ class ParquetRows:
         """Block of calls to Arrow, whose errors for a broken file are of many types."""
         try:
             yield
-        except (DataError, MemoryError):
+        except (DataError, OutOfTime, MemoryError):
             raise
         except Exception as error:
             problem = f"it is broken: it cannot be read as Parquet ({error}); write it anew"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from riskmin.core.deadline import check_each
 from riskmin.data.base import DataError, PathLike, quote
 from riskmin.data.formats.text_table import ColumnRoles, abbreviated, assign_roles
 from riskmin.data.loading import format_of
@@ -136,7 +137,7 @@ def find_preparation(
     categorical = {*_names(options.categorical, tables[0].names)}
     formats = NumberFormats(source, options.written, categorical)
     source.rows = source.rows._replace(y=labels_written(source, formats.labels))
-    for column in source.rows.features:
+    for column in check_each(source.rows.features):
         encoder = _encoder(column, options, source, formats, categorical=column.name in categorical)
         if encoder is None:
             notes.append(f"column {quote(column.name)} is left out: {_why_left_out(column)}")

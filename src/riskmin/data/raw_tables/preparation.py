@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from riskmin.core.deadline import check_each
 from riskmin.data.base import DataError, PathLike, quote
 from riskmin.data.formats.text_table import ColumnRoles, abbreviated, column_index
 from riskmin.data.limits import MemoryBudget
@@ -146,7 +147,7 @@ class TablePreparation:
         MemoryBudget(source.path).require(8 * n * (4 * len(self.encoders) if self.is_sparse else p))
         encoded = [
             encoder.encode(column, source)
-            for encoder, column in zip(self.encoders, rows.features, strict=True)
+            for encoder, column in check_each(zip(self.encoders, rows.features, strict=True))
         ]
         starts = np.cumsum([0, *(len(encoder.feature_names) for encoder in self.encoders)]).tolist()
         indices = [

@@ -55,6 +55,8 @@ class IncompleteCholesky(
         Stop once the residual trace is at most this fraction of the trace of K.
     dtype : "float64" or "float32"
         Type of the features; float32 needs half the memory.
+    max_seconds : float or None
+        Time limit of the choice of pivots, or None; `residual_` says what they leave.
 
     Attributes
     ----------
@@ -94,6 +96,7 @@ class IncompleteCholesky(
     rank: int | None = None
     tol: float = 1e-3
     dtype: str = "float64"
+    max_seconds: float | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -145,7 +148,10 @@ class IncompleteCholesky(
             rows, diagonal = K.store.__getitem__, K.diagonal
         else:
             rows, diagonal = lambda i: kernel(X[i], X), kernel_diagonal(kernel, X)
-        factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
+        seconds = math.inf if self.max_seconds is None else float(self.max_seconds)
+        factor = incomplete_cholesky(
+            rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype, max_seconds=seconds
+        )
         self.pivots_, self.residual_ = factor.pivots, factor.residual
         self.components_ = np.empty((0, 0)) if kernel == "precomputed" else X[factor.pivots]
         # factor.T is L^T, of shape (r, n): the rows of L at the pivots are lower triangular
@@ -155,6 +161,8 @@ class IncompleteCholesky(
 
     def _check(self, n_rows: int) -> int:
         check_number(self, "tol", "a number >= 0", lambda v: 0 <= v < math.inf)
+        if self.max_seconds is not None:
+            check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
         if self.dtype not in ("float64", "float32"):
             raise ValueError(f"dtype={self.dtype!r}, but IncompleteCholesky makes 'float64' or 'float32'")
         rank = n_rows if self.rank is None else self.rank

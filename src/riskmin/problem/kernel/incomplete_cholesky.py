@@ -6,6 +6,8 @@ in blocks, so that all the work is in matrix products.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,7 +27,13 @@ class Factor(NamedTuple):
 
 
 def incomplete_cholesky(
-    rows: Callable[[NDArray], NDArray], diagonal: NDArray, *, rank: int, tol: float, dtype: Any = np.float64
+    rows: Callable[[NDArray], NDArray],
+    diagonal: NDArray,
+    *,
+    rank: int,
+    tol: float,
+    dtype: Any = np.float64,
+    max_seconds: float = math.inf,
 ) -> Factor:
     r"""Factorize K until :math:`\mathrm{tr}(K - L L^\top) \le tol \cdot \mathrm{tr}\,K`, or to a rank.
 
@@ -41,13 +49,15 @@ def incomplete_cholesky(
         The share of the trace that may remain.
     dtype : dtype
         The data type of the factor.
+    max_seconds : float
+        The time after which no block of pivots is added to the first one.
 
     Returns
     -------
     Factor
         With T = L' in C order: each column of L is contiguous.
     """
-    n, total = len(diagonal), float(diagonal.sum())
+    n, total, deadline = len(diagonal), float(diagonal.sum()), time.perf_counter() + max_seconds
     # T holds one column of L per row; it starts small and doubles
     T = np.empty((min(rank, 128, n), n), dtype=dtype)
     residual, pivots = np.array(diagonal, dtype=np.float64), np.empty(0, dtype=np.intp)
@@ -76,6 +86,8 @@ def incomplete_cholesky(
         # diag(K - L L'), at least zero despite rounding; exactly zero at pivots
         residual = np.maximum(residual - np.einsum("ij,ij->j", columns[:count], columns[:count]), 0.0)
         residual[pivots] = 0.0
+        if time.perf_counter() >= deadline:
+            break
     T.resize((len(pivots), n), refcheck=False)
     return Factor(T, pivots, float(residual.sum()) / total if total > 0 else 0.0)
 

@@ -7,6 +7,9 @@ are `DualGaussSeidel` with the same regularizer and `Hinge`.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +17,7 @@ import numpy as np
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, UnsupportedProblem
+from riskmin.core.deadline import OutOfTime, TimeLimit, check_each, chunk_ranges
 from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.solvers.reference.transfer import row_arrays, transfer_for, transfer_reason
@@ -25,7 +29,7 @@ class Learned(NamedTuple):
     w: NDArray
     v: NDArray
     mistakes: int
-    """Number of mistakes in the last pass over the rows."""
+    """Number of mistakes in the last whole pass over the rows."""
 
 
 def online(
@@ -38,6 +42,7 @@ def online(
     v0: NDArray | None = None,
     shuffle: bool = False,
     seed: int = 0,
+    max_seconds: float = math.inf,
 ) -> Learned:
     r"""Learn a linear classifier from its mistakes, by the update of equation (24),
 
@@ -65,11 +70,13 @@ def online(
         Whether each pass visits the rows in a new random order.
     seed : int
         Seed of these orders.
+    max_seconds : float
+        Time limit; w and v are then those of the last row that was visited.
 
     Returns
     -------
     Learned
-        w, v, and the number of mistakes in the last pass.
+        w, v, and the number of mistakes in the last whole pass; n, if time ended the first one.
 
     References
     ----------
@@ -89,6 +96,8 @@ def online(
     """
     if not 0 < rate < np.inf:
         raise ValueError(f"rate must be a finite number > 0, not {rate!r}")
+    if not max_seconds >= 0:
+        raise ValueError(f"max_seconds must be >= 0, not {max_seconds!r}")
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
     reg = as_regularizer(reg)
@@ -105,13 +114,20 @@ def online(
     v = np.zeros(p) if v0 is None else np.array(v0, dtype=np.float64)
     if v.shape != (p,):
         raise ValueError(f"v0 has shape {v.shape}, but X has {p} columns: give one number per column")
-    mistakes = 0
-    for epoch in range(epochs):
-        # Seeded by the number of the pass, so that fewer epochs visit the rows in the same order.
-        order = np.random.default_rng([seed, epoch]).permutation(n) if shuffle else np.arange(n)
-        mistakes = _learn(order, signs, float(rate), rows, reg, v)
-        if not mistakes:
-            break
+    mistakes = n
+
+    def run() -> None:
+        nonlocal mistakes
+        for epoch in range(epochs):
+            # Seeded by the number of the pass, so that fewer epochs visit the rows in the same order.
+            order = np.random.default_rng([seed, epoch]).permutation(n) if shuffle else np.arange(n)
+            parts = chunk_ranges(0, n, float(matrix.nnz))
+            mistakes = sum(_learn(order[i:j], signs, float(rate), rows, reg, v) for i, j in parts)
+            if not mistakes:
+                break
+
+    with contextlib.suppress(OutOfTime):
+        TimeLimit(time.perf_counter() + max_seconds).call(run)
     return Learned(np.asarray(reg.conjugate_grad(v)), v, mistakes)
 
 
@@ -129,7 +145,7 @@ def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDAr
         )
     mistakes = 0
     # Regularizers without a kernel: evaluate the transfer function for all of w at each row.
-    for i in order:
+    for i in check_each(order):
         start, stop = int(indptr[i]), int(indptr[i + 1])
         index, x = (slice(None) if dense else indices[start:stop]), data[start:stop]
         if y[i] * float(reg.conjugate_grad(v)[index] @ x) <= 0:
