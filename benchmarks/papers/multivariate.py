@@ -134,7 +134,7 @@ def score_panel(title: str, done: Any, paper: str) -> Panel:
     """The test score of every step; the title has the score of our best J, and the paper's final one."""
     curves = {name: [(max(t, 1e-4), z) for t, _, z in steps] for name, steps in done["runs"].items()}
     final = min(done["runs"]["ours"], key=lambda step: step[1])[2]
-    return Panel(f"{title}: test score, {final:.1f} %{paper}", curves, "CPU seconds", log_y=False)
+    return Panel(f"{title}: test score {final:.1f}{paper}", curves, "CPU seconds", log_y=False)
 
 
 def objective_of(lab: Lab, name: str, loss: str, lam: float) -> rm.Objective:
@@ -162,7 +162,7 @@ def figures(lab: Lab) -> str:
 
                 done = lab.once(f"{name} {loss} {lam:g}", runs)
                 theirs = PAPER.get((name, loss))
-                paper = f" (paper {theirs[LAMS.index(lam)]:.1f} %)" if theirs else ""
+                paper = f" (paper {theirs[LAMS.index(lam)]:.1f})" if theirs else ""
                 title = f"{loss}, lam = {lam:g}"
                 panels += [panel(title, done), score_panel(title, done, paper)]
         text += f"\n**{name}**\n\n" + lab.figure(

@@ -97,7 +97,7 @@ def test_every_iterate_has_a_test_score_beside_its_objective():
         assert [t for t, _ in left.curves[name]] == [t for t, _ in right.curves[name]]
         assert all(0 <= score <= 100 for _, score in right.curves[name])
     lowest = min(done["runs"]["ours"], key=lambda step: step[1])
-    assert f"{lowest[2]:.1f} %" in right.title
+    assert right.title.endswith(f"test score {lowest[2]:.1f}")
 
 
 # ---------------------------------------------------------------- E, Table 1 and figure 4
