@@ -53,13 +53,13 @@ OTHER_SETS = (
     "and kddb in the LIBSVM collection, the rest from the Pascal Large Scale Learning Workshop."
 )
 FIGURES = (
-    "Left: J of the best point so far, above the minimum. Right: the score of each iterate on the test rows, "
-    f"in %, computed while the clock is paused. A run takes {LIMIT:g} CPU seconds at most, at each of the "
-    "paper's three lam. The title of a right panel has the score at our lowest J and, for data from the same "
-    "source, the score at which the paper ends.\n\n"
+    "Left: J of the best point so far, above min J, which is the lowest J of the three methods. Right: the "
+    "score of each iterate on the test rows, in %, computed while the clock is paused. A run takes "
+    f"{LIMIT:g} CPU seconds at most, at each of the paper's three lam. The title of a right panel has the "
+    "score at our lowest J and, for data from the same source, the score at which the paper ends.\n\n"
     "The test rows, as in table 2: a9a, kdd99, rcv1 and news20 have a test part; of w8a and covtype, a "
     "random fifth of each class is held out. The paper has the splits of Teo et al. (2010), and adds a "
-    "constant feature, which is not done here.\n\n"
+    "constant feature, which is not done here.\n"
 )
 
 
