@@ -64,7 +64,7 @@ def cell(X, y, loss, lam, solver, n_shards, max_rounds):
 def main():
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=["a9a", "rcv1 CCAT", "covtype"], help="some of the sets")
+    parser.add_argument("--only", nargs="*", default=["a9a", "rcv1 CCAT", "covtype"], choices=sets.SETS)
     parser.add_argument("--losses", nargs="*", default=["hinge", "logistic"])
     parser.add_argument("--shards", type=int, nargs="*", default=[2, 8, 32])
     parser.add_argument("--most", type=int, default=300, help="maximum number of rounds")

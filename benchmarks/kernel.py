@@ -100,7 +100,7 @@ def factor(rows, rank, columns, dtype):
 def main():
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(SETS))
+    parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--tol", type=float, default=1e-4)
     parser.add_argument("--factor", nargs=4, help="rows, rank, columns and dtype of a single factor")

@@ -103,7 +103,7 @@ def line(data, loss, solver, what, results, seconds, cold):
 def main():
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=["dense", "a9a", "rcv1 CCAT"])
+    parser.add_argument("--only", nargs="*", default=["dense", "a9a", "rcv1 CCAT"], choices=SETS)
     parser.add_argument("--loss", nargs="*", default=list(SOLVERS))
     parser.add_argument("--solver", nargs="*", help="names of solvers  [default: all that suit the loss]")
     parser.add_argument("--least", type=float, default=1e-6, help="smallest lam")

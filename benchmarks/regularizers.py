@@ -101,7 +101,7 @@ def line(name, X, y, loss, reg, lam, seconds):
 def main():
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=list(SETS))
+    parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--seconds", type=float, default=60.0, help="wall time limit per line")
     args = parser.parse_args()
     print_head(

@@ -92,7 +92,7 @@ def rcv1(topic):
 
 
 def news20(folder):
-    """Even against odd groups, half of the rows held out; rows have norm one."""
+    """Even against odd groups, with the test part of the multiclass set; rows have norm one."""
     parts = []
     for part in ("train", "test"):
         X, y, *_ = load(folder / f"news20mc.{part}.svm.xz", n_features=62061)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -63,6 +64,7 @@ class Row(NamedTuple):
     calls: int
     value: float
     lower: float
+    score: float | None = None
 
 
 class Run(NamedTuple):
@@ -80,18 +82,31 @@ class Run(NamedTuple):
         return next((row for row in self.rows if row.value - row.lower <= tol * row.value), None)
 
 
-def run(obj: rm.Objective, make: Any, seconds: float, goal: float = 0.0, tol: float = 0.0) -> Run:
-    """Run the solver ``make(watch)`` for some CPU seconds, or until J reaches the goal."""
+def run(
+    obj: rm.Objective,
+    make: Any,
+    seconds: float,
+    goal: float = 0.0,
+    tol: float = 0.0,
+    score: Callable[[Any], float] | None = None,
+) -> Run:
+    """Run the solver ``make(watch)`` for some CPU seconds, or until J reaches the goal.
+
+    The score of each iterate's weights is computed while the clock is paused.
+    """
     rows: list[Row] = []
     watch = Watch()
 
     def record(it, row):
-        rows.append(Row(watch.seconds(), int(row["calls"]), row["value"], row["lower"]))
-        return row["value"] <= goal or rows[-1].seconds > seconds
+        now = watch.seconds()
+        with watch.paused():
+            scored = score(it.w) if score else None
+        rows.append(Row(now, int(row["calls"]), row["value"], row["lower"], scored))
+        return row["value"] <= goal or now > seconds
 
-    result = rm.minimize(
-        obj, make(watch), tol=tol, max_iter=1_000_000, max_seconds=5 * seconds + 5, callback=record
-    )
+    # the clock of minimize cannot be paused
+    limit = math.inf if score else 5 * seconds + 5
+    result = rm.minimize(obj, make(watch), tol=tol, max_iter=1_000_000, max_seconds=limit, callback=record)
     return Run(rows, result)
 
 

@@ -4,7 +4,7 @@
 
 A part whose data are missing is skipped with a word. Finished cells are kept in --cells (build/papers), so
 that an interrupted run goes on where it ended; remove a file there to measure its part again. All times are
-CPU seconds of one thread.
+CPU seconds of one thread. Run `riskmin warmup` first, so that none of them compiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ PAGES = {
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of the data sets")
-    parser.add_argument("--only", nargs="*", help="names of parts or pages, such as a-figure-3 or beyond")
+    names = [name for page, (_, parts) in PAGES.items() for name in (page, *(part.name for part in parts))]
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        choices=names,
+        metavar="PART",
+        help="names of parts or pages, such as a-figure-3 or beyond",
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/papers"))
     parser.add_argument("--cells", type=Path, default=Path("build/papers"))
     args = parser.parse_args()

@@ -147,7 +147,7 @@ def summary(rows):
 def main():
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=list(SETS))
+    parser.add_argument("--only", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--losses", nargs="*", default=list(LOSSES), choices=LOSSES)
     parser.add_argument("--lams", nargs="*", type=float, default=list(LAMS))
     parser.add_argument("--seconds", type=float, default=8.0, help="CPU time limit per cell and solver")

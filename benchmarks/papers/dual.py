@@ -26,6 +26,8 @@ from benchmarks.papers.e_tables import (
 from benchmarks.papers.page import Lab, Panel, Part, table
 
 DRAWS, PASSES = 5, 200
+PERCEPTRONS = 50
+"""Draws for the Perceptron at d = 5000, whose accuracy in the paper is higher than here."""
 TEXT_LAM = 1e-3
 """The lam of the convergence curves on Reuters; the paper does not print its own."""
 GRIDS = {"LM-Perc": 10.0 ** np.arange(-2, 1.1, 0.5)}
@@ -33,24 +35,41 @@ WINNOW_GRID = 10.0 ** np.arange(-3, -0.9, 0.5)
 
 
 # ---------------------------------------------------------------- Table 1 and figure 1
-def accuracies(d: int, seed: int) -> dict[str, Any]:
-    """Test accuracy of each method in %; for the large-margin ones, for all lam, with the validated "
-    "choice.
-    """
+def drawn(d: int, seed: int) -> Any:
+    """Training, validation and test rows with their labels."""
     rng = np.random.default_rng([d, seed])
-    (X, y), (V, v), (T, t) = (artificial(d, rng) for _ in range(3))
+    return [artificial(d, rng) for _ in range(3)]
 
-    def percent(w: Any, A: Any, b: Any) -> float:
-        return 100 * float(np.mean(np.where(A @ w > 0, 1, -1) == b))
 
-    out: dict[str, Any] = {
-        name: percent(rm.online(X, y, reg, rate=RATE, epochs=PASSES).w, T, t) for name, reg in ONLINE.items()
-    }
+def percent(w: Any, rows: Any) -> float:
+    """The accuracy in %."""
+    A, b = rows
+    return 100 * float(np.mean(np.where(A @ w > 0, 1, -1) == b))
+
+
+def learned(train: Any, name: str) -> Any:
+    """The weights of an online learner."""
+    return rm.online(*train, ONLINE[name], rate=RATE, epochs=PASSES).w
+
+
+def accuracies(d: int, seed: int) -> dict[str, Any]:
+    """Test accuracy of each method in %; for large margins, at the validated lam and for all lam."""
+    train, held_out, test = drawn(d, seed)
+    out: dict[str, Any] = {name: percent(learned(train, name), test) for name in ONLINE}
     for name in ("LM-Perc", "LM-UWin", "LM-NWin"):
-        fits = {lam: large_margin(X, y, MARGIN[name], lam, PASSES) for lam in GRIDS.get(name, WINNOW_GRID)}
-        best = max(fits, key=lambda lam: percent(fits[lam], V, v))
-        out[name] = percent(fits[best], T, t)
-        out[f"{name} curve"] = [(float(lam), percent(w, T, t)) for lam, w in fits.items()]
+        fits = {lam: large_margin(*train, MARGIN[name], lam, PASSES) for lam in GRIDS.get(name, WINNOW_GRID)}
+        best = max(fits, key=lambda lam: percent(fits[lam], held_out))
+        out[name] = percent(fits[best], test)
+        out[f"{name} curve"] = [(float(lam), percent(w, test)) for lam, w in fits.items()]
+    return out
+
+
+def perceptrons(d: int) -> list[float]:
+    """Test accuracy of the Perceptron in %, on many draws."""
+    out = []
+    for seed in range(PERCEPTRONS):
+        train, _, test = drawn(d, seed)
+        out.append(percent(learned(train, "Perceptron"), test))
     return out
 
 
@@ -71,12 +90,16 @@ def table_1(lab: Lab) -> str:
             points = np.mean([draw[f"{name} curve"] for draw in draws], axis=0)
             curves[name] = [tuple(point) for point in points]
         panels.append(Panel(f"d = {d}: test accuracy, %", curves, "lam", log_y=False))
+    many = np.array(lab.once("Perceptrons, d=5000", lambda: perceptrons(5000)))
+    theirs, mean, spread = PAPER_1[5000]["Perceptron"], many.mean(), many.std(ddof=1)
     return (
         f"Test accuracy in %, mean and standard error of {DRAWS} draws. lam is chosen on a further "
         "thousand rows here, "
-        "in the paper on the test set itself. Figure 1 is the accuracy against lam. The paper's 67.9 for the "
-        "Perceptron at d = 5000 is not reproduced here, with the learning rate, passes and rows that the "
-        "paper states, and we know of no run that does.\n\n"
+        "in the paper on the test set itself. Figure 1 is the accuracy against lam.\n\n"
+        f"The paper's {theirs} for the Perceptron at d = 5000 is {(theirs - mean) / spread:.1f} standard "
+        f"deviations above the mean of {len(many)} draws with the learning rate, the passes and the number "
+        f"of rows that it states: their mean is {mean:.1f}, their standard deviation {spread:.1f}, and the "
+        f"highest accuracy {many.max():.1f}.\n\n"
         + table(["d", "method", "ours", "paper"], rows) + "\n" + lab.figure("Accuracy against lam", panels)
     )  # fmt: skip
 

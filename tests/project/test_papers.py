@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers import dual, lower_bounds
+from benchmarks.papers import dual, lower_bounds, multivariate
+from benchmarks.papers.__main__ import PAGES, main
 from benchmarks.papers.line_search import gaps
 from benchmarks.papers.page import Lab, Panel
 from benchmarks.watch import Sms, paper_mu, run
@@ -81,6 +82,24 @@ def test_accelerated_gradients_take_more_calls_than_lbfgs():
     assert 2 * calls[0] < calls[1]
 
 
+# ---------------------------------------------------------------- D, figures 2 to 26
+def test_every_iterate_has_a_test_score_beside_its_objective():
+    X, y = drawn(seed=1)
+
+    def accuracy(w):
+        return 100 * float(np.mean(np.sign(X @ w) == y))
+
+    solvers = {"ours": lambda watch: None, "BMRM": lambda watch: rm.Bmrm()}
+    done = multivariate.curves_of(objective("roc_area", 1e-2), solvers, accuracy)
+    left, right = multivariate.panel("roc", done), multivariate.score_panel("roc", done, "")
+    assert left.curves.keys() == right.curves.keys() == solvers.keys()
+    for name in solvers:
+        assert [t for t, _ in left.curves[name]] == [t for t, _ in right.curves[name]]
+        assert all(0 <= score <= 100 for _, score in right.curves[name])
+    lowest = min(done["runs"]["ours"], key=lambda step: step[1])
+    assert right.title.endswith(f"test score {lowest[2]:.1f}")
+
+
 # ---------------------------------------------------------------- E, Table 1 and figure 4
 @pytest.mark.slow
 def test_winnow_is_ahead_for_sparse_targets(monkeypatch):
@@ -119,6 +138,15 @@ def test_figures_show_every_curve(tmp_path):
     svg = (tmp_path / "part.svg").read_text()
     assert svg.count('class="c0"') == svg.count('class="c1"') == 6  # a curve and a mark of the legend
     assert "nan" not in svg
+
+
+def test_an_unknown_part_is_refused_with_the_names_of_the_parts(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["papers", "--only", "d-table-2", "nosuch"])
+    with pytest.raises(SystemExit):
+        main()
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "'nosuch'" in message
+    assert all(part.name in message for _, parts in PAGES.values() for part in parts)
 
 
 @pytest.mark.exhaustive
