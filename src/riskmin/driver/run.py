@@ -309,6 +309,9 @@ class RunState:
             value = limit.call(self.obj.value_near, w, self.near)
         else:
             value, _, cut = limit.call(self.obj, w, self.near)
+        executor = self.obj.risk.executor
+        if executor is not None and executor.raises_values and bool(namespace(w).all(w == self.w)):
+            value = min(value, self.value)
         self.w, self.value = w, value
         if self.cut is None and cut is not None:
             self._bound(cut)

@@ -235,7 +235,7 @@ class OwnersExecutor:
 class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
-    can_gather = False
+    can_gather, raises_values = False, True
     MAX_COARSE = 1000
     """Requests after the first gradient by earlier slopes, after which a run ends."""
 
