@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _NAMES_OF_MODULE = {
     "interfaces": "LinearMap Matrix Solver as_solver has_method",
-    "records": "AnswersEnded Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result RunPaused Shard "
-    "ShardCache ShardStateLost SolverFailed Status UnsupportedProblem",
+    "records": "AnswersEnded Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result "
+    "RunPaused Shard ShardCache ShardStateLost SolverFailed Status UnsupportedProblem",
 }
 """Imported on first access, since they need NumPy, and other modules of this package do not."""
 _LAZY = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}

@@ -77,8 +77,8 @@ def minimize(
     Result
         Ctrl-C returns the best point so far, with status ``interrupted``; with a checkpoint, SIGTERM ends
         the program after a last checkpoint. Where data owners refuse further answers, the result is the best
-        point so far, with status ``stalled`` and their reason in ``note``. If points of the run show that a user-defined
-        loss or risk is not convex, nothing is proved, and ``note`` describes the violation.
+        point so far, with status ``stalled`` and their reason in ``note``. If points of the run show that a
+        user-defined loss or risk is not convex, nothing is proved, and ``note`` describes the violation.
 
     Raises
     ------
