@@ -44,6 +44,8 @@ class PooledRisk(Risk):
     def cached_minimum(self, w: Array) -> tuple[float, float] | None:
         """The b of the lowest R(w, b) that owners have answered lately, in any variables, and R there."""
         run: Any = self.executor
+        if not run.raises_values:
+            return super().cached_minimum(w)
         point = in_units_of_rows(w, self.linear_map)
         near = 1e-9 * float(np.max(np.abs(point), initial=0.0))
         same = [each for each in run.minima if float(np.max(np.abs(each[2] - point), initial=0.0)) <= near]
@@ -76,7 +78,7 @@ class PooledCursor(ScoreCursor):
                 self.profile.brackets, self.restarts = {}, executor.n_restarts
             evaluation = super().evaluate(t)
             if self.profile is None or executor.n_restarts == self.restarts:
-                if self.profile is not None:
+                if self.profile is not None and executor.raises_values:
                     self._remember(t)
                 return evaluation
 

@@ -81,6 +81,8 @@ class GuardedTangents:
     """Scores and slopes of earlier answers that are kept; beyond this the oldest is dropped, but 8 stay."""
     MAX_DECISIONS = 512
     """Decisions that are remembered, by a hash of the slopes and scores."""
+    MAX_ROUNDS = 64
+    """How often further rows take the scores of the same earlier answer."""
     MAX_BASES = 8
     """How many earlier answers are tried, before all rows keep the scores of the nearest."""
 
@@ -115,16 +117,17 @@ class GuardedTangents:
             return None
         bases = self._nearest(point)
         for base, _ in bases:
-            fixed, more = exposed, exposed
-            # further rows may be exposed, until no others are: then another point is tried
-            while more.any():
+            fixed = exposed
+            for _ in range(self.MAX_ROUNDS):
                 rows = fixed if point.z.ndim == 1 else fixed[:, None]
                 mixed = self.tangent_at(np.where(rows, base.z, point.z))
                 exposed_now = self.span.add(mixed.slopes)
                 if not exposed_now.any():
                     return replace(mixed, error=self.bound(fixed, point, base))
-                more = exposed_now & ~fixed
-                fixed = fixed | more
+                # where the fixed rows stay exposed, another point is tried
+                if not (exposed_now & ~fixed).any():
+                    break
+                fixed = fixed | exposed_now
         base, tangent = bases[0]
         return replace(tangent, error=tangent.error + self.bound(np.ones_like(exposed), point, base))
 
