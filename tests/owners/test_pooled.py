@@ -98,6 +98,7 @@ def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
     ]
     executor = SerialExecutor(shards)
     executor.n_restarts, executor.value_at_zero = 0, risk.executor.value_at_zero
+    executor.raises_values, executor.minima = True, []
     same = PooledRisk(risk.loss, risk.linear_map, executor, 8)
     same = with_intercept(same) if intercept else same
     # not the largest scores but powers of two bound them: 1e-2 is reached before scores are recomputed
