@@ -1,11 +1,12 @@
-"""Data owners: the cost of a round, and what an answer tells about one row by loss.
+"""Data owners: the cost of a round, honest fits, and what an answer tells about one row by loss.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.owners [--floats 50000] [--owners 2] [--rounds 200]
+    OMP_NUM_THREADS=1 python -m benchmarks.owners [--floats 50000] [--owners 2] [--rounds 200] [--seeds 3]
 
 A round sends w to every owner, a process of its own, or gets a value and a gradient from each, by gRPC with
 mutual TLS on this machine; the overhead is its time less that of the same sums in this process. The attack
 asks for the gradient at w = s d, for random directions d, and takes the answer for a row: the column is the
-largest cosine of an answer and a row, without and with protection (`max_leverage`).
+largest cosine of an answer and a row, without and with protection (`max_leverage`). Honest fits run in this
+process, one owner after the other, with the default policy.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from riskmin.arrays.matrix import as_matrix
 from riskmin.core import Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
+from riskmin.owners.client import OwnerRefused, checked_reply
 from riskmin.owners.owner import Owner
+from riskmin.owners.protection.audit import AuditLog
 from riskmin.owners.protection.policy import OPEN, Policy
 from riskmin.owners.risk import PooledRisk
 from riskmin.owners.server import OwnerServer, TlsFiles, serve_forever
 from riskmin.owners.wire.certificates import make_authority
+from riskmin.owners.wire.codec import OwnerMessage, decode, encode
 
 
 class LocalExecutor(SerialExecutor):
@@ -42,7 +46,9 @@ def files(folder: Path, name: str) -> dict[str, Path]:
 
 
 def run_owner(folder: Path, name: str, X: Any, y: Any, policy: Policy, ports: Any) -> None:
-    server = OwnerServer(Owner(X, y, name=name, policy=policy), TlsFiles(**files(folder, name)))
+    # lines of the log and the basis of answers are written to the disk, as by `riskmin serve`
+    owner = Owner(X, y, name=name, policy=policy, log=AuditLog(folder / f"{name}.audit.jsonl"))
+    server = OwnerServer(owner, TlsFiles(**files(folder, name)))
     ports.put((name, server.port))
     serve_forever(server)
 
@@ -137,6 +143,72 @@ def runs() -> None:
             process.join()
 
 
+class DirectConnection:
+    """A connection to an owner in this process."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner, self.name, self.address, self.n_rounds = owner, owner.name, "here", 0
+
+    def start(self, message: OwnerMessage, reply_is_long: bool = False) -> Any:
+        self.n_rounds += 1
+        reply = decode(self.owner.handle("coordinator", encode(message)))
+        return lambda: checked_reply(self.name, reply)
+
+    def ask(self, message: OwnerMessage) -> OwnerMessage:
+        return self.start(message)()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        pass
+
+
+def honest_fit(loss: str, intercept: bool, n: int, seed: int, heavy: bool) -> tuple[str, float, int, float]:
+    """Fit n rows of three owners; return the status, the relative gap, requests, and the largest leverage."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 8)) * rng.uniform(0.5, 2.0, 8) + rng.uniform(-0.5, 0.5, 8)
+    score = X @ rng.standard_normal(8) + rng.standard_normal(n)
+    X[:, :2] = np.exp(X[:, :2]) if heavy else X[:, :2]
+    y = score if loss in ("squared", "huber") else (score > 0).astype(float)
+    y = np.digitize(score, [-1.0, 1.0]) if loss == "softmax" else y
+    ends = [0, n // 4, n * 11 // 20, n]
+    owners = []
+    for name, i, j in zip(("north", "south", "west"), ends[:-1], ends[1:], strict=True):
+        qid = np.arange(i, j) // 10 if loss == "ndcg" else None
+        owners.append(DirectConnection(Owner(X[i:j], y[i:j], qid=qid, name=name)))
+    executor = OwnersExecutor.from_connections(owners)
+    status, gap = "refused", np.inf
+    try:
+        risk = executor.risk(loss, fit_intercept=intercept)
+        result = minimize(executor.objective(risk, L2(), 1e-2))
+        status, gap = result.status, result.gap / result.value
+    except (OwnerRefused, ValueError):
+        pass  # refused before the first iterate
+    leverage = max(float(each.owner.span.leverages.max()) for each in owners)
+    return status, gap, owners[0].n_rounds, leverage
+
+
+def honest_fits(seeds: int) -> None:
+    """Print statuses and gaps of fits under the default policy, by loss and number of rows."""
+    print(
+        f"\nhonest fits, default policy, three owners, 8 columns, lam 1e-2, to 1e-3, seeds 0 to {seeds - 1}:"
+    )
+    print("  loss                     rows    converged  gaps                 requests  leverage")
+    cases = [("logistic", True, False), ("squared", True, False), ("softmax", True, False)]
+    cases += [("smoothed_hinge", True, False), ("hinge", False, False), ("hinge", True, False)]
+    cases += [("huber", True, False), ("ndcg", False, False), ("logistic", True, True), ("hinge", True, True)]
+    for loss, intercept, heavy in cases:
+        name = f"{loss}{', intercept' if intercept else ''}{', heavy tails' if heavy else ''}"
+        for n in (600, 6000):
+            found = [honest_fit(loss, intercept, n, seed, heavy) for seed in range(seeds)]
+            gaps = sorted(each[1] for each in found)
+            print(
+                f"  {name:35} {n:5} {sum(each[0] == 'converged' for each in found):3} of {seeds}  "
+                f"{gaps[0]:.1e} {gaps[seeds // 2]:.1e} {gaps[-1]:.1e} "
+                f"{min(e[2] for e in found):5} to {max(e[2] for e in found):5}"
+                f"  {max(each[3] for each in found):.2f}",
+                flush=True,
+            )
+
+
 def attack() -> None:
     """Print the largest cosine of an answer and a row, by loss and size of w."""
     from tests.owners.test_protection import Attacker
@@ -179,7 +251,9 @@ if __name__ == "__main__":
     parser.add_argument("--floats", type=int, default=50_000)
     parser.add_argument("--owners", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
     rounds(given.floats, given.owners, given.rounds)
     runs()
+    honest_fits(given.seeds)
     attack()

@@ -98,6 +98,7 @@ def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
     ]
     executor = SerialExecutor(shards)
     executor.n_restarts, executor.value_at_zero = 0, risk.executor.value_at_zero
+    executor.raises_values, executor.minima = True, []
     same = PooledRisk(risk.loss, risk.linear_map, executor, 8)
     same = with_intercept(same) if intercept else same
     # not the largest scores but powers of two bound them: 1e-2 is reached before scores are recomputed
@@ -195,6 +196,41 @@ def test_a_fit_to_rows_that_are_too_few_to_hide_ends_after_few_requests(serve, l
             reasons.append(str(error))
     assert any("too few to hide" in reason for reason in [*reasons, *(str(w.message) for w in caught)])
     assert owners.connections[0].n_rounds < 2500
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hinge_with_an_intercept_ends_near_the_pooled_optimum(serve, seed):
+    """Late answers may be coarse: the value, intercept and bound of the best point stay."""
+    X, y, _ = table(6000, seed=seed)
+    owners = serve(split(X, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = owners.fit(LinearClassifier("hinge", alpha=1e-2))
+    assert model.gap_ <= 1e-2 * model.objective_
+    scores = model.decision_function(X)
+    exact = 0.5e-2 * float(np.sum(model.coef_**2)) + np.mean(np.maximum(0, 1 - (2 * y - 1) * scores))
+    assert model.lower_bound_ <= exact <= model.objective_ * (1 + 1e-9)
+    assert exact >= model.objective_ - model.result_.value_error
+
+
+@pytest.mark.parametrize("requests", [40, 60])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_run_that_an_owner_refuses_to_go_on_with_returns_its_best_point(serve, loss, requests):
+    X, y, _ = table(3000)
+    owners = serve(split(X, y), Policy(requests_per_run=requests))
+    with pytest.warns(ConvergenceWarning, match=r"north refuses.*requests"):
+        model = owners.fit(LinearClassifier(loss, alpha=1e-3, fit_intercept=False, tol=1e-9))
+    best = minimize(Objective(pooled(X, y, None, loss, False), L2(), 1e-3), tol=1e-6)
+    assert model.result_.status == "stalled"
+    assert model.lower_bound_ <= best.value
+    assert model.objective_ >= best.lower
+    assert model.objective_ < 0.95 * {"hinge": 1.0, "logistic": np.log(2)}[loss]  # that at w = 0
+
+
+def test_a_refusal_before_the_first_point_is_raised(serve):
+    owners = serve(split(*table(3000)[:2]), Policy(requests_per_run=3))
+    with pytest.raises(OwnerRefused, match="north refuses"):
+        owners.fit(LinearClassifier("logistic", alpha=1e-3))
 
 
 @pytest.mark.parametrize("digits", [3, 9])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from riskmin.core.interfaces import Solver as Solver
     from riskmin.core.interfaces import as_solver as as_solver
     from riskmin.core.interfaces import has_method as has_method
+    from riskmin.core.records import AnswersEnded as AnswersEnded
     from riskmin.core.records import Array as Array
     from riskmin.core.records import Criterion as Criterion
     from riskmin.core.records import Cut as Cut
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 _NAMES_OF_MODULE = {
     "interfaces": "LinearMap Matrix Solver as_solver has_method",
-    "records": "Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result RunPaused Shard "
-    "ShardCache ShardStateLost SolverFailed Status UnsupportedProblem",
+    "records": "AnswersEnded Array Criterion Cut Evaluation Hessian Iterate NDArray PairBlock Result "
+    "RunPaused Shard ShardCache ShardStateLost SolverFailed Status UnsupportedProblem",
 }
 """Imported on first access, since they need NumPy, and other modules of this package do not."""
 _LAZY = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}

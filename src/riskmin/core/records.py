@@ -37,6 +37,10 @@ class RunPaused(RuntimeError):
     """Raised if a run cannot go on for now, such as without an owner of rows: the driver saves its state."""
 
 
+class AnswersEnded(ValueError):
+    """Raised if a risk gives no more answers, such as owners who refuse: the run ends with its best point."""
+
+
 class ShardStateLost(RuntimeError):
     """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state."""
 

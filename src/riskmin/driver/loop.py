@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import Array, Iterate, Result, RunPaused, Solver, Status
+from riskmin.core import AnswersEnded, Array, Iterate, Result, RunPaused, Solver, Status
 from riskmin.core.blas_threads import blas_thread_limit
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.signals import deferred_termination, ignore_interrupts
@@ -76,8 +76,9 @@ def minimize(
     -------
     Result
         Ctrl-C returns the best point so far, with status ``interrupted``; with a checkpoint, SIGTERM ends
-        the program after a last checkpoint. If points of the run show that a user-defined loss or risk is
-        not convex, nothing is proved, and ``note`` describes the violation.
+        the program after a last checkpoint. Where data owners refuse further answers, the result is the best
+        point so far, with status ``stalled`` and their reason in ``note``. If points of the run show that a
+        user-defined loss or risk is not convex, nothing is proved, and ``note`` describes the violation.
 
     Raises
     ------
@@ -162,7 +163,7 @@ def minimize_preconditioned(
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
     description = "; ".join([description, *state.obj.count.failures])
     best = state.w, state.value, state.lower, state.certificate()
-    return Result(*best, status, state.trace, description, criterion, state.refutation)
+    return Result(*best, status, state.trace, description, criterion, state.refutation or state.refusal)
 
 
 def _checkpoint_interval(checkpoint: Checkpoint, state: RunState, took: float) -> float:
@@ -232,6 +233,11 @@ def _drive(
         if checkpoint is not None and it is not None:
             state.save(checkpoint, solver, it)
         raise
+    except AnswersEnded as refusal:
+        if state.w is None:
+            raise
+        status, state.refusal = "stalled", str(refusal)
+        state.finalize_within_grace()
     except KeyboardInterrupt:
         if state.w is None:  # there is no iterate yet, so there is nothing to return
             raise

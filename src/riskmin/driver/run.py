@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from riskmin.arrays.namespace import namespace
-from riskmin.core import Array, Criterion, Cut, Iterate, Solver, Status
+from riskmin.core import AnswersEnded, Array, Criterion, Cut, Iterate, Solver, Status
 from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.persist import FileError
 from riskmin.core.records import bounds_row
@@ -99,6 +99,7 @@ class RunState:
     watch: CutMonitor | None = None  # for a user-defined risk, whose cuts may be wrong
     limit: TimeLimit = field(default_factory=TimeLimit)
     """Time limit of the code that runs within an iteration."""
+    refusal: str = ""  # why the risk gives no more answers
     in_grace_period: bool = False  # whether `limit` was extended by `GRACE_SECONDS`
 
     def __post_init__(self) -> None:
@@ -113,12 +114,8 @@ class RunState:
 
     def remaining_seconds(self) -> float:
         """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""
-        now = time.perf_counter()
-        if (
-            self.single_process
-            and not self.in_grace_period
-            and self.limit.deadline < now + self.GRACE_SECONDS
-        ):
+        now, extends = time.perf_counter(), self.single_process and not self.in_grace_period
+        if extends and self.limit.deadline < now + self.GRACE_SECONDS:
             self.limit.deadline, self.in_grace_period = now + self.GRACE_SECONDS, True
         return self.limit.deadline - now
 
@@ -140,8 +137,8 @@ class RunState:
 
         The default is atol = tol * `Limits.DEFAULT_ATOL_RATIO` * R(0), at least the rounding error of R(0).
         """
-        if self.limits.atol is not None:
-            return self.limits.atol
+        if self.limits.atol is not None or self.refusal:
+            return self.limits.atol or 0.0
         # computing R(0) costs an evaluation of the risk: skip it while the gap is far above any such atol
         first = self.trace[0]["value"] if self.trace else 0.0
         relative = self.limits.tol * Limits.DEFAULT_ATOL_RATIO
@@ -177,7 +174,7 @@ class RunState:
                 self.origin = TimeLimit(time.perf_counter() + self.remaining_seconds()).call(
                     self._evaluate_origin
                 )
-            except OutOfTime:
+            except (OutOfTime, AnswersEnded):
                 assert self.cut is not None
                 self.origin = self.w, math.inf, self.cut, 0.0  # J = inf: no improvement
             self.obj.count.calls = calls  # evaluations that serve no solver are not counted
@@ -309,6 +306,8 @@ class RunState:
             value = limit.call(self.obj.value_near, w, self.near)
         else:
             value, _, cut = limit.call(self.obj, w, self.near)
+        if getattr(self.obj.risk.executor, "raises_values", False) and bool(namespace(w).all(w == self.w)):
+            value = min(value, self.value)
         self.w, self.value = w, value
         if self.cut is None and cut is not None:
             self._bound(cut)
@@ -392,9 +391,9 @@ class RunState:
         """
         try:
             self.finalize(self.remaining_seconds())
-        except OutOfTime:
+        except (OutOfTime, AnswersEnded):
             assert self.cut is not None
-            # no time to measure the rounding errors: a generous multiple of the magnitudes instead
+            # no time or answers to measure the rounding errors: a generous multiple of the magnitudes instead
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
             self.slack = max(self.slack, 1e-12 * magnitude)
             lower = self.obj.lower(self.cut._replace(b=self.cut.b - self.slack))

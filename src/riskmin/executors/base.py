@@ -162,6 +162,8 @@ class Executor(ABC):
     """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
     can_gather: bool = True
     """Whether scores and labels of single rows may be sent to this process: not by data owners."""
+    raises_values: bool = False
+    """Whether values may be above the exact ones, each by another amount: the lowest of a point holds."""
     compiles_losses: bool = True
     """Whether shards take compiled losses: their rows are in NumPy or SciPy, or on a GPU."""
 

@@ -58,6 +58,10 @@ def best_tangent(*tangents: Tangent) -> Tangent:
     return min(tangents, key=lambda t: t.value)
 
 
+class NoMinimum(ValueError):
+    """Raised if a function falls as far as it is followed."""
+
+
 def bracket_minimum(
     f: Callable[[float], Tangent], start: Tangent, step: float, reach: float = math.inf
 ) -> tuple[Tangent, Tangent]:
@@ -83,7 +87,7 @@ def bracket_minimum(
             # the slope changed sign: the minimum lies between the two points
             return (point, next_point) if step > 0 else (next_point, point)
         point, step = next_point, 4 * step
-    raise ValueError("the function has no minimum: it falls for ever")
+    raise NoMinimum("the function has no minimum: it falls for ever")
 
 
 def refine_bracket(

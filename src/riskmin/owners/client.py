@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from riskmin.core import RunPaused
+from riskmin.core import AnswersEnded, RunPaused
 from riskmin.owners.server import CHUNK, SERVICE, TlsFiles, chunks, import_grpc
 from riskmin.owners.wire.codec import MessageError, OwnerMessage, decode, encode
 
 
-class OwnerRefused(ValueError):
+class OwnerRefused(AnswersEnded):
     """Raised if an owner refuses an answer; the message names the owner and its reason."""
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import secrets
 import tomllib
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -140,9 +141,8 @@ class OwnersExecutor:
                 f"{path} does not name ca, cert, key, and [[owners]] with name and address ({error!r}): "
                 "'riskmin owners init' writes such a file"
             ) from None
-        return cls(
-            owners, **files, patience=float(data.get("patience", 60.0)) if patience is None else patience
-        )
+        found = float(data.get("patience", 60.0)) if patience is None else patience
+        return cls(owners, **files, patience=found)
 
     def fit(self, model: Any) -> Any:
         """Fit an estimator to the rows of all owners, and return it; see `riskmin.owners.fit.fit_owners`."""
@@ -168,10 +168,8 @@ class OwnersExecutor:
             connection.close()
 
     def _describe(self) -> list[dict[str, Any]]:
-        waiting = [c.start(OwnerMessage("describe")) for c in self.connections]
-        found = [
-            checked_description(c.name, wait()) for c, wait in zip(self.connections, waiting, strict=True)
-        ]
+        waiting = [(c.name, c.start(OwnerMessage("describe"))) for c in self.connections]
+        found = [checked_description(name, wait()) for name, wait in waiting]
         first = found[0]
         for other in found[1:]:
             if other["columns"] != first["columns"] or other["feature_names"] != first["feature_names"]:
@@ -191,7 +189,14 @@ class OwnersExecutor:
         for each in self.descriptions:
             if each["classes"] is None:
                 raise ValueError(f"{each['name']} does not share its classes: give them")
-        return np.array(sorted({label for each in self.descriptions for label in each["classes"]}))
+        found = {label for each in self.descriptions for label in each["classes"]}
+        if len({type(label) is str for label in found}) > 1:
+            raise ValueError(f"classes are numbers and texts ({self._listed_classes()}): write all alike")
+        return np.array(sorted(found))
+
+    def _listed_classes(self) -> str:
+        """The classes of each owner, for error messages."""
+        return "; ".join(f"{d['name']} has {str(d['classes'])[:200]}" for d in self.descriptions)
 
     def risk(
         self, loss: str | Loss, *, fit_intercept: bool = False, classes: Sequence[Any] | None = None
@@ -212,11 +217,12 @@ class OwnersExecutor:
         if resolved.task in ("classification", "multiclass"):
             listed = list(self.classes.tolist() if classes is None else classes)
             if resolved.task == "classification" and len(listed) != 2:
-                raise ValueError(f"{type(resolved).__name__} takes two classes, not {len(listed)}")
+                raise ValueError(
+                    f"{type(resolved).__name__} takes two classes, not {len(listed)} "
+                    f"({self._listed_classes()}): choose a loss of several classes such as softmax"
+                )
         if resolved.multi_output_targets:
-            raise ValueError(
-                f"{type(resolved).__name__} has several targets per row, which owners do not have"
-            )
+            raise ValueError(f"{type(resolved).__name__} has several targets per row, and owners have one")
         outputs = len(listed) if resolved.multi_output and listed is not None else 0
         linear_map: Any = MultiOutput(outputs) if outputs else SingleOutput()
         run = OwnersRun(self, resolved, listed, outputs, fit_intercept)
@@ -235,7 +241,7 @@ class OwnersExecutor:
 class OwnersRun(Executor):
     """One problem at all owners: the executor of its risk."""
 
-    can_gather = False
+    can_gather, raises_values = False, True
     MAX_COARSE = 1000
     """Requests after the first gradient by earlier slopes, after which a run ends."""
 
@@ -256,9 +262,7 @@ class OwnersRun(Executor):
         self.tokens, self.n_restarts = [""] * len(owners.connections), 0
         self.masked = any(d["min_owners"] for d in owners.descriptions)
         if self.masked and not all(d["min_owners"] for d in owners.descriptions):
-            raise ValueError(
-                "some owners mask their answers and others do not: set min_owners in all policies"
-            )
+            raise ValueError("some owners mask answers and others do not: set min_owners in all policies")
         self.sequence = 0
         opened = self._open_all()
         query_total = math.fsum(reply["query_total"] for reply in opened)
@@ -273,6 +277,8 @@ class OwnersRun(Executor):
         self.n_coarse, self.largest_error = 0, 0.0
         """Answers with errors beyond those of rounding, and the largest error."""
         self.first_coarse, self.last_error = 0, 0.0
+        # values at the best intercepts of the last points, these intercepts, and the points
+        self.minima: deque[tuple[float, float, NDArray]] = deque(maxlen=128)
 
     def __deepcopy__(self, memo: Any) -> OwnersRun:
         """Return the run itself: its state is at the owners."""
@@ -374,9 +380,7 @@ class OwnersRun(Executor):
                     self._ask([k], self.maps[fields["map"]])
             # masks cancel in the answers to one request only: all owners are asked again
             todo = list(range(len(self.tokens))) if todo and self.masked else todo
-            if scores_lost and name != "cache_scores":
-                break
-            if not todo:
+            if not todo or (scores_lost and name != "cache_scores"):
                 break
         if any(reply.kind == "lost" for reply in replies.values()):
             raise ShardStateLost("the scores of a point, since an owner was restarted")
@@ -443,8 +447,7 @@ class OwnersRun(Executor):
             return total
         value, grad, rounding, offset = total
         self.last_error = rounding
-        coarse = rounding > self.rounding_error()
-        if coarse:
+        if rounding > self.rounding_error():
             self.first_coarse = self.first_coarse or self.n_rounds
             self.n_coarse, self.largest_error = self.n_coarse + 1, max(self.largest_error, rounding)
         if not error:
@@ -487,11 +490,8 @@ class OwnersRun(Executor):
         inner = linear_map.without_intercepts
         dim = inner.dim(self.owners.shape[1])
         # v = w / s: an error in the slope of v is one of 1 / s in that of w
-        e = (
-            1.0 / np.repeat(inner.scale, dim // len(inner.scale))
-            if isinstance(inner, Standardized)
-            else np.ones(dim)
-        )
+        scaled = isinstance(inner, Standardized)
+        e = 1.0 / np.repeat(inner.scale, dim // len(inner.scale)) if scaled else np.ones(dim)
         reg, radius = self.objective.reg.penalized_part, self.value_at_zero / self.objective.lam
         with np.errstate(over="ignore"):
             # within a factor of two of the best tau

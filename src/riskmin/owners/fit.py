@@ -26,6 +26,7 @@ from riskmin.estimators.certification import (
     cut_excess,
     cut_lower_bound,
 )
+from riskmin.numerics.univariate import NoMinimum
 from riskmin.owners.client import OwnerRefused
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
@@ -63,20 +64,28 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
     run: Any = objective.risk.executor
     try:
         w, b = fit_objective(model, objective, solver, None, n_rows=n, weighted=weighted, scaling=scaling)
-    except ValueError as error:
-        if isinstance(error, OwnerRefused) or not run.n_coarse:
+    except NoMinimum:
+        if not run.n_coarse:
             raise
         # slopes that are fixed may have no best intercept: the cause is that the rows are too few
         raise OwnerRefused(run.stall_note()) from None
     owners.widening = run.largest_widening / model.objective_ if model.objective_ else 0.0
-    # the error of the value at the final weights, by one more answer
-    objective.evaluate_risk(np.asarray(model.result_.w))
-    value_error = min(run.last_error + run.rounding_error(), abs(model.objective_))
-    model.result_ = replace(model.result_, value_error=value_error)
+    model.result_ = replace(model.result_, value_error=_value_error(model, objective))
     model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, classes, loss))
     if model.task == "ranking":
         model.n_queries_ = sum(d["queries"] for d in owners.descriptions)
     return model
+
+
+def _value_error(model: Any, objective: Objective) -> float:
+    """Return by how much the value at the final weights may be too high, by one more answer."""
+    run: Any = objective.risk.executor
+    try:
+        above = objective.value(np.asarray(model.result_.w)) - model.objective_
+    except OwnerRefused:
+        above = -math.inf
+    # the exact value is not below the lower bound, nor below the new value by more than its error
+    return float(min(max(run.last_error - above, 0.0) + run.rounding_error(), model.gap_))
 
 
 def _problem(model: Any, owners: OwnersExecutor) -> tuple[Objective, Any, NDArray | None, Any]:
@@ -118,7 +127,7 @@ def certify_owners(
     J = objective.value(w)
     lower = cut_lower_bound(model)
     found = CertificationResult("refuted", "", J, model.objective_, model.lower_bound_, lower)
-    if reason := _claim_error(model, owners, scaling, found):
+    if reason := _claim_error(model, owners, objective, scaling, found):
         return replace(found, reason=reason)
     goal = max(found.claimed_relative_gap, OBJECTIVE_RTOL) if tol is None else tol
     excess = 0.0
@@ -146,12 +155,17 @@ def certify_owners(
     return replace(found, status=status, reason=reason)
 
 
-def _claim_error(model: Any, owners: OwnersExecutor, scaling: Any, found: CertificationResult) -> str | None:
+def _claim_error(
+    model: Any, owners: OwnersExecutor, objective: Objective, scaling: Any, found: CertificationResult
+) -> str | None:
     """Describe the first claim of a model that contradicts the owners' answers; None if there is none."""
     n = owners.shape[0]
     if model.n_samples_fit_ != n:
         return f"the model was fitted to {model.n_samples_fit_:,} rows, but the owners have {n:,}"
-    difference = abs(found.value - found.claimed_value)
+    run: Any = objective.risk.executor
+    # owners raise values that they answer coarsely
+    difference = abs(min(found.value - run.last_error, found.claimed_value) - found.claimed_value)
+    difference = max(difference, found.claimed_value - found.value)
     if difference > max(OBJECTIVE_RTOL, model.tol) * abs(found.claimed_value):
         return f"the objective is {found.value:.9g}, not {found.claimed_value:.9g} as claimed"
     if found.claimed_lower and abs(found.cut_lower - found.claimed_lower) > 1e-9 * abs(found.value):

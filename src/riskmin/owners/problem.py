@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, Shard
 from riskmin.linear_maps.linear import Standardized
 from riskmin.losses.base import Loss, OffsetSmoothed
@@ -33,6 +32,7 @@ from riskmin.owners.protection.guard import (
 )
 from riskmin.owners.protection.noise import GaussianNoise, PrivacyAccount
 from riskmin.owners.protection.policy import AnswerRefused, Policy
+from riskmin.owners.risk import constant_scores, in_units_of_rows
 from riskmin.owners.wire.answers import Answer
 from riskmin.owners.wire.codec import MessageError
 from riskmin.owners.wire.operations import OPERATIONS
@@ -219,7 +219,7 @@ class OwnerProblem:
         if self.noise is not None:
             return self._noisy_pull_back(key, loss, map, t, mix)
         found = [(m, self._tangent(key, loss, map, t, b)) for b, m in mix]
-        point = self._in_units_of_rows(self._point(key, t), map)
+        point = in_units_of_rows(self._point(key, t), map)
         value = sum(m * self._claimed_value(loss, each) for m, each in found) / self.share
         value += self.claim.penalty(point)
         exact = all(each.is_own for _, each in found)
@@ -345,10 +345,8 @@ class OwnerProblem:
 
     def _score_point(self, z: NDArray, key: int, map: Any, t: float, b: Any) -> ScorePoint:
         w, p = self._point(key, t), self.shard.X.shape[1]
-        weights = self._in_units_of_rows(w, map).reshape(p, -1)
-        # the scores of a row of zeros
-        constants = np.ravel(map.scores(as_matrix(np.zeros((1, p))), w, 0, 1)) + b
-        return ScorePoint(z, weights, constants)
+        weights = in_units_of_rows(w, map).reshape(p, -1)
+        return ScorePoint(z, weights, constant_scores(w, map, p) + b)
 
     def _reveal(self, slopes: NDArray) -> None:
         """Count what an answer with these multipliers reveals; raise `AnswerRefused` if it exposes rows."""
@@ -386,12 +384,6 @@ class OwnerProblem:
         if t and d is None:
             raise MessageError("a step was asked for, but no direction was set")
         return w if d is None or not t else w + t * d
-
-    def _in_units_of_rows(self, w: NDArray, map: Any) -> NDArray:
-        """Return the penalized weights in the units of X, without intercepts."""
-        head = w[: len(w) - map.n_intercepts]
-        inner = map.without_intercepts
-        return inner.scaled(head) if isinstance(inner, Standardized) else head
 
 
 def tangent_at(loss: Loss, shard: Shard, z: NDArray) -> ScoreTangent:

@@ -6,8 +6,26 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from riskmin.core import Array, Evaluation
+import numpy as np
+
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import Array, Evaluation, NDArray
+from riskmin.linear_maps.linear import Standardized
+from riskmin.numerics.univariate import best_tangent
 from riskmin.problem.risk import Risk, ScoreCursor
+
+
+def in_units_of_rows(w: NDArray, linear_map: Any) -> NDArray:
+    """Return the penalized weights in the units of X, without intercepts."""
+    head, inner = w[: len(w) - linear_map.n_intercepts], linear_map.without_intercepts
+    found: NDArray = inner.scaled(head) if isinstance(inner, Standardized) else head
+    return found
+
+
+def constant_scores(w: NDArray, linear_map: Any, p: int) -> NDArray:
+    """Return the scores of a row of zeros: what intercepts and a shift of columns add."""
+    found: NDArray = np.ravel(linear_map.scores(as_matrix(np.zeros((1, p))), w, 0, 1))
+    return found
 
 
 @dataclass(frozen=True)
@@ -22,6 +40,19 @@ class PooledRisk(Risk):
     def cursor(self, w: Array) -> PooledCursor:
         """A cursor at w whose scores are kept by the owners."""
         return PooledCursor(self, w)
+
+    def cached_minimum(self, w: Array) -> tuple[float, float] | None:
+        """The b of the lowest R(w, b) that owners have answered lately, in any variables, and R there."""
+        run: Any = self.executor
+        if not run.raises_values:
+            return super().cached_minimum(w)
+        point = in_units_of_rows(w, self.linear_map)
+        near = 1e-9 * float(np.max(np.abs(point), initial=0.0))
+        same = [each for each in run.minima if float(np.max(np.abs(each[2] - point), initial=0.0)) <= near]
+        if not same:
+            return None
+        value, constant, _ = min(same, key=lambda each: float(each[0]))
+        return constant - float(constant_scores(w, self.linear_map, len(point))[0]), value
 
 
 class PooledCursor(ScoreCursor):
@@ -47,4 +78,14 @@ class PooledCursor(ScoreCursor):
                 self.profile.brackets, self.restarts = {}, executor.n_restarts
             evaluation = super().evaluate(t)
             if self.profile is None or executor.n_restarts == self.restarts:
+                if self.profile is not None and executor.raises_values:
+                    self._remember(t)
                 return evaluation
+
+    def _remember(self, t: float) -> None:
+        """Keep the best intercept at w + t d: a later search may get coarser answers."""
+        assert self.profile is not None
+        best, w, run = best_tangent(*self.profile.brackets[t]), np.asarray(self.point(t)), self.risk.executor
+        point = in_units_of_rows(w, self.risk.linear_map)
+        constant = best.x + float(constant_scores(w, self.risk.linear_map, len(point))[0])
+        run.minima.append((best.value, constant, point))  # type: ignore[attr-defined]

@@ -255,6 +255,8 @@ def fit_objective(
     if model.can_standardize:
         model.scale_ = None if scaling is None else scaling.scale
     done = result.status in ("converged", "interrupted")
+    # owners have said why, and may answer no more
+    done = done or (bool(result.note) and executor is not None and not executor.can_gather)
     model._hints = ConvergenceHints() if done else diagnose_run(objective, result, model.solver)
     return np.asarray(result.w), b
 

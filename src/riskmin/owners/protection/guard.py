@@ -81,8 +81,10 @@ class GuardedTangents:
     """Scores and slopes of earlier answers that are kept; beyond this the oldest is dropped, but 8 stay."""
     MAX_DECISIONS = 512
     """Decisions that are remembered, by a hash of the slopes and scores."""
-    MAX_ROUNDS = 8
-    """How often further rows are fixed, before all are."""
+    MAX_ROUNDS = 64
+    """How often further rows take the scores of the same earlier answer."""
+    MAX_BASES = 8
+    """How many earlier answers are tried, before all rows keep the scores of the nearest."""
 
     def __init__(
         self, span: RevealedSpan, tangent_at: Callable[[NDArray], ScoreTangent], bound: SlopeBound
@@ -113,25 +115,31 @@ class GuardedTangents:
             if len(self._earlier) > max(self.MAX_ENTRIES // max(2 * point.z.size, 1), 8):
                 del self._earlier[0]
             return None
-        base, tangent = self._nearest(point)
-        fixed, everything = exposed, np.ones_like(exposed)
-        for _ in range(self.MAX_ROUNDS):
-            rows = fixed if point.z.ndim == 1 else fixed[:, None]
-            mixed = self.tangent_at(np.where(rows, base.z, point.z))
-            exposed = self.span.add(mixed.slopes)
-            if not exposed.any():
-                return replace(mixed, error=self.bound(fixed, point, base))
-            fixed = fixed | exposed
-        return replace(tangent, error=tangent.error + self.bound(everything, point, base))
+        bases = self._nearest(point)
+        for base, _ in bases:
+            fixed = exposed
+            for _ in range(self.MAX_ROUNDS):
+                rows = fixed if point.z.ndim == 1 else fixed[:, None]
+                mixed = self.tangent_at(np.where(rows, base.z, point.z))
+                exposed_now = self.span.add(mixed.slopes)
+                if not exposed_now.any():
+                    return replace(mixed, error=self.bound(fixed, point, base))
+                # where the fixed rows stay exposed, another point is tried
+                if not (exposed_now & ~fixed).any():
+                    break
+                fixed = fixed | exposed_now
+        base, tangent = bases[0]
+        return replace(tangent, error=tangent.error + self.bound(np.ones_like(exposed), point, base))
 
-    def _nearest(self, point: ScorePoint) -> tuple[ScorePoint, ScoreTangent]:
-        """Return the earlier answer whose point is nearest; without any, zero, a cut of all losses."""
+    def _nearest(self, point: ScorePoint) -> list[tuple[ScorePoint, ScoreTangent]]:
+        """Return the earlier answers whose points are nearest; without any, zero, a cut of all losses."""
         if self._earlier:
-            return min(self._earlier, key=lambda each: point.reach(each[0], self.bound.column_sizes()))
+            sizes = self.bound.column_sizes()
+            return sorted(self._earlier, key=lambda each: point.reach(each[0], sizes))[: self.MAX_BASES]
         origin = ScorePoint(*(np.zeros_like(a) for a in point))
         at_zero = self.tangent_at(origin.z)
         # the loss at zero scores depends on labels only
-        return origin, ScoreTangent(0 * at_zero.slopes, 0.0, 0.0, round_up(at_zero.height(origin.z)))
+        return [(origin, ScoreTangent(0 * at_zero.slopes, 0.0, 0.0, round_up(at_zero.height(origin.z))))]
 
 
 def too_small(exposed: int, n: int) -> str:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from riskmin.core.deadline import check_each
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import (
+    NoMinimum,
     Tangent,
     best_tangent,
     bracket_minimum,
@@ -122,9 +123,9 @@ def bracket_intercept(f: Callable[[float], Tangent], start: Tangent, step: float
             best_tangent(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED_RISK_RATIO * start.value
         )
         if vanished and not _rises_beyond(f, best_tangent(lo, hi).x, start):
-            raise ValueError("it is zero only by underflow")
-    except ValueError:
-        raise ValueError(
+            raise NoMinimum("it is zero only by underflow")
+    except NoMinimum:  # other errors are those of the risk, such as a refusal of data owners
+        raise NoMinimum(
             "the risk falls for ever as the intercept grows, so no best intercept exists: "
             "check the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
         ) from None

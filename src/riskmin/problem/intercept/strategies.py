@@ -88,7 +88,8 @@ class ProfiledIntercept(Intercept):
     def best(self, risk: Risk, w: Array) -> tuple[float, float]:
         """The minimizing b, the midpoint if an interval minimizes, and R(w, b)."""
         smooth = risk.loss.smooth
-        if smooth and (cached := risk.cached_minimum(w)) is not None:
+        known = smooth or risk.executor.raises_values
+        if known and (cached := risk.cached_minimum(w)) is not None:
             return cached
         cursor = risk.cursor(w)
         assert cursor.profile is not None
