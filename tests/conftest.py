@@ -23,8 +23,16 @@ if os.name == "posix" and threading.current_thread() is threading.main_thread():
             signal.signal(number, default)
 
 
+SLOW = ("owners/", "faults/", "executors/test_dask", "executors/test_mpi", "project/", "test_docs.py")
+"""Tests of processes, clusters, benchmarks and pages, all of which `make test-slow` runs."""
+
+
 def pytest_collection_modifyitems(config, items):
-    """Keep sqrt(n) of the n cases of an exhaustive test, by a seed; ``RISKMIN_SWEEPS=all`` runs all."""
+    """Mark the slow folders; keep sqrt(n) of n exhaustive cases, by a seed (``RISKMIN_SWEEPS=all``: all)."""
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder) and item.path.relative_to(folder).as_posix().startswith(SLOW):
+            item.add_marker("slow")
     if os.environ.get("RISKMIN_SWEEPS") == "all":
         return
     sweeps = defaultdict(list)

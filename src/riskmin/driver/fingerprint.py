@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -27,11 +26,9 @@ from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
-from riskmin.losses.nondecomposable.nu import Nu
 from riskmin.problem.convexity import is_foreign as user_defined
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import Oracle
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""
@@ -43,7 +40,7 @@ def fingerprint(obj: Objective) -> str:
     """Return the SHA-256 of all numbers of a problem: rows, labels, weights, and arrays of its components."""
     digest = hashlib.sha256()
     for path, content in _components((obj.risk.source, obj.reg), "", set()):
-        digest.update(_saved_path(path, obj.risk).encode())
+        digest.update(path.encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -85,22 +82,13 @@ def _content(obj: Any) -> bytes | None:
     return _bytes(obj) if is_foreign(obj) else None
 
 
-def _saved_path(path: str, risk: Oracle) -> str:
-    """Return the path as it was when intercepts and the nu-trick were wrappers of the risk."""
-    if risk.intercept.profiled and isinstance(risk.loss, Nu):
-        path = re.sub(r"^\.0(\.loss(?=\.loss))?", ".0.base.risk", path)
-    elif risk.intercept.profiled:
-        path = re.sub(r"^\.0", ".0.risk", path)
-    return ".0.target" if path == ".0.intercept.target" else path
-
-
 @singledispatch
 def _members(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
     if is_dataclass(obj):
         named = [(f.name, vars(obj).get(f.name)) for f in fields(obj)]
         # labels and weights are hashed with the rows, which may be on other processes
-        yield from ((name, member) for name, member in named if name != "table")
+        yield from ((name, member) for name, member in named if name != "row_metadata")
         return
     with suppress(TypeError):  # an object of slots has no `vars`
         yield from sorted(vars(obj).items(), key=itemgetter(0))
