@@ -318,7 +318,7 @@ class CuttingPlaneModel:
             self.add(obj.cursor(point)(project=False).cut, point)
         if len(s["alpha"]) != len(self.b):
             raise ValueError(f"its array alpha has {len(s['alpha'])} multipliers of {len(self.b)} cuts")
-        # a mixture of cuts and of R >= 0 is a cut if the multipliers are nonnegative, with a sum of at most one
+        # a mixture of cuts and of R >= 0 is a cut: its multipliers are nonnegative, with a sum of at most one
         alpha = np.maximum(s["alpha"], 0.0)
         total = float(alpha.sum())
         self.alpha = alpha / max(total, 1.0) if 0 < total < math.inf else np.full(len(alpha), 1 / len(alpha))
