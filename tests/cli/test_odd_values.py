@@ -92,6 +92,7 @@ def test_export_writes_onnx_to_files_of_onnx_only(data, tmp_path, run):
     assert not (tmp_path / "m.pmml").exists()
 
 
+@pytest.mark.slow
 def test_many_columns_of_numbers_and_of_text(tmp_path, run):
     names = [f"column_{k}" for k in range(12_000)]
     for cells in ("123", "uvw"):

@@ -148,6 +148,7 @@ def test_a_library_loaded_during_a_fit(two):
     assert done.stdout in (f"False True {{1}} {more}\n{{2}}\n" for more in (True, False))
 
 
+@pytest.mark.slow
 def test_worker_processes_have_one_thread_each():
     shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(2)]
     workers = Processes(n_workers=2).place(shards)

@@ -510,6 +510,7 @@ def test_threads_stop_at_ctrl_c():
     assert executor.map(size) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_processes_stop_at_the_time_limit():
     executor = Processes(n_workers=2).place(shards())
     assert executor.map(spin, 0.01) == [1, 2, 3]
@@ -530,6 +531,7 @@ def test_processes_that_do_not_check_the_clock_are_not_awaited():
     executor.close()
 
 
+@pytest.mark.slow
 def test_threads_see_a_signal_delivered_to_another_thread():
     """The system may deliver it to any thread that does not block it, not only to the waiting one."""
     script = """

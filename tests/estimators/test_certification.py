@@ -112,6 +112,7 @@ def test_what_cannot_be_certified_raises():
         certify(riskmin.LinearClassifier().fit(X, HIGH), X, np.where(HIGH == "yes", "maybe", "no"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"atol": 1e-8}, {"atol": 0.0}, {"alpha": 0}], ids=repr)
 @pytest.mark.parametrize(("loss", "count"), [("poisson", 7), ("poisson", 3e6), ("squared", 7)])
 def test_objectives_that_are_zero_up_to_rounding_are_certified(loss, count, settings):

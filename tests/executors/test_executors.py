@@ -309,6 +309,7 @@ def trapped(shard):
     return Trap(os.getpid())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported_in_one_sentence():
     workers_with_shards = Processes(n_workers=2).place(shards())
     for _ in range(2):  # the second use raises as well
@@ -422,6 +423,7 @@ def test_a_call_waits_for_the_threads_that_have_joined():
     thread.join()
 
 
+@pytest.mark.slow
 def test_the_first_error_of_any_thread_is_raised():
     executor = Threads(n_workers=3).place(shards())
 

@@ -92,6 +92,9 @@ def test_a_changed_loss_is_traced_again():
     assert trace_loss(loss) is before
     loss.level = 0.2
     assert trace_loss(loss).first.parameters == (0.2,)
+    # a new loss with the former level is not the changed one
+    _, _, rows = rows_of(loss)
+    assert agrees_with_array_code(trace_loss(as_loss(Expectile(0.9))), rows.y, rows.c)
 
 
 class Callable(Expectile):

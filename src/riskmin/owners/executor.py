@@ -84,8 +84,9 @@ class OwnersExecutor:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> make_authority(folder, ["north", "coordinator"], hosts=["127.0.0.1"])
     >>> files = {name: folder / f"{name}.pem" for name in ("ca", "north", "coordinator")}
-    >>> X = np.random.default_rng(0).standard_normal((300, 3))
-    >>> owner = Owner(X, np.where(X[:, 0] > 0, "yes", "no"), name="north")
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((3000, 3))
+    >>> owner = Owner(X, np.where(X[:, 0] + rng.standard_normal(3000) > 0, "yes", "no"), name="north")
     >>> server = OwnerServer(owner, TlsFiles(files["ca"], files["north"], folder / "north.key"))
     >>> owners = OwnersExecutor(
     ...     [("north", f"127.0.0.1:{server.port}")],

@@ -7,6 +7,7 @@ the same way. What cannot be traced keeps its array code.
 
 from __future__ import annotations
 
+import copy
 import numbers
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -113,24 +114,19 @@ def _state(thing: Any) -> Any:
 @lru_cache(maxsize=256)
 def _trace(key: _ByState) -> TracedLoss | str:
     """Return a loss with its programs, or why it has none."""
-    loss = key.loss
-    if not loss.separable or loss.multi_output:
-        return f"{type(loss).__name__} is no sum over rows of one score each"
-    attributes = dict(vars(loss))
+    if not key.loss.separable or key.loss.multi_output:
+        return f"{type(key.loss).__name__} is no sum over rows of one score each"
     try:
+        # a copy: its user may change a loss later, and calls with symbols may
+        loss = copy.deepcopy(key.loss)
+        attributes = dict(vars(loss))
         traced = TracedLoss(loss, _program(loss, second=False), _program(loss, second=True))
         _refuse_changes(loss, attributes)
     except Untraceable as refusal:
-        reason = str(refusal)
+        return str(refusal)
     except Exception as error:  # the code of a user may fail in any way on something that is no array
-        reason = f"{type(error).__name__}: {error}"
-    else:
-        return traced
-    # symbols that the loss has kept are no arrays
-    for name in vars(loss).keys() - attributes.keys():
-        del vars(loss)[name]
-    vars(loss).update(attributes)
-    return reason
+        return f"{type(error).__name__}: {error}"
+    return traced
 
 
 def _refuse_changes(loss: Loss, before: dict[str, Any]) -> None:
