@@ -82,7 +82,7 @@ class Checkpoint:
         trace = fields.pop("trace")
         keys = sorted({k for row in trace for k in row})
         saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
-        # whole numbers above 2^63 are floats, too
+        # float64, since whole numbers above 2^63 have no integer dtype
         saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace], np.float64)
         # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
         meta = _problem(obj, solver) | fields | {"keys": keys, "format": CHECKPOINT_FORMAT}

@@ -361,7 +361,7 @@ class RunState:
     def next_iterate(self, iterates: Iterator[Iterate]) -> Iterate | None:
         """Return the next iterate; None at the end, or if a solver fails on a state from a file."""
         try:
-            # the limit is set for each step anew: it holds only while the solver's code runs
+            # the limit is set for each step: it holds only while the code of the solver runs
             new: Iterate | None = self.limit.call(next, iterates, None)
         except (ArithmeticError, ValueError, IndexError):
             if not self.from_file:
