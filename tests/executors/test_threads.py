@@ -73,19 +73,24 @@ def test_the_threads_of_a_team_end_with_it():
 
 
 # ---------------------------------------------------------------- the end of threads
+EARLIER_THREADS = set()  # of other tests, whose objects may live on
+
+
 def own_threads():
-    """The threads of executors that run."""
-    return [t.name for t in threading.enumerate() if t.name.startswith("riskmin_")]
+    """The threads that executors of this test run."""
+    new = set(threading.enumerate()) - EARLIER_THREADS
+    return [t.name for t in new if t.name.startswith("riskmin_")]
 
 
 @pytest.fixture
 def no_collector():
     """Reference counts alone end threads: cycles would keep them until a collection."""
     gc.collect()
-    assert wait_until(lambda: not own_threads())
+    EARLIER_THREADS.update(threading.enumerate())
     gc.disable()
     yield
     gc.enable()
+    EARLIER_THREADS.clear()
 
 
 def threaded_objective(loss="hinge", intercept=True):
