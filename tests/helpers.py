@@ -4,12 +4,17 @@ import contextlib
 import os
 import signal
 import time
+from dataclasses import dataclass, field
+from functools import cached_property
 from html.parser import HTMLParser
 from unittest import mock
 
 import numpy as np
+import pytest
+from scipy import sparse
 
 from riskmin import (
+    L2,
     LOSSES,
     Absolute,
     ChainMaxMargin,
@@ -23,6 +28,7 @@ from riskmin import (
     MulticlassHinge,
     MultivariateSquared,
     Novelty,
+    Objective,
     Ordinal,
     Poisson,
     PowerHinge,
@@ -225,22 +231,57 @@ QUERIES = np.array(["b", "b", "b", "a", "a", "a", "b", "a"])
 """The queries of the eight rows."""
 
 
-def optimum(loss, X, y, weights, lam, intercept):
-    """The minimum of J by cvxpy and Clarabel, each loss by its own formula. NaN if the solver fails."""
-    import cvxpy as cp
+@dataclass
+class Problem:
+    """min lam Omega(w) + R(w) on drawn rows: its data, its objective, and its minimum by another program.
 
-    from reference import losses
+    >>> problem = Problem(Hinge(), n=60, intercept=True)
+    >>> problem.check(minimize(problem.objective(), "bundle"))
+    """
 
-    c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
-    w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
-    row_losses = losses(loss, X @ w + b, y)
-    program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + c @ row_losses))
-    accurate = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-    try:
-        program.solve(solver=cp.CLARABEL, **accurate)
-    except cp.SolverError:
-        return np.nan
-    return float(program.value) if program.status in ("optimal", "optimal_inaccurate") else np.nan
+    loss: object = field(default_factory=Hinge)
+    reg: object = field(default_factory=L2)
+    lam: float = 1e-2
+    n: int = 40
+    p: int = 4
+    seed: int = 0
+    intercept: bool = False
+    weighted: bool = False
+    sparse: bool = False
+    units: object = 1.0
+    """What the columns are multiplied by."""
+
+    def __post_init__(self):
+        self.X, self.y, self.weights = problem(self.loss, self.n, self.p, self.seed)
+        self.X = self.X * self.units
+        if not self.weighted:
+            self.weights = None
+
+    def objective(self, **settings):
+        """The objective; the settings are those of `linear_risk`."""
+        X = sparse.csr_array(self.X) if self.sparse else self.X
+        risk = risk_of(self.loss, X, self.y, self.weights, fit_intercept=self.intercept, **settings)
+        return Objective(risk, self.reg, self.lam)
+
+    @cached_property
+    def optimum(self):
+        """The minimum by cvxpy and Clarabel; the test is skipped where they fail."""
+        from reference import optimum
+
+        queries = QUERIES if self.loss.task == "ranking" else None
+        sizes = lengths(self.n) if self.loss.task == "tagging" else None
+        data = self.X, self.y, self.weights
+        best = optimum(self.loss, self.reg, *data, self.lam, self.intercept, queries, sizes)
+        if np.isnan(best):
+            pytest.skip("Clarabel does not solve the problem")
+        return best
+
+    def check(self, result, tol=1e-6, status="converged"):
+        """Check that the bounds of a result enclose the minimum, and are as close as they should be."""
+        slack = 1e-8 * max(1.0, abs(self.optimum))  # the accuracy of Clarabel
+        assert result.status == status
+        assert result.lower - slack <= self.optimum <= result.value + slack
+        assert result.value - result.lower <= tol * max(1.0, abs(result.value))
 
 
 # ---------------------------------------------------------------- functions that run on a shard

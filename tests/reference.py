@@ -284,7 +284,7 @@ def optimum(loss, reg, X, y, weights, lam, intercept, queries=None, lengths=None
     n = len(X) if lengths is None else len(lengths)
     c = np.full(n, 1 / n) if weights is None else weights / weights.sum()
     problem = program(loss, reg, X, y, c, lam, intercept, queries, lengths)
-    for tol in (1e-11, 1e-9):
+    for tol in (1e-11, 1e-9, 1e-8):
         accurate = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
         with warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
             warnings.simplefilter("ignore")  # warnings of cvxpy

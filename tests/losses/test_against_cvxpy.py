@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from helpers import ALL_LOSSES, optimum, problem
+from helpers import ALL_LOSSES, problem
+from reference import optimum
 from riskmin import (
     L2,
     Auto,
@@ -42,7 +43,7 @@ def reference(loss, seed, n, weighted, lam, intercept):
     X, y, weights = problem(loss, n=n, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of cvxpy
-        return optimum(loss, X, y, weights if weighted else None, lam, intercept)
+        return optimum(loss, L2(), X, y, weights if weighted else None, lam, intercept)
 
 
 def check(loss, solver, *, lam, intercept, weighted, seed=0, n=30, tol=1e-7, **settings):

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers import ALL_LOSSES, optimum, problem
+from helpers import ALL_LOSSES, problem
+from reference import optimum
 from riskmin import (
     L1,
     L2,
@@ -149,7 +150,7 @@ def test_the_optimum_equals_cvxpys(loss, intercept):
     X, y, weights = problem(loss)
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), L2(), 0.05)
     result = minimize(obj, DualCoordinateAscent(), tol=1e-8, max_iter=300)
-    best = optimum(loss, X, y, weights, 0.05, intercept)
+    best = optimum(loss, L2(), X, y, weights, 0.05, intercept)
     assert result.status == "converged" or result.gap <= 1e-9  # a minimum of 0 has no relative gap
     assert result.value == pytest.approx(best, rel=1e-6, abs=1e-7)
     assert result.lower <= best + 1e-7 * (1 + abs(best))
@@ -163,7 +164,7 @@ def test_each_feature_may_have_its_own_weight(loss):
     for data in (X, sp.csr_array(X)):
         obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(weights=m), 0.05)
         result = minimize(obj, DualCoordinateAscent(), tol=1e-9)
-        best = optimum(loss, X / np.sqrt(m), y, weights, 0.05, False)  # the same problem in other units
+        best = optimum(loss, L2(), X / np.sqrt(m), y, weights, 0.05, False)  # the same problem in other units
         assert result.status == "converged"
         assert result.value == pytest.approx(best, rel=1e-6)
 

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import optimum, problem
+from helpers import problem
+from reference import optimum
 from riskmin import (
     L1,
     L2,
@@ -135,7 +136,7 @@ def test_faster_than_bmrm_on_its_worst_case(n):
 def test_optima(loss, intercept):
     """With weights, some of them zero; also for sparse X."""
     J, X, y, c = objective(loss, 0.05, intercept)
-    best = optimum(loss, X, y, c, 0.05, intercept)
+    best = optimum(loss, L2(), X, y, c, 0.05, intercept)
     result = minimize(J, DualAccelerated(), tol=1e-7)
     assert result.status == "converged"
     assert result.value == pytest.approx(best, rel=2e-7)
