@@ -1,9 +1,11 @@
 """Mutation testing: change one operator or constant of the source at a time, and count what the tests notice.
 
     python -m fuzz.mutants --n 600 --seed 0 --jobs 2 -o mutants.json
+    python -m fuzz.mutants --like mutants.json -o later.json
 
-A mutant that no test fails for survives. Each runs in a fork of one process that has imported the libraries,
-with the mutated source in place of the module: a mutant costs the tests of its room, not the imports.
+A mutant that no test fails for survives. The tests run once without a change, which records the functions
+that each of them calls. Each mutant then runs in a fork, with the changed code in place of its function's,
+on the tests that call this function, the fastest first: it costs neither imports nor other tests.
 """
 
 from __future__ import annotations
@@ -11,37 +13,45 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
-import importlib.abc
-import importlib.util
+import functools
+import gc
+import itertools
 import json
+import math
 import os
 import random
 import signal
 import sys
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "riskmin"
-TARGETS = {
-    "losses/conjugate.py": ["tests/losses"],
-    "losses/margin.py": ["tests/losses"],
-    "losses/regression.py": ["tests/losses"],
-    "regularizers/norms.py": ["tests/regularizers"],
-    "regularizers/separable.py": ["tests/regularizers"],
-    "regularizers/entropy.py": ["tests/regularizers"],
-    "problem/rounding.py": ["tests/problem/test_linear_risk.py", "tests/project/test_campaign.py"],
-    "problem/objective.py": ["tests/driver", "tests/problem/test_risk.py"],
-    "driver/run.py": ["tests/driver"],
-    "driver/checkpoint.py": ["tests/driver"],
-    "owners/protection/guard.py": ["tests/owners/test_protection.py"],
-    "data/formats/svmlight.py": ["tests/data"],
-    "data/formats/text_table.py": ["tests/data"],
-    "data/formats/npz.py": ["tests/data"],
-}
-"""Mutated files, each with the tests that are to notice."""
+TARGETS = [
+    "losses/conjugate.py",
+    "losses/margin.py",
+    "losses/regression.py",
+    "regularizers/norms.py",
+    "regularizers/separable.py",
+    "regularizers/entropy.py",
+    "problem/rounding.py",
+    "problem/objective.py",
+    "driver/run.py",
+    "driver/checkpoint.py",
+    "owners/protection/guard.py",
+    "data/formats/svmlight.py",
+    "data/formats/text_table.py",
+    "data/formats/npz.py",
+]
+"""Mutated files."""
+TESTS = ["losses", "regularizers", "problem", "driver", "data", "owners/test_protection.py"]
+"""The tests that are to notice."""
 SWAPS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -76,156 +86,221 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Name(NAMES[node.id], node.ctx)
 
 
+class Mutant(NamedTuple):
+    """One change; the same one has the same fields in sources of the same function."""
+
+    file: str
+    function: str
+    change: str
+    ordinal: int
+    """Which of the equal changes of the function it is."""
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the outermost functions and methods with their qualified names."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+
+
+def mutable_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes whose change has an effect: annotations have none."""
+    for field, value in ast.iter_fields(tree):
+        if field not in ("annotation", "returns", "decorator_list"):
+            for node in value if isinstance(value, list) else [value]:
+                if isinstance(node, ast.AST):
+                    yield node
+                    yield from mutable_nodes(node)
+
+
+def mutants(file: str) -> Iterator[tuple[Mutant, ast.Module, ast.AST, ast.AST]]:
+    """Yield every mutant of a file with the tree, the node, and what replaces it."""
+    tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+    for name, function in functions(tree):
+        seen: Counter[str] = Counter()
+        for node in itertools.chain.from_iterable(map(mutable_nodes, function.body)):
+            for changed in changes(node):
+                change = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
+                yield Mutant(file, name, change, seen[change]), tree, node, changed
+                seen[change] += 1
+
+
 class Replace(ast.NodeTransformer):
-    """Replace the node at a place, counted in the order of a walk."""
+    """Replace one node."""
 
     def __init__(self, target: ast.AST, changed: ast.AST) -> None:
         self.target, self.changed = target, changed
 
     def visit(self, node: ast.AST) -> Any:
         """Return the changed node in place of the target."""
-        if node is self.target:
-            return ast.copy_location(self.changed, node)
-        # annotations have no effect
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            node.value = self.visit(node.value)
-            return node
-        return self.generic_visit(node)
+        return ast.copy_location(self.changed, node) if node is self.target else self.generic_visit(node)
 
 
-def mutable_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes whose change has an effect: annotations and type checking blocks have none."""
-    for field, value in ast.iter_fields(tree):
-        if field in ("annotation", "returns") or (
-            isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.dump(tree.test)
-        ):
-            continue
-        for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, ast.AST):
-                yield node
-                yield from mutable_nodes(node)
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and all within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
 
 
-def mutants(name: str) -> list[tuple[str, int, int]]:
-    """Return (file, index of the node, line) of every mutant of a file."""
-    tree = ast.parse((SOURCE / name).read_text(encoding="utf-8"))
-    return [
-        (name, index, getattr(node, "lineno", 0))
-        for index, node in enumerate(mutable_nodes(tree))
-        for _ in changes(node)
-    ]
+def key(code: CodeType) -> tuple[str, str, int]:
+    """What a function keeps when the source of its body changes."""
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def mutated(name: str, index: int) -> tuple[str, str]:
-    """Return the source of a mutant, and its change."""
-    tree = ast.parse((SOURCE / name).read_text(encoding="utf-8"))
-    node = list(mutable_nodes(tree))[index]
-    (changed,) = changes(node)
-    before = ast.unparse(node)
-    return ast.unparse(ast.fix_missing_locations(Replace(node, changed).visit(tree))), (
-        f"{before} -> {ast.unparse(changed)}"
-    )
+def apply(mutant: Mutant) -> None:
+    """Give the living functions of this process the changed code, and forget what others computed."""
+    _, tree, node, changed = next(found for found in mutants(mutant.file) if found[0] == mutant)
+    tree = ast.fix_missing_locations(Replace(node, changed).visit(tree))
+    new = {key(code): code for code in codes(compile(tree, str(SOURCE / mutant.file), "exec"))}
+    for thing in gc.get_objects():
+        if isinstance(thing, functools._lru_cache_wrapper):
+            thing.cache_clear()
+        elif isinstance(thing, FunctionType) and key(thing.__code__) in new:
+            thing.__code__ = new[key(thing.__code__)]
 
 
 # ---------------------------------------------------------------- runs
-class MutatedModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from given source."""
-
-    def __init__(self, name: str, source: str) -> None:
-        self.module = "riskmin." + name.removesuffix(".py").replace("/", ".")
-        self.path, self.source = SOURCE / name, source
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the specification of the mutated module."""
-        found = name == self.module
-        return importlib.util.spec_from_file_location(name, self.path, loader=self) if found else None
-
-    def exec_module(self, module: Any) -> None:
-        """Run the mutated source."""
-        exec(compile(self.source, str(self.path), "exec"), module.__dict__)
+def neighbors(items: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each test with the next one, for which shared fixtures are kept."""
+    return itertools.pairwise([*items, None])
 
 
-def run(name: str, index: int | None, seconds: int) -> bool:
-    """Return whether the tests fail for a mutant, in this process; None is the file as it is."""
-    import pytest
+class Campaign:
+    """A plugin of pytest that runs the collected tests once, then the mutants."""
 
-    if index is not None:
-        sys.meta_path.insert(0, MutatedModule(name, mutated(name, index)[0]))
-    signal.alarm(seconds)  # a mutant that does not end is noticed
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--no-header"]
-    quick = ["-m", "not slow and not exhaustive", "-o", "addopts="]
-    return pytest.main([*options, *quick, *(str(ROOT / path) for path in TARGETS[name])]) != 0
+    def __init__(self, sample: list[Mutant], jobs: int, seconds: float) -> None:
+        self.sample, self.jobs, self.seconds = sample, jobs, seconds
+        self.failed: list[str] = []
+        self.rows: list[dict[str, Any]] = []
 
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out slow tests, except those of the owners' guard."""
+        items[:] = [
+            item
+            for item in items
+            if not item.get_closest_marker("exhaustive")
+            and ("owners" in item.path.parts or not item.get_closest_marker("slow"))
+        ]
 
-def forked(name: str, index: int | None, seconds: int) -> int:
-    """Start a child for a mutant; it exits with 1 if the tests fail."""
-    pid = os.fork()
-    if pid == 0:
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Note a test that fails."""
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Run the tests without a change, and each mutant on the tests that call its function."""
+        self.calls: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self.seconds_of: dict[str, float] = {}
+        files = {str(SOURCE / file): file for file in TARGETS}
+        for item, following in neighbors(session.items):
+            called = set()
+
+            def note(frame: Any, event: str, arg: object, called: set[Any] = called) -> None:
+                if frame.f_code.co_filename in files:
+                    called.add((files[frame.f_code.co_filename], frame.f_code.co_qualname))
+
+            start = time.process_time()
+            sys.settrace(note)
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            finally:
+                sys.settrace(None)
+            self.seconds_of[item.nodeid] = time.process_time() - start
+            for file, name in called:
+                self.calls[file, name.partition(".<locals>")[0]].append(item)
+        if self.failed:
+            sys.exit(f"tests fail without a change: {self.failed}")
+        print(f"{len(session.items)} tests, {sum(self.seconds_of.values()):.0f} s", flush=True)
+        gc.freeze()
+        self.run_mutants()
+        return True
+
+    def chosen(self, mutant: Mutant) -> list[Any]:
+        """Return the tests that call the function, the fastest first, as far as the seconds go."""
+        items = sorted(
+            self.calls[mutant.file, mutant.function], key=lambda item: self.seconds_of[item.nodeid]
+        )
+        total = itertools.accumulate(self.seconds_of[item.nodeid] for item in items)
+        return [item for item, seconds in zip(items, total, strict=True) if seconds <= self.seconds]
+
+    def forked(self, mutant: Mutant) -> int:
+        """Start a child that exits with 1 as soon as a test fails, with 0 if none does."""
+        items = self.chosen(mutant)
+        pid = os.fork()
+        if pid:
+            return pid
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        code = 1
         try:
-            code = int(run(name, index, seconds))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60 + int(10 * self.seconds))  # a mutant that does not end is noticed
+            apply(mutant)
+            for item, following in neighbors(items):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    os._exit(1)
+            os._exit(0)
         finally:
-            os._exit(code)
-    return pid
+            os._exit(1)
+
+    def run_mutants(self) -> None:
+        """Run the sample, `jobs` at a time."""
+        running: dict[int, Mutant] = {}
+        waiting = list(self.sample)
+        while waiting or running:
+            while waiting and len(running) < self.jobs:
+                mutant = waiting.pop()
+                running[self.forked(mutant)] = mutant
+            pid, status = os.wait()
+            if pid in running:
+                mutant = running.pop(pid)
+                n_tests = len(self.calls[mutant.file, mutant.function])
+                self.rows.append({**mutant._asdict(), "tests": n_tests, "killed": status != 0})
+                print(len(self.rows), "killed  " if status else "SURVIVED", *mutant, n_tests, flush=True)
 
 
-def check_tests(seconds: int) -> None:
-    """End the campaign if tests fail without a change."""
-    for name in TARGETS:
-        _, status = os.waitpid(forked(name, None, seconds), 0)
-        if status:
-            sys.exit(f"the tests of {name} fail or take more than {seconds} s without a change")
+def drawn(n: int, seed: int) -> list[Mutant]:
+    """Return a sample of mutants with equal shares of the files."""
+    rng, sample = random.Random(seed), []
+    for file in TARGETS:
+        found = [mutant for mutant, *_ in mutants(file)]
+        sample += rng.sample(found, min(len(found), math.ceil(n / len(TARGETS))))
+    return sample
 
 
-def campaign(sample: list[tuple[str, int, int]], jobs: int, seconds: int) -> list[dict[str, Any]]:
-    """Run the mutants, `jobs` at a time; return a row for each."""
-    rows: list[dict[str, Any]] = []
-    running: dict[int, tuple[str, int, int]] = {}
-    waiting = list(sample)
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            mutant = waiting.pop()
-            running[forked(mutant[0], mutant[1], seconds)] = mutant
-        pid, status = os.wait()
-        name, index, line = running.pop(pid)
-        change = mutated(name, index)[1]
-        rows.append({"file": name, "line": line, "change": change, "killed": status != 0})
-        print(len(rows), "killed  " if status else "SURVIVED", f"{name}:{line}", change, flush=True)
-    return rows
+def same_as(path: str) -> list[Mutant]:
+    """Return the mutants of an earlier campaign whose functions are still there."""
+    existing = {mutant for file in TARGETS for mutant, *_ in mutants(file)}
+    rows = json.loads(Path(path).read_text(encoding="utf-8"))
+    earlier = [Mutant(*(row[field] for field in Mutant._fields)) for row in rows]
+    return [mutant for mutant in earlier if mutant in existing]
 
 
 def main() -> None:
-    """Draw a sample of mutants with equal shares of the files, run it, and print the score."""
+    """Run a sample of mutants, write one row for each, and print the score."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--n", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=int, default=120, help="limit of the tests of a mutant")
+    parser.add_argument("--seconds", type=float, default=10.0, help="limit of the tests of a mutant")
+    parser.add_argument("--like", help="take the mutants of this earlier campaign")
     parser.add_argument("-o", "--output", default="mutants.json")
     arguments = parser.parse_args()
-    import cvxpy  # noqa: F401
-    import numba  # noqa: F401
-    import pytest  # noqa: F401
-    import scipy.optimize  # noqa: F401
-    import sklearn.linear_model  # noqa: F401
-
-    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
     os.chdir(ROOT)
-    rng, sample = random.Random(arguments.seed), []
-    for name in TARGETS:
-        found = mutants(name)
-        sample += rng.sample(found, min(len(found), arguments.n // len(TARGETS)))
-    check_tests(arguments.seconds)
-    rows = campaign(sample, arguments.jobs, arguments.seconds)
-    Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    killed = Counter(row["file"] for row in rows if row["killed"])
-    total = Counter(row["file"] for row in rows)
-    for name, n in total.items():
-        print(f"{name:32s} {killed[name]:4d} of {n}")
-    print(f"{sum(killed.values())} of {len(rows)} mutants are noticed")
+    sample = same_as(arguments.like) if arguments.like else drawn(arguments.n, arguments.seed)
+    campaign = Campaign(sample, arguments.jobs, arguments.seconds)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "-o", "addopts="]
+    pytest.main([*options, *(str(ROOT / "tests" / path) for path in TESTS)], plugins=[campaign])
+    Path(arguments.output).write_text(json.dumps(campaign.rows, indent=1) + "\n", encoding="utf-8")
+    killed = Counter(row["file"] for row in campaign.rows if row["killed"])
+    for file, n in Counter(row["file"] for row in campaign.rows).items():
+        print(f"{file:32s} {killed[file]:4d} of {n}")
+    print(f"{killed.total()} of {len(campaign.rows)} mutants are noticed")
 
 
 if __name__ == "__main__":
