@@ -197,7 +197,7 @@ class Campaign:
         self.seconds_of: dict[str, float] = {}
         files = {str(SOURCE / file): file for file in TARGETS}
         for item, following in neighbors(session.items):
-            called = set()
+            called: set[tuple[str, str]] = set()
 
             def note(frame: Any, event: str, arg: object, called: set[Any] = called) -> None:
                 if frame.f_code.co_filename in files:
