@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
+# Keep the bytecode of tests: without it each worker would rewrite their assertions again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo test test-slow coverage boundscheck fuzz mutants lint bench bench-data tables papers docs names site kills certify-campaign hooks clean
 
