@@ -96,7 +96,7 @@ def supported(name, case):
 
 PAIRS = [(name, case) for name in INSTANCES for case in CASES if supported(name, case)]
 each_pair = pytest.mark.parametrize(("name", "case"), PAIRS)
-FIRST_CASES = {name: case for name, case in reversed(PAIRS)}
+FIRST_CASES = dict(reversed(PAIRS))
 each_solver = pytest.mark.parametrize(("name", "case"), FIRST_CASES.items())
 
 
