@@ -73,6 +73,8 @@ CASES = {
     "absolute": Problem(Absolute(), n=30, intercept=True),
     "squared, L1": Problem(Squared(), L1(), n=30, intercept=True),
     "hinge, L1": Problem(Hinge(), L1(), n=30),
+    "absolute, L1": Problem(Absolute(), L1(), n=30, intercept=True),
+    "logistic, L1": Problem(Logistic(), L1(), n=30, intercept=True),
     "softmax": Problem(Softmax(), n=24, p=3, intercept=True),
     "multiclass hinge": Problem(MulticlassHinge(), n=24, p=3, weighted=True),
     "chains": Problem(ChainMaxMargin(), n=12, p=2),

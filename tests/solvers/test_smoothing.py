@@ -7,6 +7,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from everywhere import RemoteExecutor
 from helpers import Problem
 from riskmin import (
     L1,
@@ -26,7 +27,6 @@ from riskmin import (
     PairwiseHinge,
     Prbep,
     PrecisionAtK,
-    Processes,
     ProximalGradient,
     Quantile,
     RecallAtK,
@@ -287,6 +287,7 @@ def test_all_executors_and_libraries_give_the_same_fit(loss):
             {},
             {"n_shards": 4},
             {"executor": Threads(n_workers=2)},
+            {"n_shards": 3, "executor": RemoteExecutor()},
             {"store": torch.as_tensor},
         )
     )
@@ -294,14 +295,3 @@ def test_all_executors_and_libraries_give_the_same_fit(loss):
         assert result.status == whole.status == "converged"
         assert result.value == pytest.approx(whole.value, rel=1e-5)
         assert result.lower <= whole.value
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
-def test_processes_give_the_same_fit(loss):
-    serial, parallel = (
-        minimize(large(loss, n_shards=3, executor=executor), Smoothing(), tol=1e-6)
-        for executor in (None, Processes(n_workers=2))
-    )
-    assert parallel.value == pytest.approx(serial.value, rel=1e-12)
-    assert parallel.lower == pytest.approx(serial.lower, rel=1e-12)

@@ -66,7 +66,7 @@ def test_third_derivatives_are_bounded_by_second_ones(name):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("name", sorted(CONCORDANT))
 def test_every_bound_is_below_the_minimum(name, fit_intercept):
-    """Also far from it, after few steps, on few rows with large leverage."""
+    """In each step from zero, on few rows with large leverage."""
     make = LinearClassifier if name in ("logistic", "softmax") else LinearRegressor
     for seed in range(2):
         X, y, weight = rows(name, 40, seed, units=(1.0, 1.0, 1.0))

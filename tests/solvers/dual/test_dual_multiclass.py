@@ -55,16 +55,10 @@ def test_the_optimum_equals_cvxpys(lam, intercept, sparse):
     data.check(minimize(data.objective(), DualCoordinateAscent(), tol=1e-7), tol=1e-7)
 
 
-def test_cuts_are_below_the_risk_and_the_bound_never_decreases():
-    obj, rng = rows(lam=1e-3).objective(), np.random.default_rng(0)
-    points = [s * rng.standard_normal(obj.risk.dim) for s in (0.01, 1.0, 100.0) for _ in range(5)]
-    risks = [obj.risk(v)[0] for v in points]
-    steps = list(islice(DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 20))
-    for it in steps:
-        assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
-        assert it.cut.a @ it.w + it.cut.b <= obj.risk(it.w)[0] + 1e-13
-        assert all(it.cut.a @ v + it.cut.b <= r + 1e-13 for v, r in zip(points, risks, strict=True))
-    bounds = [dual_value(obj, it) for it in steps[1:]]  # the first bound precedes the scaling
+def test_the_dual_never_decreases():
+    obj = rows(lam=1e-3).objective()
+    steps = islice(DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 20)
+    bounds = [dual_value(obj, it) for it in steps][1:]  # the first bound precedes the scaling
     assert all(b >= a - 1e-14 for a, b in pairwise(bounds))
 
 
