@@ -66,7 +66,7 @@ def test_the_optimum_equals_cvxpys(reg):
 
 @pytest.mark.parametrize(
     ("reg", "lam"),
-    [*((reg, 1e-6) for reg in REGS), *((reg, 1e3) for reg in REGS[1::4])],
+    [*((reg, 1e-6) for reg in REGS[::2]), *((reg, 1e3) for reg in REGS[1::4])],
     ids=lambda value: repr(value)[:50],
 )
 def test_extreme_regularization_strengths(reg, lam):
@@ -111,7 +111,7 @@ def test_a_linear_program_with_scaled_cuts():
     X = 1e4 * rng.normal(size=(30, 3))
     y = 100 * X[:, 0] + 1e5 * rng.normal(size=30)
     obj = Objective(linear_risk(X, y, Squared()), L1(), 1e-6)
-    result, reference = minimize(obj, Bundle(), max_iter=60), minimize(obj, CoordinateDescent())
+    result, reference = minimize(obj, Bundle(), max_iter=25), minimize(obj, CoordinateDescent())
     assert result.lower <= reference.value * (1 + 1e-9)
     assert result.value <= 1.01 * reference.value
 
@@ -173,7 +173,7 @@ def test_other_nearly_unpenalized_weights(reg, tol):
         assert result.cut.a @ v + result.cut.b <= obj.risk(v)[0] + 1e-9
 
 
-def in_raw_units(seed, n=40, p=6):
+def in_raw_units(seed, n=30, p=5):
     """Rows, grades and queries; the units of the columns differ by up to twelve orders of magnitude."""
     rng = np.random.default_rng(seed)
     Z = rng.standard_normal((n, p))

@@ -50,10 +50,11 @@ def test_the_optimum_equals_cvxpys(loss):
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, *SMOOTH], ids=repr)
-@pytest.mark.parametrize("shape", [(60, 8), (12, 20)])
-def test_scales_of_columns_hardly_matter(loss, shape):
+def test_scales_of_columns_hardly_matter(loss):
     """First-order methods take thousands of steps on such tables, or never end."""
-    X, z = raw_table(len(repr(loss)), *shape)
+    k = [*LOSSES, *SMOOTH].index(loss)
+    shape = [(60, 8), (12, 20)][k % 2]
+    X, z = raw_table(k, *shape)
     y = labels(loss, z, np.random.default_rng(0))
     risk = linear_risk(X, y, loss, fit_intercept=True)
     result = minimize(Objective(risk, L1(), 1e-4), InteriorPoint(), tol=1e-3, max_iter=60)
@@ -85,7 +86,7 @@ def test_many_small_weights_are_set_to_zero_together():
 
 
 # ---------------------------------------------------------------- several outputs
-@pytest.mark.parametrize(("loss", "size"), [(Softmax(), 5), (MulticlassHinge(), 0), (MulticlassHinge(), 5)])
+@pytest.mark.parametrize(("loss", "size"), [(Softmax(), 5), (MulticlassHinge(), 5)])
 def test_several_outputs_reach_the_optimum_of_cvxpy(loss, size):
     """The same optimum in any units, with intercepts: the penalty factors are those of scaled columns."""
     units = np.logspace(-size, size, 4)

@@ -208,8 +208,8 @@ TABLES = [FBeta(2.0), PrecisionAtK(3), RecallAtK(5)]
 def test_the_certified_gap_contains_the_optimum(loss):
     """In each step; sums over rows have an intercept, with which novelty has no minimum but zero."""
     data = Problem(loss, lam=0.05, n=24, intercept=loss.separable and loss != Novelty())
-    result = minimize(data.objective(), Smoothing(), tol=1e-5)
-    data.check(result, tol=1e-5)
+    result = minimize(data.objective(), Smoothing(), tol=1e-4)
+    data.check(result, tol=1e-4)
     for row in result.trace:
         assert row["lower"] <= data.optimum * (1 + 1e-8) <= row["value"] * (1 + 2e-8)
 
@@ -262,9 +262,8 @@ def test_bounds_are_valid_for_tiny_mu(loss, solver):
         assert J.lower(it.cut) <= best * (1 + 1e-13)
 
 
-@pytest.mark.parametrize("loss", [RocArea(), Prbep()], ids=repr)
-def test_a_resumed_run_goes_on_with_smaller_mu(loss):
-    J = large(loss)
+def test_a_resumed_run_goes_on_with_smaller_mu():
+    J = large(RocArea())
     steps = list(islice(Smoothing().iterates(J, np.zeros(4)), 20))
     best = minimize(J, Bundle(), tol=1e-7).value
     for it, expected in list(pairwise(steps))[2::8]:

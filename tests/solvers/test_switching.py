@@ -98,7 +98,7 @@ def test_it_reaches_the_optimum_with_valid_bounds():
     assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
     assert all(row["lower"] <= best * (1 + 1e-6) for row in result.trace)
-    first_alone = minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=100)
+    first_alone = minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=30)
     assert result.n_iter < first_alone.trace[-1]["epochs"]
 
 
