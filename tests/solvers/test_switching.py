@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import problem
+from helpers import Problem
 from riskmin import (
     L2,
     Absolute,
@@ -21,7 +21,6 @@ from riskmin import (
     Newton,
     Objective,
     Switching,
-    check_solver,
     linear_risk,
     minimize,
 )
@@ -47,9 +46,8 @@ class Falls:
         zero = np.zeros_like(w0)
         for k in range(self.rows):
             obj.count.calls += 1
-            cut = Cut(
-                zero, value * (1 - 0.9 * self.factor**k)
-            )  # not a cut of the risk, which is not checked here
+            # not a cut of the risk, which is not checked here
+            cut = Cut(zero, value * (1 - 0.9 * self.factor**k))
             yield Iterate(w0, value, cut, {})
 
 
@@ -100,7 +98,8 @@ def test_it_reaches_the_optimum_with_valid_bounds():
     assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
     assert all(row["lower"] <= best * (1 + 1e-6) for row in result.trace)
-    assert result.n_iter < minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=500).trace[-1]["epochs"]
+    first_alone = minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=30)
+    assert result.n_iter < first_alone.trace[-1]["epochs"]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -129,31 +128,10 @@ def test_a_resumed_run_continues_across_the_switch():
             assert obj.lower(other.cut) <= obj.lower(one.cut) * (1 + 1e-6) + 1e-9
 
 
-def test_runs_are_reproducible():
-    obj = hard(sparse=True)
-    runs = [minimize(obj, Switching(DualCoordinateAscent(), Newton()), tol=1e-6) for _ in range(2)]
-    assert np.array_equal(runs[0].w, runs[1].w)
-    assert runs[0].lower == runs[1].lower
-
-
 def test_solvers_without_a_warm_start_or_a_state():
-    X, y, weights = problem(Logistic())
-    obj = Objective(linear_risk(X, y, Logistic(), sample_weight=weights), L2(), 0.05)
+    obj = Problem(Logistic(), lam=0.05).objective()
     result = minimize(
         obj, Switching(Falls(1.0, rows=8), Lbfgs(), passes_per_digit=8.0), tol=1e-9, max_iter=200
     )
     assert result.trace[-1]["solver"] == 2
     assert next(Switching(Falls(1.0), Lbfgs()).iterates(obj, np.zeros(4))).state is None
-
-
-def test_settings_are_checked():
-    with pytest.raises(ValueError, match="tol"):
-        Switching(DualCoordinateAscent(), Newton(), tol=0.0)
-    with pytest.raises(ValueError, match="passes_per_digit"):
-        Switching(DualCoordinateAscent(), Newton(), passes_per_digit=-1.0)
-
-
-@pytest.mark.slow
-def test_it_meets_the_contract():
-    check_solver(Switching(DualCoordinateAscent(), Bundle()))
-    check_solver(Switching(DualCoordinateAscent(), Newton(), passes_per_digit=0.1), nonsmooth=True, seed=1)
