@@ -403,10 +403,8 @@ def test_an_unpenalized_column_of_ones_is_an_intercept():
     case = drawn(lam=0.1, intercept=True)
     wide = np.column_stack([case.X, np.ones(case.n)])
     risk = linear_risk(wide, case.y, Hinge(), sample_weight=case.weights)
-    result = minimize(
-        Objective(risk, Equality(L2(), np.eye(P + 1)[-1]), 0.1), AugmentedLagrangian(), tol=1e-6
-    )
-    case.check(result)
+    obj = Objective(risk, Equality(L2(), np.eye(P + 1)[-1]), 0.1)
+    case.check(minimize(obj, AugmentedLagrangian(), tol=1e-6))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
