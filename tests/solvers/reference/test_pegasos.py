@@ -56,9 +56,9 @@ def test_an_intercept_is_minimized():
     assert minimize(objective(fit_intercept=True), Pegasos(), tol=0.05).status == "converged"
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_samples_have_the_risk_of_all_weighted_rows_as_their_mean(form):
+@pytest.mark.parametrize(("form", "size"), [(np.asarray, 5), (sp.csr_array, 5), (np.asarray, 1000)])
+def test_samples_have_the_risk_of_all_weighted_rows_as_their_mean(form, size):
     obj = objective(Logistic(), rows=form(X), sample_weight=C)
-    result = minimize(obj, Pegasos(batch_size=5), tol=1e-2, max_iter=1000)
+    result = minimize(obj, Pegasos(batch_size=size), tol=1e-2, max_iter=1000)
     assert result.status == "converged"
     assert result.value == pytest.approx(minimize(obj, tol=1e-8).value, rel=1e-2)

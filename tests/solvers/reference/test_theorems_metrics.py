@@ -66,7 +66,7 @@ def basis(p, *entries):
 
 
 # ---------------------------------------------------------------- C, Theorem 6
-@pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
+@pytest.mark.parametrize("eps", [0.3, 0.03])
 def test_bmrm_satisfies_theorem_6_of_c(eps):
     """F1: w_k = (1/sqrt 3, 1/k, ..., 1/k, 0, ...) and J(w_k) = (1/3 + 1/k) / 2."""
     n = math.ceil(1 / eps) + 1
@@ -86,7 +86,7 @@ def test_bmrm_satisfies_theorem_6_of_c(eps):
 
 
 # ---------------------------------------------------------------- D, Theorem 4
-@pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
+@pytest.mark.parametrize("eps", [0.3, 0.03])
 def test_bmrm_satisfies_theorem_4_of_d(eps):
     """Break-even point: w_k = 2c (e_2 + e_3 + (e_4 + ... + e_{k+3}) / k) and J(w_k) = (2 + 1/k) / 4."""
     n, c = math.ceil(1 / eps) + 1, math.sqrt(2) / 4
@@ -109,7 +109,7 @@ def test_bmrm_satisfies_theorem_4_of_d(eps):
 
 
 # ---------------------------------------------------------------- D, Theorem 5
-@pytest.mark.parametrize("n", [3, 20, 50])
+@pytest.mark.parametrize("n", [3, 30])
 def test_bmrm_satisfies_theorem_5_of_d(n):
     """ROC area: w_k = e_2 / sqrt n + (e_3 + ... + e_{k+2}) / k, and the gap is exactly 1 / (2k) + 1 / (4n).
 
@@ -167,7 +167,7 @@ def dual(theta, z, y, mu):
     return worst + np.sum((a - theta) * beta - mu / 2 * beta**2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=3, max_size=7),
     st.floats(0.01, 10),
