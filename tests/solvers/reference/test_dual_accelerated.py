@@ -142,27 +142,6 @@ def test_rows_without_labels():
     assert minimize(J, DualAccelerated(), tol=1e-8).value == pytest.approx(0.75, rel=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("loss", "intercept"), [(Hinge(), False), (EpsilonInsensitive(epsilon=0.2), True)], ids=repr
-)
-def test_iterates_are_valid(loss, intercept):
-    """The value is J(w), cuts lie below R also at far points, and saved runs continue as before."""
-    J = drawn(loss, intercept=intercept).objective()
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((10, 4)) * rng.exponential(30, (10, 1))
-    risks = [J.risk(v)[0] for v in points]
-    steps = list(islice(DualAccelerated(restart=4.0).iterates(J, np.ones(4)), 70))
-    for it in steps[:5] + steps[-5:]:
-        assert it.value == pytest.approx(J.value(it.w), rel=1e-12)
-        assert all(it.cut.a @ v + it.cut.b <= r * (1 + 1e-12) for v, r in zip(points, risks, strict=True))
-    for k in (0, 7, 31, 32, 60):
-        saved = {name: np.array(a, copy=True) for name, a in steps[k].state().items()}
-        resumed = next(DualAccelerated(restart=4.0).resume(J, saved))
-        np.testing.assert_array_equal(resumed.w, steps[k + 1].w)
-        assert resumed.value == steps[k + 1].value
-        assert J.lower(resumed.cut) == J.lower(steps[k + 1].cut)
-
-
 # ---------------------------------------------------------------- projections
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 100.0]), st.booleans())

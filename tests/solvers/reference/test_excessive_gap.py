@@ -115,10 +115,3 @@ def test_the_excessive_gap_condition_holds_with_the_prox_function_of_each_loss(l
     for iterate in islice(ExcessiveGap().iterates(obj, np.zeros(risk.dim)), 20):
         smoothed = linear_risk(X, labels, loss.smoothed(1 / iterate.info["A"]))(iterate.w)[0]
         assert smoothed + obj.lam * obj.reg.value(iterate.w) <= obj.lower(iterate.cut) + 1e-9 * best
-
-
-def test_resumed_runs_continue_with_the_same_bits():
-    obj = chains()
-    steps = list(islice(ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 12))
-    resumed = list(islice(ExcessiveGap().resume(obj, steps[4].state()), 7))
-    np.testing.assert_array_equal([it.w for it in resumed], [it.w for it in steps[5:]])
