@@ -74,16 +74,13 @@ def first(obj, solver, k=1):
     return list(islice(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim))), k))
 
 
-def dual(obj, cut):
-    return cut.b - obj.lam * obj.reg.conjugate(-cut.a / obj.lam)
-
-
 # ---------------------------------------------------------------- any transfer function, any loss
 def check(case, tol, max_iter):
     """The gap is proved around the minimum of another program, and the dual never decreases."""
     obj = case.objective()
     case.check(minimize(obj, DualGaussSeidel(), tol=tol, max_iter=max_iter), tol)
-    values = [dual(obj, it.cut) for it in first(obj, DualGaussSeidel(), 12)]
+    cuts = [it.cut for it in first(obj, DualGaussSeidel(), 12)]
+    values = [cut.b - obj.lam * obj.reg.conjugate(-cut.a / obj.lam) for cut in cuts]
     assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in pairwise(values))
 
 
@@ -124,33 +121,23 @@ def test_each_method_supports_its_problems(reg, intercept, method, other):
 
 
 # ---------------------------------------------------------------- the steps of the paper
-def reference(X, y, transfer_function, lam, rate, passes, slope, project):
-    """Equation (11), for alpha = -u and weights 1/n."""
-    n, alpha = len(y), np.zeros(len(y))
-    for _ in range(passes):
-        for i in range(n):
-            w = transfer_function(X.T @ alpha / (lam * n))
-            alpha[i] = project(alpha[i] - lam * n * rate * (slope(alpha[i], y[i]) + w @ X[i]), y[i])
-    return transfer_function(X.T @ alpha / (lam * n))
-
-
 @pytest.mark.parametrize("normalized", [True, False])
 def test_the_gradient_step_of_winnow_equals_the_papers(normalized):
+    """Equation (11), for alpha = -u and weights 1/n."""
     rng = np.random.default_rng(1)
     X, y = rng.integers(0, 2, (20, 3)).astype(float), np.where(rng.random(20) < 0.5, -1.0, 1.0)
+    pair, lam, rate, n, alpha = np.hstack([X, -X]), 0.05, 0.01, 20, np.zeros(20)
 
-    def transfer_function(v):
-        w = 0.1 * np.exp(v)
+    def weights():
+        w = 0.1 * np.exp(pair.T @ alpha / (lam * n))
         return w * 0.6 / w.sum() if normalized else w
 
-    def project(alpha, y):
-        return y * np.clip(alpha * y, 0, 1)
-
-    w = reference(np.hstack([X, -X]), y, transfer_function, 0.05, 0.01, 3, lambda a, y: -y, project)
+    for i in [*range(n)] * 3:
+        alpha[i] = y[i] * np.clip((alpha[i] - lam * n * rate * (weights() @ pair[i] - y[i])) * y[i], 0, 1)
     reg = Entropy(prior=0.1, normalized=normalized, balanced=True)
-    obj = Objective(linear_risk(X, y, Hinge()), reg, 0.05)
-    it = first(obj, DualGaussSeidel(rate=0.01, shuffle=False), 3)[-1]
-    assert_allclose(it.w, w[:3] - w[3:], rtol=1e-10)
+    obj = Objective(linear_risk(X, y, Hinge()), reg, lam)
+    it = first(obj, DualGaussSeidel(rate=rate, shuffle=False), 3)[-1]
+    assert_allclose(it.w, weights()[:3] - weights()[3:], rtol=1e-10)
 
 
 def sweeps(X, y, step, solver, passes, loss, lam=0.1, reg=None):

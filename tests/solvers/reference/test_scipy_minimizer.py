@@ -28,6 +28,7 @@ def working():
     return [thread for thread in threading.enumerate() if thread.name == "scipy-minimizer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS[1:])  # the first is the registered one
 def test_contract(method):
     check_solver(ScipyMinimizer(method), smooth=True)

@@ -84,7 +84,7 @@ CASES = [
     *(Case(loss, Newton(direct=1), {"sparse": True, "lam": 1e-3}) for loss in ROWS),
     *(Case(loss, settings={"sparse": True, "lam": 1e-4}) for loss in OUTPUTS),
     *(Case(loss, settings={"data": list_rows(loss), "weighted": True, "lam": 1e-4}) for loss in LISTS),
-    *(Case(loss, Newton(direct=1), {"data": list_rows(loss), "lam": 0.1}) for loss in LISTS),
+    *(Case(loss, Newton(direct=1), {"data": list_rows(loss), "lam": 0.1}) for loss in LISTS[2:]),
     Case(Novelty(), settings={"weighted": True}),
     # more columns than rows
     *(
@@ -94,8 +94,14 @@ CASES = [
     # weights per feature, and a metric
     *(
         Case(loss, settings={"reg": reg, "weighted": True, "intercept": True, "lam": 1e-3})
-        for loss in (Hinge(), Logistic(), Squared(), Huber(0.3))
-        for reg in (L2([0.1, 1.0, 2.0, 5.0]), Quadratic(METRIC), Quadratic(sp.csr_array(METRIC)))
+        for loss, reg in [
+            (Hinge(), L2([0.1, 1.0, 2.0, 5.0])),
+            (Hinge(), Quadratic(METRIC)),
+            (Logistic(), L2([0.1, 1.0, 2.0, 5.0])),
+            (Logistic(), Quadratic(sp.csr_array(METRIC))),
+            (Squared(), Quadratic(METRIC)),
+            (Huber(0.3), Quadratic(METRIC)),
+        ]
     ),
     Case(RocArea(), Newton(direct=1), {"data": list_rows(RocArea()), "reg": Quadratic(METRIC), "lam": 1e-3}),
 ]
@@ -119,11 +125,12 @@ def test_values_are_those_of_j_and_cuts_are_below_the_risk(case):
         # an inexact intercept may raise J by a tenth of the gap
         excess = 0.1 * max(0.0, it.value - obj.lower(it.cut)) if case.problem.intercept else 0.0
         assert -1e-12 * (1 + value) <= it.value - value <= 1e-12 * (1 + value) + excess
+        assert not it.cut.a[obj.risk.dim - obj.risk.n_intercepts :].any()  # or it would bound nothing
         for v, risk in zip(points, risks, strict=True):
             assert it.cut.a @ v + it.cut.b <= risk + 1e-11 * (1 + abs(risk))
 
 
-@pytest.mark.parametrize("case", CASES[::2], ids=repr)
+@pytest.mark.parametrize("case", CASES[::3], ids=repr)
 def test_a_saved_run_continues_with_the_same_iterates(case):
     obj, solver = case.problem.objective(), case.solver
     steps = list(islice(solver.iterates(obj, np.zeros(obj.risk.dim)), 12))

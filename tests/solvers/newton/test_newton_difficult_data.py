@@ -27,26 +27,26 @@ def categories(seed, n=300, levels=(60, 40, 20)):
 
 
 @pytest.mark.parametrize(
-    ("loss", "intercept"),
-    [(rm.Absolute(), False), (rm.Quantile(0.9), True), (rm.Hinge(), True), (rm.Hinge(), False)],
+    ("loss", "intercept", "scaled"),
+    [
+        (rm.Absolute(), False, False),
+        (rm.Absolute(), True, True),
+        (rm.Quantile(0.9), True, False),
+        (rm.Hinge(), True, False),
+        (rm.Hinge(), False, True),
+    ],
     ids=repr,
 )
-def test_raw_numbers_beside_categories_are_certified(loss, intercept):
-    """By conjugate gradients alone, whose residuals in these numbers left gaps of 0.1 to 1."""
+def test_raw_numbers_beside_categories_are_certified(loss, intercept, scaled):
+    """By conjugate gradients alone, whose residuals in these numbers left gaps of 0.1 to 1.
+
+    Columns of equal size have penalties that differ by as much.
+    """
     X, z = categories(0)
+    size = np.sqrt(np.maximum(X.multiply(X).sum(0), 1e-12)) if scaled else np.ones(X.shape[1])
     y = np.sign(z) if isinstance(loss, rm.Hinge) else z
-    obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-4)
-    result, best = minimize(obj, Newton(direct=1), tol=1e-3, max_iter=400), minimize(obj, Newton(), tol=1e-6)
-    assert result.status == best.status == "converged"
-    assert result.lower <= best.value <= result.value * (1 + 1e-6)
-
-
-def test_penalties_of_very_different_sizes():
-    """The columns of small penalties are as good as free, and leave no residuals in the others."""
-    X, z = categories(1)
-    sizes = np.sqrt(np.maximum(X.multiply(X).sum(0), 1e-12))
-    X = sp.csr_array(X @ sp.diags_array(1 / sizes))
-    obj = Objective(linear_risk(X, z, rm.Absolute(), fit_intercept=True), L2(sizes**-2.0), 1e-3)
+    risk = linear_risk(sp.csr_array(X @ sp.diags_array(1 / size)), y, loss, fit_intercept=intercept)
+    obj = Objective(risk, L2(size**-2.0), 1e-4)
     result, best = minimize(obj, Newton(direct=1), tol=1e-3, max_iter=400), minimize(obj, Newton(), tol=1e-6)
     assert result.status == best.status == "converged"
     assert result.lower <= best.value <= result.value * (1 + 1e-6)
@@ -74,20 +74,19 @@ def units(seed, n=160, p=6, k=5):
     return X, scores.argmax(axis=1).astype(float)
 
 
-RAW = {
-    "levels": (*levels(0), {}),
-    "units": (*units(0), {}),
-    "sparse": (sp.csr_array(levels(1)[0]), levels(1)[1], {}),
-    "float32": (levels(1)[0].astype(np.float32), levels(1)[1], {}),
-    "no intercept": (*levels(1), {"fit_intercept": False}),
-    "weights": (*levels(1), {"sample_weight": np.random.default_rng(0).random(160)}),
-}
+X, Y = levels(1)
+RAW = [
+    *((loss, *draw(0), {}) for loss in CLASSES for draw in (levels, units)),
+    (CLASSES[0], sp.csr_array(X), Y, {}),
+    (CLASSES[1], X.astype(np.float32), Y, {}),
+    (CLASSES[2], X.astype(np.float32), Y, {}),
+    *((loss, X, Y, {"fit_intercept": False}) for loss in CLASSES),
+    (CLASSES[0], X, Y, {"sample_weight": np.random.default_rng(0).random(160)}),
+]
 
 
-@pytest.mark.parametrize("loss", CLASSES, ids=repr)
-@pytest.mark.parametrize("table", RAW)
-def test_classes_in_raw_units_are_certified(loss, table):
-    X, y, settings = RAW[table]
+@pytest.mark.parametrize(("loss", "X", "y", "settings"), RAW)
+def test_classes_in_raw_units_are_certified(loss, X, y, settings):
     risk = linear_risk(X, y, loss, **{"fit_intercept": True, **settings})
     result = minimize(Objective(risk, L2(), 1e-4), max_iter=400)
     assert result.status == "converged"
@@ -146,11 +145,10 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("lam", [1e-2, 1e-6])
 @pytest.mark.parametrize("table", TABLES)
-def test_unscaled_tables_are_certified(table, lam):
+def test_unscaled_tables_are_certified_for_a_small_lam(table):
     risk = linear_risk(*TABLES[table], rm.MulticlassHinge(), fit_intercept=True)
-    result = minimize(Objective(risk, L2(), lam), Newton(), tol=1e-5, max_iter=300)
+    result = minimize(Objective(risk, L2(), 1e-6), Newton(), tol=1e-5, max_iter=300)
     assert result.status == "converged"
 
 
@@ -158,7 +156,7 @@ def test_unscaled_tables_are_certified(table, lam):
 def test_bundles_find_the_same_minima_of_unscaled_tables(table):
     risk = linear_risk(*TABLES[table], rm.MulticlassHinge(), fit_intercept=True)
     obj = Objective(risk, L2(), 1e-2)
-    result, best = minimize(obj, rm.Bundle(), tol=1e-5), minimize(obj, Newton(), tol=1e-7)
+    result, best = minimize(obj, rm.Bundle(), tol=1e-4), minimize(obj, Newton(), tol=1e-7)
     assert result.status == best.status == "converged"
     assert result.lower <= best.value * (1 + 1e-9)
     assert best.lower <= result.value * (1 + 1e-9)
