@@ -86,7 +86,7 @@ def test_a_saved_bundle_run_continues(reg):
 
 
 def test_paths_of_bundles_keep_their_cuts():
-    risk, lams = problem().objective().risk, [1e-1, 1e-2, 1e-3]
+    risk, lams = problem().objective().risk, [1e-1, 3e-2, 1e-2]
     warm = rm.path(risk, rm.L2(), lams, solver=BUNDLE, tol=1e-5)
     cold = [rm.minimize(rm.Objective(risk, rm.L2(), lam), BUNDLE, tol=1e-5) for lam in lams]
     for run, alone in zip(warm, cold, strict=True):

@@ -12,7 +12,7 @@ from helpers import Problem
 from riskmin import L2, Newton, Objective, linear_risk, minimize
 
 
-def categories(seed, n=300, levels=(60, 40, 20)):
+def categories(seed, n=200, levels=(60, 40, 20)):
     """One-hot encoded categories beside numbers in other units, some far from zero."""
     rng = np.random.default_rng(seed)
     parts = []
@@ -93,6 +93,14 @@ def test_classes_in_raw_units_are_certified(loss, X, y, settings):
     assert result.value <= risk(np.zeros(risk.dim))[0] * (1 + 1e-12)
 
 
+def test_a_sample_of_the_rows_is_no_start_where_zero_is_better():
+    """On a sample, few columns of heavy tails separate the classes: large weights are useless elsewhere."""
+    risk = linear_risk(*levels(44, n=820, p=4, k=8), rm.Softmax(), fit_intercept=True)
+    result = minimize(Objective(risk, L2(), 1e-4), max_iter=400)
+    assert result.status == "converged"
+    assert result.trace[0]["value"] <= risk(np.zeros(risk.dim))[0] * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_many_columns_of_other_units_are_certified(intercept):
     """Residuals in nearly unpenalized columns, those of large units, would leave gaps of nearly 1."""
@@ -125,13 +133,13 @@ def classes(n, p, k, spread, seed=0):
 
 def rare():
     """Two more classes, of one row and of two."""
-    X, y = classes(150, 5, 3, 2.0)
+    X, y = classes(80, 5, 3, 2.0)
     y[:3] = 3.0, 4.0, 4.0
     return X, y
 
 
 def twice():
-    X, y = classes(150, 4, 3, 2.0)
+    X, y = classes(80, 4, 3, 2.0)
     return np.hstack([X, X, X[:, :2]]), y
 
 
@@ -141,7 +149,7 @@ TABLES = {
     "rare": rare(),
     "duplicates": twice(),
     "wide": classes(30, 80, 4, 2.0),
-    "separable": classes(150, 4, 4, 0.02),
+    "separable": classes(80, 4, 4, 0.02),
 }
 
 
@@ -152,7 +160,7 @@ def test_unscaled_tables_are_certified_for_a_small_lam(table):
     assert result.status == "converged"
 
 
-@pytest.mark.parametrize("table", [name for name in TABLES if name != "wide"])
+@pytest.mark.parametrize("table", ["iris", "rare", "duplicates", "separable"])
 def test_bundles_find_the_same_minima_of_unscaled_tables(table):
     risk = linear_risk(*TABLES[table], rm.MulticlassHinge(), fit_intercept=True)
     obj = Objective(risk, L2(), 1e-2)

@@ -67,7 +67,7 @@ class Case:
         )
 
 
-def list_rows(loss, n=40):
+def list_rows(loss, n=25):
     """Rows of four grades or two classes, far more than those whose rankings are enumerated."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 4))

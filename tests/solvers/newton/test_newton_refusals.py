@@ -23,7 +23,6 @@ def tensor():
 
 REFUSED = [
     (lambda: run(rm.FBeta()), UnsupportedProblem, "FBeta has none: use Bundle"),
-    (lambda: run(rm.Logistic(), L1()), UnsupportedProblem, r"needs L2\(\) or Quadratic"),
     (lambda: run(rm.Hinge(), L1()), UnsupportedProblem, r"needs L2\(\) or Quadratic"),
     (
         lambda: next(Newton().iterates(Objective(lambda w: (0.0, w), L2(), 0.1), np.zeros(3))),

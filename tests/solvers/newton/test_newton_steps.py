@@ -132,19 +132,6 @@ def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
     assert calls(result) < calls(unsampled)
 
 
-def test_a_sample_of_the_rows_is_no_start_where_zero_is_better():
-    """On a sample, few columns of heavy tails separate the classes: large weights are useless elsewhere."""
-    rng = np.random.default_rng(44)
-    level = np.exp(rng.normal(0, 2, 820))
-    X = np.round(level[:, None] * np.exp(rng.normal(0, 0.2, (820, 4))) * 10 ** rng.uniform(4, 9, 4))
-    size = np.log(level) + rng.normal(0, 0.5, 820)
-    y = np.searchsorted(np.quantile(size, np.arange(1, 8) / 8), size).astype(float)
-    risk = linear_risk(X, y, rm.Softmax(), fit_intercept=True)
-    result = minimize(Objective(risk, L2(), 1e-4), max_iter=400)
-    assert result.status == "converged"
-    assert result.trace[0]["value"] <= risk(np.zeros(risk.dim))[0] * (1 + 1e-12)
-
-
 # ---------------------------------------------------------------- starts and ends
 @pytest.mark.parametrize("loss", [rm.Logistic(), rm.Hinge()], ids=repr)
 def test_paths_take_fewer_evaluations_than_their_runs_alone(loss):

@@ -252,7 +252,7 @@ def test_open_domains_are_never_left(loss, rate):
         assert np.isfinite(it.cut.b)
 
 
-@pytest.mark.parametrize("reg", [L2(), Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)], ids=repr)
+@pytest.mark.parametrize("reg", [L2(), Entropy(balanced=True), QNorm(q=1.5)], ids=repr)
 def test_a_small_rate_converges(reg):
     obj = drawn(SquaredHinge(), reg).objective()
     assert minimize(obj, DualGaussSeidel(rate=0.02), tol=1e-4).status == "converged"
@@ -299,7 +299,7 @@ class Own:
     ],
 )
 def test_user_losses_and_regularizers(changes, intercept):
-    builtin = drawn(Logistic(), Entropy(balanced=True), n=15, intercept=intercept)
+    builtin = drawn(Logistic(), Entropy(balanced=True), n=10, intercept=intercept)
     obj = replace(builtin, **changes).objective()
     builtin.check(minimize(obj, solver_for(obj), tol=1e-4, max_iter=300), 1e-4)
     weights = [first(o, solver_for(o, rate=0.05), 2)[-1].w for o in (builtin.objective(), obj)]

@@ -93,7 +93,7 @@ def test_gap_falls_as_the_theorem_says(lam):
     d = np.mean(LENGTHS) * np.log(K)
     diameters = [np.linalg.norm(phi[:, None] - phi[None], axis=2).max() for phi, _ in written_out(obj.risk)]
     L = max(diameters) ** 2 / (4 * lam)
-    for k, iterate in enumerate(islice(ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 150)):
+    for k, iterate in enumerate(islice(ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 80)):
         gap = iterate.value - obj.lower(iterate.cut)
         assert gap <= d / iterate.info["A"] * (1 + 1e-9)
         assert 1 / iterate.info["A"] <= 6 * L / (k + 1) ** 2

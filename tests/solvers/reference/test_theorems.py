@@ -86,9 +86,7 @@ class Theorem5Risk:
             grad[0] -= 1 / np.sqrt(self.n)
             grad[i + 1] -= 1.0
         on_margin = np.flatnonzero(np.abs(margins) <= 1e-9)
-        if len(
-            on_margin
-        ):  # at the margin, any fraction of the slope is a subgradient; the proof takes the first example
+        if len(on_margin):  # any fraction of the slope is a subgradient; the proof takes the first example
             grad[0] -= 1 / np.sqrt(self.n)
             grad[on_margin[0] + 1] -= 1.0
         return float(np.maximum(margins, 0).mean()), grad
@@ -181,9 +179,8 @@ def test_significant_figures_of_equation_16_are_those_that_agree_with_the_optimu
     for row in result.trace:
         formula = -np.log10(2 * row["gap"] / (abs(row["value"]) + abs(row["lower"])))
         assert row["significant_figures"] == pytest.approx(formula, rel=1e-12)
-        assert abs(row["value"] - star) <= 10 ** -row["significant_figures"] * max(row["value"], star) * (
-            1 + 1e-9
-        )
+        error = 10 ** -row["significant_figures"] * max(row["value"], star)
+        assert abs(row["value"] - star) <= error * (1 + 1e-9)
     figures = [row["significant_figures"] for row in result.trace]
     assert figures == sorted(figures)
     assert 6 <= result.significant_figures == figures[-1] <= 15.66
