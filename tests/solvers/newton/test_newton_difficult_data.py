@@ -164,7 +164,7 @@ def test_unscaled_tables_are_certified_for_a_small_lam(table):
 def test_bundles_find_the_same_minima_of_unscaled_tables(table):
     risk = linear_risk(*TABLES[table], rm.MulticlassHinge(), fit_intercept=True)
     obj = Objective(risk, L2(), 1e-2)
-    result, best = minimize(obj, rm.Bundle(), tol=1e-4), minimize(obj, Newton(), tol=1e-7)
+    result, best = minimize(obj, rm.Bundle(), tol=1e-3), minimize(obj, Newton(), tol=1e-6)
     assert result.status == best.status == "converged"
     assert result.lower <= best.value * (1 + 1e-9)
     assert best.lower <= result.value * (1 + 1e-9)
