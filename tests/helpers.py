@@ -250,9 +250,12 @@ class Problem:
     sparse: bool = False
     units: object = 1.0
     """What the columns are multiplied by."""
+    data: object = None
+    """X, y and sample weights, where they are not drawn."""
 
     def __post_init__(self):
-        self.X, self.y, self.weights = problem(self.loss, self.n, self.p, self.seed)
+        drawn = self.data or problem(self.loss, self.n, self.p, self.seed)
+        self.X, self.y, self.weights = drawn
         self.X = self.X * self.units
         if not self.weighted:
             self.weights = None

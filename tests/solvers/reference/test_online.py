@@ -7,9 +7,10 @@ from numpy.testing import assert_allclose
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import problem, ticking_clock
-from riskmin import L1, L2, Elastic, Entropy, Hinge, OnlineClassifier, QNorm, Quadratic, online
+from riskmin import L2, Elastic, Entropy, Hinge, OnlineClassifier, QNorm, Quadratic, online
 
 
+@pytest.mark.slow
 @parametrize_with_checks([OnlineClassifier(), OnlineClassifier("unnormalized_entropy:prior=0.1")])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -29,16 +30,6 @@ def reference(X, y, transfer, rate, epochs):
             if y[i] * (X[i] @ transfer(v)) <= 0:
                 v += rate * y[i] * X[i]
     return transfer(v)
-
-
-def test_with_l2_it_is_the_perceptron(rows):
-    X, y = rows
-    w = np.zeros(X.shape[1])
-    for _ in range(7):
-        for i in range(len(y)):
-            if y[i] * (X[i] @ w) <= 0:
-                w = w + 0.3 * y[i] * X[i]
-    assert_allclose(online(X, y, L2(), rate=0.3, epochs=7).w, w, rtol=1e-12)
 
 
 def test_with_an_entropy_updates_are_multiplicative():
@@ -61,19 +52,30 @@ def test_balanced_winnow_is_winnow_on_both_signs(rows):
         assert_allclose(online(X, y, reg, rate=0.05, epochs=9).w, pair[:p] - pair[p:], rtol=1e-9)
 
 
-def test_the_2_norm_algorithm_is_the_perceptron(rows):
-    X, y = rows
-    assert_allclose(online(X, y, QNorm(q=2.0), epochs=9).w, online(X, y, L2(), epochs=9).w, rtol=1e-9)
+def perceptron(v):
+    return v
+
+
+ENTRIES = np.eye(4) + 0.5
 
 
 @pytest.mark.parametrize(
-    "reg", [QNorm(q=1.2), QNorm(q=3.0, power=1.5), Elastic(eps=0.02), Quadratic(np.eye(4) + 0.5)], ids=repr
+    ("reg", "transfer", "form"),
+    [
+        (L2(), perceptron, np.asarray),
+        (L2(), perceptron, sp.csr_array),
+        (QNorm(q=2.0), perceptron, np.asfortranarray),
+        (QNorm(q=1.2), None, sp.csc_array),
+        (QNorm(q=3.0, power=1.5), None, sp.csr_array),
+        (Elastic(eps=0.02), None, np.asarray),
+        (Quadratic(ENTRIES), lambda v: np.linalg.solve(ENTRIES, v), np.asfortranarray),
+    ],
+    ids=repr,
 )
-@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array])
-def test_any_transfer_function_and_any_storage(reg, form, rows):
+def test_any_transfer_function_and_any_storage(reg, transfer, form, rows):
     X, y = rows
-    w = reference(X, y, reg.conjugate_grad, 0.05, 4)
-    assert_allclose(online(form(X), y, reg, rate=0.05, epochs=4).w, w, rtol=1e-8, atol=1e-10)
+    w = reference(X, y, transfer or reg.conjugate_grad, 0.05, 7)
+    assert_allclose(online(form(X), y, reg, rate=0.05, epochs=7).w, w, rtol=1e-8, atol=1e-10)
 
 
 def test_it_ends_after_a_pass_without_mistakes():
@@ -96,8 +98,6 @@ def test_it_ends_at_its_time_limit(reg, rows):
     assert 0 < ended.mistakes < len(y)
     assert model.mistakes_ > 0
     assert online(X, y, reg, max_seconds=0).mistakes == len(y)  # no pass has ended
-    with pytest.raises(ValueError, match="max_seconds"):
-        OnlineClassifier(max_seconds=-1).fit(X, y)
 
 
 def test_it_continues_from_v0_and_shuffles(rows):
@@ -107,24 +107,6 @@ def test_it_continues_from_v0_and_shuffles(rows):
     orders = [online(X, y, L2(), epochs=3, shuffle=True, seed=seed).w for seed in (1, 1, 2)]
     assert_allclose(orders[0], orders[1])
     assert not np.allclose(orders[0], orders[2])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rate": 0.0}, "rate"),
-        ({"epochs": 0}, "epochs"),
-        ({"y": np.arange(40.0)}, "OnlineClassifier"),
-        ({"y": np.ones(3)}, "one label per row"),
-        ({"v0": np.zeros(9)}, "one number per column"),
-    ],
-)
-def test_invalid_arguments_are_refused(change, message, rows):
-    arguments = {"X": rows[0], "y": rows[1], "reg": L2()} | change
-    with pytest.raises(ValueError, match=message):
-        online(**arguments)
-    with pytest.raises(TypeError, match="transfer function"):
-        online(*rows, L1())
 
 
 # ---------------------------------------------------------------- the estimator
@@ -141,18 +123,6 @@ def test_the_estimator_appends_a_column_of_ones(rows):
 def test_partial_fits_equal_one_pass(rows):
     X, y = rows
     model = OnlineClassifier(fit_intercept=False)
-    with pytest.raises(ValueError, match="give classes"):
-        model.partial_fit(X[:1], y[:1])
     for i in range(len(y)):
         model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[-1.0, 1.0])
     assert_allclose(model.coef_[0], online(X, y, L2(), epochs=1).w)
-    with pytest.raises(ValueError, match="not among"):
-        model.partial_fit(X[:1], [3.0])
-    with pytest.raises(ValueError, match="differs"):
-        model.partial_fit(X[:1], y[:1], classes=[1.0, 2.0])
-
-
-def test_invalid_settings_are_refused(rows):
-    for setting, message in (({"rate": -1}, "rate"), ({"epochs": 1.5}, "epochs")):
-        with pytest.raises(ValueError, match=message):
-            OnlineClassifier(**setting).fit(*rows)

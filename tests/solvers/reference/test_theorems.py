@@ -3,6 +3,7 @@
 A: Teo et al., KDD 2007. C: Zhang, Saha, Vishwanathan, NIPS 2010.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 
@@ -85,15 +86,13 @@ class Theorem5Risk:
             grad[0] -= 1 / np.sqrt(self.n)
             grad[i + 1] -= 1.0
         on_margin = np.flatnonzero(np.abs(margins) <= 1e-9)
-        if len(
-            on_margin
-        ):  # at the margin, any fraction of the slope is a subgradient; the proof takes the first example
+        if len(on_margin):  # any fraction of the slope is a subgradient; the proof takes the first example
             grad[0] -= 1 / np.sqrt(self.n)
             grad[on_margin[0] + 1] -= 1.0
         return float(np.maximum(margins, 0).mean()), grad
 
 
-@pytest.mark.parametrize("n", [4, 25, 60])
+@pytest.mark.parametrize("n", [4, 40])
 def test_bmrm_satisfies_theorem_5(n):
     obj = rm.Objective(Theorem5Risk(n), L2(), 1.0)
     w0 = np.zeros(n + 1)
@@ -113,7 +112,7 @@ def test_bmrm_satisfies_theorem_5(n):
 # ---------------------------------------------------------------- C, Theorem 1
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", [rm.Bmrm(), rm.LineSearchBmrm()], ids=repr)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_upper_bound_of_theorem_1_is_never_exceeded(solver, seed):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 6))
@@ -123,7 +122,7 @@ def test_upper_bound_of_theorem_1_is_never_exceeded(solver, seed):
     G = float(np.linalg.norm(X, axis=1).mean())  # bounds every subgradient of the mean hinge
     at_zero = obj.value(np.zeros(6))
     best = np.inf
-    for k, it in enumerate(points(solver, obj, np.zeros(6), 400), start=1):
+    for k, it in enumerate(points(solver, obj, np.zeros(6), 200), start=1):
         best = min(best, it.value)
         model = it.cut.b - float(it.cut.a @ it.cut.a) / (2 * lam)  # J_k(w_k), without scaling the cut
         gap = best - model
@@ -140,7 +139,7 @@ def test_bounds_of_lemma_1_are_monotone_and_bracket_the_optimum(loss):
     obj = rm.Objective(rm.linear_risk(X, y, loss), L2(), 0.05)
     star = rm.minimize(obj, rm.Bundle(), tol=1e-10).value
     lowers, best = [], []
-    for it in points(rm.Bmrm(floor=True), obj, np.zeros(5), 60):
+    for it in points(rm.Bmrm(floor=True), obj, np.zeros(5), 40):
         lowers.append(it.cut.b - float(it.cut.a @ it.cut.a) / (2 * obj.lam))
         best.append(min([it.value, *best[-1:]]))
         model = max(0.0, float(it.cut.a @ obj.argmin(it.cut)) + it.cut.b)  # J_i(w_i) by strong duality
@@ -180,9 +179,8 @@ def test_significant_figures_of_equation_16_are_those_that_agree_with_the_optimu
     for row in result.trace:
         formula = -np.log10(2 * row["gap"] / (abs(row["value"]) + abs(row["lower"])))
         assert row["significant_figures"] == pytest.approx(formula, rel=1e-12)
-        assert abs(row["value"] - star) <= 10 ** -row["significant_figures"] * max(row["value"], star) * (
-            1 + 1e-9
-        )
+        error = 10 ** -row["significant_figures"] * max(row["value"], star)
+        assert abs(row["value"] - star) <= error * (1 + 1e-9)
     figures = [row["significant_figures"] for row in result.trace]
     assert figures == sorted(figures)
     assert 6 <= result.significant_figures == figures[-1] <= 15.66
@@ -193,9 +191,9 @@ def test_significant_figures_of_equation_16_are_those_that_agree_with_the_optimu
     [(0.0, 0.0, 15.65), (1.0, 1.0, 15.65), (1.0, -np.inf, -0.301), (2.0, 0.0, -0.301)],
 )
 def test_significant_figures_are_finite(value, lower, figures):
-    from riskmin.core.records import significant_figures
-
-    assert significant_figures(value, lower) == pytest.approx(figures, abs=0.01)
+    obj = rm.Objective(rm.linear_risk(*FOUR, rm.Hinge()), L2(), 1 / 16)
+    result = replace(rm.minimize(obj), value=value, lower=lower)
+    assert result.significant_figures == pytest.approx(figures, abs=0.01)
 
 
 # ---------------------------------------------------------------- B, Theorems 4 and 5: smooth losses
@@ -203,8 +201,7 @@ def test_significant_figures_are_finite(value, lower, figures):
 @pytest.mark.parametrize(
     ("loss", "curvature"), [(rm.Logistic(), 0.25), (rm.Squared(), 1.0), (rm.SquaredHinge(), 1.0)], ids=repr
 )
-@pytest.mark.parametrize("metric", [np.eye(5), np.diag([0.5, 1.0, 2.0, 1.0, 3.0]) + 0.2], ids=["L2", "K"])
-def test_the_rate_is_linear_on_smooth_losses(metric, loss, curvature, solver):
+def test_the_rate_is_linear_on_smooth_losses(loss, curvature, solver):
     """The gap falls by the factor 1 - lam / (4 H H*) in each step, where H bounds the Hessian of J, H* that
     of Omega*; so eps takes at most (4 H H* / lam) log(gap_0 / eps) steps.
 
@@ -214,11 +211,11 @@ def test_the_rate_is_linear_on_smooth_losses(metric, loss, curvature, solver):
     rng = np.random.default_rng(8)
     X = rng.standard_normal((60, 5)) * [1.0, 3.0, 0.3, 1.0, 1.0]
     y = np.where(X[:, 0] + 0.5 * rng.standard_normal(60) > 0, 1.0, -1.0)
-    for lam in (0.02, 0.5):
+    for metric, lam in ((np.eye(5), 0.05), (np.diag([0.5, 1.0, 2.0, 1.0, 3.0]) + 0.2, 0.5)):
         obj = rm.Objective(rm.linear_risk(X, y, loss), rm.Quadratic(metric), lam)
         H = lam * np.linalg.eigvalsh(metric)[-1] + curvature * np.linalg.eigvalsh(X.T @ X / 60)[-1]
         share = lam * np.linalg.eigvalsh(metric)[0] / (4 * H)
-        steps = points(solver, obj, np.zeros(5), 150)
+        steps = points(solver, obj, np.zeros(5), 60)
         lower = np.array([it.cut.b - lam * obj.reg.conjugate(-it.cut.a / lam) for it in steps])
         best = np.minimum.accumulate([it.value for it in steps])
         rounding = 1e-12 * best[0]
@@ -227,4 +224,4 @@ def test_the_rate_is_linear_on_smooth_losses(metric, loss, curvature, solver):
         assert (increase >= -rounding).all()
         gap = best - lower
         assert (gap[1:] <= (1 - share) * gap[:-1] + rounding).all()
-        assert gap[-1] <= (1 - share) ** 149 * gap[0] + 150 * rounding
+        assert gap[-1] <= (1 - share) ** 59 * gap[0] + 60 * rounding
