@@ -10,35 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-import riskmin
+import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, Problem, problem, risk_of, ticking_clock
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Bmrm,
-    Box,
-    Bundle,
-    ChainCrf,
-    Hinge,
-    KernelRegressor,
-    Lbfgs,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRegressor,
-    LinearRegressorCV,
-    Mrr,
-    MulticlassHinge,
-    MultiOutput,
-    Nu,
-    Objective,
-    Processes,
-    Structured,
-    linear_risk,
-    minimize,
-    namespace,
-    path,
-)
 
 
 @dataclass(frozen=True)
@@ -84,7 +57,7 @@ class HiddenTukey(Tukey):
     """Convex on samples of the rows, so that only a run over all of them shows what it is."""
 
     def value_grad(self, z, y, c):
-        return super().value_grad(z, y, c) if len(z) >= 200 else Absolute().value_grad(z, y, c)
+        return super().value_grad(z, y, c) if len(z) >= 200 else rm.Absolute().value_grad(z, y, c)
 
 
 def regression(n=200, scale=10.0):
@@ -94,19 +67,19 @@ def regression(n=200, scale=10.0):
 
 
 def classification(n=100, p=4, seed=0):
-    return problem(Hinge(), n, p, seed)[:2]
+    return problem(rm.Hinge(), n, p, seed)[:2]
 
 
 def accept(loss, X, y, **settings):
     """Check that a run of a single step starts, and refutes nothing."""
-    J = Objective(linear_risk(X, y, loss, **settings), L2(), 1.0)
-    assert minimize(J, Bmrm(), max_iter=1).note == ""
+    J = rm.Objective(rm.linear_risk(X, y, loss, **settings), rm.L2(), 1.0)
+    assert rm.minimize(J, rm.Bmrm(), max_iter=1).note == ""
 
 
 def refuse(message, risk):
     """Check that `minimize` refuses the risk in one sentence and before any step."""
     with pytest.raises(ValueError, match=message) as caught:
-        minimize(Objective(risk, L2(), 1e-3), "bundle", callback=lambda *_: pytest.fail("it ran"))
+        rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), "bundle", callback=lambda *_: pytest.fail("it ran"))
     assert "\n" not in str(caught.value)
 
 
@@ -122,28 +95,28 @@ def refuse(message, risk):
     ],
 )
 def test_tukey_is_refused_from_any_start(solver, size, intercept):
-    J = Objective(linear_risk(*regression(), Tukey(), fit_intercept=intercept), L2(), 1e-6)
+    J = rm.Objective(rm.linear_risk(*regression(), Tukey(), fit_intercept=intercept), rm.L2(), 1e-6)
     w0 = None if size is None else size * np.random.default_rng(1).standard_normal(5)
     with pytest.raises(ValueError, match=r"Tukey is not convex: it is .* at the scores .*; no bound would"):
-        minimize(J, solver, w0)
+        rm.minimize(J, solver, w0)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 1e3, 1e6])
 def test_losses_of_any_width_are_refused(scale):
     for width in (1e-3, 1.0, 4.685, 30.0):
-        refuse("Tukey is not convex", linear_risk(*regression(scale=scale), Tukey(width)))
+        refuse("Tukey is not convex", rm.linear_risk(*regression(scale=scale), Tukey(width)))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", [None, Bundle(), Bmrm(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [None, rm.Bundle(), rm.Bmrm(), rm.Lbfgs()], ids=repr)
 def test_tukey_is_not_certified_in_a_run(solver, intercept):
     """It was once certified at 0.97 although weights with a value of 0.38 exist."""
-    J = Objective(linear_risk(*regression(), HiddenTukey(), fit_intercept=intercept), L2(), 1e-6)
+    J = rm.Objective(rm.linear_risk(*regression(), HiddenTukey(), fit_intercept=intercept), rm.L2(), 1e-6)
     best = J.value(np.full(5, 10.0))
     assert best < 0.4
     rng = np.random.default_rng(2)
     for w0 in (None, rng.standard_normal(5)):
-        result = minimize(J, solver, w0, max_iter=200)
+        result = rm.minimize(J, solver, w0, max_iter=200)
         assert result.status != "converged" or result.lower <= best
         if result.status != "converged":
             assert result.lower == J.lower(result.cut) == 0
@@ -156,17 +129,17 @@ def test_tukey_is_not_certified_in_a_run(solver, intercept):
 
 
 def test_a_resumed_run_is_monitored(tmp_path):
-    J = Objective(linear_risk(*regression(), HiddenTukey()), L2(), 1e-6)
+    J = rm.Objective(rm.linear_risk(*regression(), HiddenTukey()), rm.L2(), 1e-6)
     w0 = np.random.default_rng(2).standard_normal(5)
     for _ in range(3):
-        result = minimize(J, Lbfgs(), w0, max_iter=50, checkpoint=tmp_path / "run")
+        result = rm.minimize(J, rm.Lbfgs(), w0, max_iter=50, checkpoint=tmp_path / "run")
         assert result.status != "converged"
         assert result.lower == 0
 
 
 def test_the_estimator_warns_that_nothing_is_proved():
     X, y = regression()
-    model = LinearRegressor(HiddenTukey(), alpha=1e-6)
+    model = rm.LinearRegressor(HiddenTukey(), alpha=1e-6)
     with pytest.warns(
         ConvergenceWarning, match="status 'stalled' .*: HiddenTukey is not .* nothing is proved"
     ):
@@ -247,8 +220,8 @@ def test_wrong_losses_are_refused(name):
     loss, words = REFUSED[name]
     in_margins = name in NONCONVEX_IN_MARGINS
     X, y = classification() if in_margins else regression()
-    refuse(words, linear_risk(X, y, loss))
-    models = (LinearClassifier, LinearClassifierCV) if in_margins else (LinearRegressor,)
+    refuse(words, rm.linear_risk(X, y, loss))
+    models = (rm.LinearClassifier, rm.LinearClassifierCV) if in_margins else (rm.LinearRegressor,)
     for model in models:
         with pytest.raises(ValueError, match=words):
             model(loss).fit(X, y)
@@ -257,10 +230,10 @@ def test_wrong_losses_are_refused(name):
 def test_the_check_uses_the_sample_weights():
     """The weights of the rows are used, so that a loss that assumes equal weights is refused."""
     mean = Own(lambda z, y, c: (errors(z, y, c), np.sign(z - y) / len(z)))
-    refuse("gradient of Own is wrong", linear_risk(*regression(), mean, sample_weight=np.arange(200.0)))
+    refuse("gradient of Own is wrong", rm.linear_risk(*regression(), mean, sample_weight=np.arange(200.0)))
 
 
-class Turned(MulticlassHinge):
+class Turned(rm.MulticlassHinge):
     """The slopes of the wrong classes."""
 
     def value_grad(self, z, y, c):
@@ -268,7 +241,7 @@ class Turned(MulticlassHinge):
         return value, np.roll(dz, 1, axis=1)
 
 
-class Capped(MulticlassHinge):
+class Capped(rm.MulticlassHinge):
     """At most 2 per row."""
 
     def value_grad(self, z, y, c):
@@ -277,13 +250,13 @@ class Capped(MulticlassHinge):
         return sum(capped), np.concatenate([dz * (v < 2 * c[i]) for i, (v, dz) in enumerate(rows)])
 
 
-class TurnedRanks(Mrr):
+class TurnedRanks(rm.Mrr):
     def value_grad_of_queries(self, q, z):
         value, dz = super().value_grad_of_queries(q, z)
         return value, -dz
 
 
-class TurnedChain(ChainCrf):
+class TurnedChain(rm.ChainCrf):
     def value_grad(self, z, y, c):
         value, dz = super().value_grad(z, y, c)
         return value, -dz
@@ -306,18 +279,18 @@ def extreme(choose):
 
 def test_the_largest_error_of_all_rows_passes_and_the_smallest_is_refused():
     accept(extreme(np.argmax), *regression())
-    refuse("Own is not convex", linear_risk(*regression(), extreme(np.argmin)))
+    refuse("Own is not convex", rm.linear_risk(*regression(), extreme(np.argmin)))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
     ("loss", "like", "words"),
     [
-        (Turned(), MulticlassHinge(), "gradient of Turned is wrong|Turned is not convex"),
-        (Capped(), MulticlassHinge(), "Capped is not convex"),
-        (Nu(TukeyValues(), 0.5), Absolute(), "TukeyValues is not convex"),
-        (TurnedRanks(), Mrr(), "TurnedRanks is wrong"),
-        (TurnedChain(), ChainCrf(), "TurnedChain is not convex, or its gradient is wrong"),
+        (Turned(), rm.MulticlassHinge(), "gradient of Turned is wrong|Turned is not convex"),
+        (Capped(), rm.MulticlassHinge(), "Capped is not convex"),
+        (rm.Nu(TukeyValues(), 0.5), rm.Absolute(), "TukeyValues is not convex"),
+        (TurnedRanks(), rm.Mrr(), "TurnedRanks is wrong"),
+        (TurnedChain(), rm.ChainCrf(), "TurnedChain is not convex, or its gradient is wrong"),
     ],
     ids=lambda v: type(v).__name__,
 )
@@ -329,9 +302,9 @@ def test_losses_of_every_kind_are_checked(loss, like, words, intercept):
 
 def test_losses_of_kernel_machines_and_searches_are_checked():
     with pytest.raises(ValueError, match="Tukey is not convex"):
-        KernelRegressor(Tukey(), solver="bundle").fit(*regression(60))
+        rm.KernelRegressor(Tukey(), solver="bundle").fit(*regression(60))
     with pytest.raises(ValueError, match="Tukey is not convex"):
-        LinearRegressorCV(Tukey(), regularizer="l1", cv=3).fit(*regression(60))
+        rm.LinearRegressorCV(Tukey(), regularizer="l1", cv=3).fit(*regression(60))
 
 
 # ---------------------------------------------------------------- user-defined risks
@@ -374,7 +347,7 @@ class Counted:
         (lambda w: (1 - math.exp(-float(w @ w)), 2 * w * math.exp(-float(w @ w))), "not convex"),
         (lambda w: (float(min(w @ w, 1.0)), 2 * w * (w @ w < 1)), "not convex"),
         # the risk of Tukey's loss, from a flat start: all rows are beyond its width
-        (linear_risk(*(a[:, :3] if a.ndim > 1 else a for a in regression()), Tukey(0.3)), "not convex"),
+        (rm.linear_risk(*(a[:, :3] if a.ndim > 1 else a for a in regression()), Tukey(0.3)), "not convex"),
     ],
 )
 def test_wrong_risks_are_refused(f, message):
@@ -382,7 +355,7 @@ def test_wrong_risks_are_refused(f, message):
 
 
 @pytest.mark.parametrize("what", ["value", "gradient"])
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Bmrm(), rm.Lbfgs()], ids=repr)
 def test_a_risk_that_becomes_nan_is_reported(what, solver):
     class Failing(Counted):
         def __call__(self, w):
@@ -391,7 +364,7 @@ def test_a_risk_that_becomes_nan_is_reported(what, solver):
             return value * (bad if what == "value" else 1.0), grad * bad
 
     with pytest.raises(ValueError, match=r"the risk Failing is NaN at a point that the run came to: return"):
-        minimize(Objective(Failing(), L2(), 1e-3), solver, tol=1e-12)
+        rm.minimize(rm.Objective(Failing(), rm.L2(), 1e-3), solver, tol=1e-12)
 
 
 def test_points_stay_in_the_domain():
@@ -399,7 +372,7 @@ def test_points_stay_in_the_domain():
         assert (w >= 0).all()
         return square(w)
 
-    result = minimize(Objective(Oracle(f), Box(L1(), 0.0), 0.1), "bundle", tol=1e-6)
+    result = rm.minimize(rm.Objective(Oracle(f), rm.Box(rm.L1(), 0.0), 0.1), "bundle", tol=1e-6)
     assert (result.status, result.note) == ("converged", "")
 
 
@@ -407,10 +380,10 @@ def test_a_risk_is_checked_once():
     calls = []
     risk = Counted()
     for _ in range(2):
-        minimize(Objective(risk, L2(), 1.0), Bmrm(), max_iter=1)
+        rm.minimize(rm.Objective(risk, rm.L2(), 1.0), rm.Bmrm(), max_iter=1)
         calls.append(risk.calls)
     other = Counted()
-    minimize(Objective(other, L2(), 1.0), Bmrm(), max_iter=1)
+    rm.minimize(rm.Objective(other, rm.L2(), 1.0), rm.Bmrm(), max_iter=1)
     assert calls[1] - calls[0] < calls[0] == other.calls
 
 
@@ -425,13 +398,13 @@ def test_the_check_of_slow_code_is_short():
 
     for risk, most in (
         (Oracle(slowly(square)), 6),
-        (linear_risk(*regression(), Own(slowly(Absolute().value_grad))), 16),
+        (rm.linear_risk(*regression(), Own(slowly(rm.Absolute().value_grad))), 16),
     ):
         calls, until_the_first_step = [], []
         count = until_the_first_step.append
         with ticking_clock() as clock:
-            J = Objective(risk, L2(), 1.0)
-            minimize(J, Bmrm(), max_iter=2, callback=lambda it, row: count(len(calls)))  # noqa: B023
+            J = rm.Objective(risk, rm.L2(), 1.0)
+            rm.minimize(J, rm.Bmrm(), max_iter=2, callback=lambda it, row: count(len(calls)))  # noqa: B023
         assert 3 <= until_the_first_step[0] <= most
 
 
@@ -463,7 +436,7 @@ class Below:
     ],
 )
 def test_a_probe_at_the_end_finds_what_the_run_did_not_visit(risk, w0, lower, words):
-    result = minimize(Objective(risk, L2(), 1e-3), Bundle(), w0, tol=1e-2)
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.Bundle(), w0, tol=1e-2)
     assert (result.status, result.lower) == ("stalled", lower)
     assert words in result.note
     if lower == 0:
@@ -489,12 +462,12 @@ def test_a_saved_bound_is_probed_before_it_is_claimed(tmp_path):
         if row["iteration"] == 2:
             raise Killed
 
-    risk, file = Shallow(), riskmin.Checkpoint(tmp_path / "run", every=0.0)
-    J = Objective(risk, L2(), 1.0)
+    risk, file = Shallow(), rm.Checkpoint(tmp_path / "run", every=0.0)
+    J = rm.Objective(risk, rm.L2(), 1.0)
     with pytest.raises(Killed):
-        minimize(J, Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)
+        rm.minimize(J, rm.Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)
     risk.dented = True  # convex where the run went, and lower beyond
-    result = minimize(J, Bmrm(), np.array([0.9]), tol=0.99, checkpoint=file)
+    result = rm.minimize(J, rm.Bmrm(), np.array([0.9]), tol=0.99, checkpoint=file)
     assert (result.status, result.n_iter) == ("stalled", 1)
     assert "Shallow is not convex" in result.note
 
@@ -513,12 +486,12 @@ def test_a_nonconvex_log_partition_is_not_certified():
             return 3 + math.sin(3 * w[0]) + abs(w[0]), np.array([3 * math.cos(3 * w[0]) + np.sign(w[0])])
 
     model = Bad()
-    J = Objective(Structured(model).risk([0] * 3, [1] * 3, check=False), L2(), 0.01)
+    J = rm.Objective(rm.Structured(model).risk([0] * 3, [1] * 3, check=False), rm.L2(), 0.01)
     refuse("Bad is not convex, or its gradient is wrong", J.risk)
     model.bad = False
-    minimize(J, Lbfgs(), max_iter=1)  # passes the check, and is not checked again
+    rm.minimize(J, rm.Lbfgs(), max_iter=1)  # passes the check, and is not checked again
     model.bad = True
-    result = minimize(J, Lbfgs(), np.array([1.0]))
+    result = rm.minimize(J, rm.Lbfgs(), np.array([1.0]))
     assert (result.status, result.lower) == ("stalled", 0)
     assert "Bad is not convex" in result.note
 
@@ -530,7 +503,7 @@ def as_own(loss):
     return own(**{f.name: getattr(loss, f.name) for f in dataclasses.fields(loss) if f.init})
 
 
-@pytest.mark.parametrize("loss", [Hinge(), *LIST_LOSSES[::3]], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), *LIST_LOSSES[::3]], ids=repr)
 def test_builtin_losses_would_pass_as_own_ones(loss):
     accept_own(loss, 0)
 
@@ -546,7 +519,7 @@ def accept_own(loss, seed):
     for intercept in {False, loss.separable and loss.task != "tagging"}:
         J = Problem(loss, seed=seed, weighted=True, intercept=intercept)
         J.loss = as_own(loss)
-        assert minimize(J.objective(), Bmrm(), max_iter=1).note == ""
+        assert rm.minimize(J.objective(), rm.Bmrm(), max_iter=1).note == ""
 
 
 @dataclass(frozen=True)
@@ -558,7 +531,7 @@ class Expectile:
     smooth = True
 
     def value_grad(self, z, y, c):
-        xp = namespace(z)
+        xp = rm.namespace(z)
         r = z - y
         g = c * r * xp.abs(self.level - xp.astype(r > 0, z.dtype))
         return 0.5 * (g @ r), g
@@ -572,7 +545,7 @@ class LogCosh:
     smooth = True
 
     def value_grad(self, z, y, c):
-        xp = namespace(z)
+        xp = rm.namespace(z)
         r = z - y
         a = xp.abs(r)
         return c @ (a + xp.log1p(xp.exp(-2 * a)) - math.log(2)), c * xp.tanh(r)
@@ -587,10 +560,10 @@ class OneAgainstAll:
     task = "multiclass"
 
     def linear_map(self, y, n_outputs=None):
-        return MultiOutput(n_outputs or int(y.max()) + 1)
+        return rm.MultiOutput(n_outputs or int(y.max()) + 1)
 
     def value_grad(self, z, y, c):
-        xp = namespace(z)
+        xp = rm.namespace(z)
         residual = z - xp.where(xp.arange(z.shape[1]) == y[:, None], 1.0, -1.0)
         return 0.5 * (c @ xp.sum(residual * residual, axis=1)), c[:, None] * residual
 
@@ -638,10 +611,10 @@ NAIVE = {
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid):RuntimeWarning")  # far out, in the run
 @pytest.mark.parametrize("name", NAIVE)
-@pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Lbfgs()], ids=repr)
 def test_convex_losses_converge(name, solver):
-    J = Objective(linear_risk(*classification(), NAIVE[name], fit_intercept=True), L2(), 0.1)
-    result = minimize(J, solver, tol=1e-2)
+    J = rm.Objective(rm.linear_risk(*classification(), NAIVE[name], fit_intercept=True), rm.L2(), 0.1)
+    result = rm.minimize(J, solver, tol=1e-2)
     assert result.note == ""
     # Lbfgs may stall at a nonsmooth point, and the search for an intercept may stall after overflow
     assert result.status == "converged" or name in ("hinge", "exponential of one")
@@ -650,13 +623,13 @@ def test_convex_losses_converge(name, solver):
 @pytest.mark.parametrize("loss", [Expectile(0.9), LogCosh()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
 def test_the_losses_of_the_documentation_converge(loss, scale):
-    J = Objective(linear_risk(*regression(scale=scale), loss, fit_intercept=True), L2(), 1e-3)
-    result = minimize(J, tol=1e-6)
+    J = rm.Objective(rm.linear_risk(*regression(scale=scale), loss, fit_intercept=True), rm.L2(), 1e-3)
+    result = rm.minimize(J, tol=1e-6)
     assert (result.status, result.note) == ("converged", "")
 
 
 def test_other_convex_losses_converge():
-    X, y, weights = problem(MulticlassHinge())
+    X, y, weights = problem(rm.MulticlassHinge())
     by_name = Own(
         lambda z, y, c: (
             c @ np.logaddexp(0, np.where(y == "a", z, -z)),
@@ -664,10 +637,10 @@ def test_other_convex_losses_converge():
         )
     )
     for risk in (
-        linear_risk(X, y, OneAgainstAll(), sample_weight=weights),
-        linear_risk(X, np.where(y > 0, "a", "b"), by_name),
+        rm.linear_risk(X, y, OneAgainstAll(), sample_weight=weights),
+        rm.linear_risk(X, np.where(y > 0, "a", "b"), by_name),
     ):
-        assert minimize(Objective(risk, L2(), 0.1)).status == "converged"
+        assert rm.minimize(rm.Objective(risk, rm.L2(), 0.1)).status == "converged"
 
 
 @st.composite
@@ -709,26 +682,26 @@ def test_piecewise_linear_losses_are_never_refused(loss, n, seed, power, signs, 
 def test_runs_of_piecewise_linear_losses_pass_the_monitor(loss, seed, power, intercept):
     X, y = classification(20, 3, seed)
     try:
-        risk = linear_risk(X, y, loss, fit_intercept=intercept)
-        result = minimize(Objective(risk, L2(), 10.0**power), Bundle(), tol=1e-4, max_iter=60)
+        risk = rm.linear_risk(X, y, loss, fit_intercept=intercept)
+        result = rm.minimize(rm.Objective(risk, rm.L2(), 10.0**power), rm.Bundle(), tol=1e-4, max_iter=60)
     except ValueError as error:  # lines that all slope in one direction
         assert "no best intercept exists" in str(error)  # noqa: PT017
         return
     assert result.note == ""
-    other = minimize(Objective(risk, L2(), 10.0**power), Bmrm(), tol=1e-4, max_iter=60)
+    other = rm.minimize(rm.Objective(risk, rm.L2(), 10.0**power), rm.Bmrm(), tol=1e-4, max_iter=60)
     assert max(result.lower, other.lower) <= min(result.value, other.value) * (1 + 1e-9) + 1e-9
 
 
 def test_paths_and_searches_accept_convex_losses():
     X, y = regression(scale=1.0)
-    results = path(linear_risk(X, y, LogCosh()), L2(), [1.0, 0.1, 0.01])
+    results = rm.path(rm.linear_risk(X, y, LogCosh()), rm.L2(), [1.0, 0.1, 0.01])
     assert [r.note for r in results] == [""] * 3
-    assert LinearRegressorCV(LogCosh(), alphas=[1e-1, 1e-3], cv=3).fit(X, y).result_.note == ""
+    assert rm.LinearRegressorCV(LogCosh(), alphas=[1e-1, 1e-3], cv=3).fit(X, y).result_.note == ""
 
 
 def test_an_own_nonsmooth_loss_has_the_fit_of_the_builtin_one():
     X, y = classification()
-    own, builtin = (LinearClassifier(loss, alpha=1e-2).fit(X, y) for loss in (as_own(Hinge()), "hinge"))
+    own, builtin = (rm.LinearClassifier(loss, alpha=1e-2).fit(X, y) for loss in (as_own(rm.Hinge()), "hinge"))
     assert own.objective_ == pytest.approx(builtin.objective_, rel=2e-3)
 
 
@@ -736,8 +709,8 @@ def test_an_own_nonsmooth_loss_has_the_fit_of_the_builtin_one():
 def test_a_run_in_processes():
     from dask_forks import SlowHinge  # in a module that processes can import
 
-    risk = linear_risk(*classification(), SlowHinge(), executor=Processes(n_workers=2), n_shards=2)
-    result = minimize(Objective(risk, L2(), 0.1))
+    risk = rm.linear_risk(*classification(), SlowHinge(), executor=rm.Processes(n_workers=2), n_shards=2)
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 0.1))
     assert (result.status, result.note) == ("converged", "")
 
 
@@ -767,11 +740,11 @@ def test_arrays_of_torch(dtype):
     for scale in (1.0, 1e3):
         y = scale * (X[:, 0] + 0.1 * X[:, 1])
         for loss in (Expectile(0.8), LogCosh()):
-            result = minimize(Objective(linear_risk(X, y, loss), L2(), 1e-2), "lbfgs", tol=1e-2)
+            result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), 1e-2), "lbfgs", tol=1e-2)
             assert (result.status, result.note) == ("converged", "")
         with pytest.raises(ValueError, match=r"TorchTukey is .*not convex"):
-            minimize(Objective(linear_risk(X, y, TorchTukey()), L2(), 1e-2))
+            rm.minimize(rm.Objective(rm.linear_risk(X, y, TorchTukey()), rm.L2(), 1e-2))
     y = torch.sign(X[:, 0])
     for intercept in (False, True):
-        risk = linear_risk(X, y, TorchHinge(), fit_intercept=intercept)
-        assert minimize(Objective(risk, L2(), 0.1), "bundle", tol=1e-2).note == ""
+        risk = rm.linear_risk(X, y, TorchHinge(), fit_intercept=intercept)
+        assert rm.minimize(rm.Objective(risk, rm.L2(), 0.1), "bundle", tol=1e-2).note == ""

@@ -17,48 +17,22 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC, SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import riskmin as rm
 from helpers import ALL_LOSSES, WITHIN_TOL, problem, ticking_clock
 from reference import optimum
-from riskmin import (
-    L2,
-    Absolute,
-    Bmrm,
-    Bundle,
-    Checkpoint,
-    DotProduct,
-    EpsilonInsensitive,
-    Exponential,
-    FileError,
-    Hinge,
-    IncompleteCholesky,
-    KernelClassifier,
-    KernelDual,
-    KernelRegressor,
-    Lbfgs,
-    LinearClassifier,
-    LineSearchBmrm,
-    Logistic,
-    Novelty,
-    Objective,
-    Poisson,
-    Polynomial,
-    PowerHinge,
-    Rbf,
-    Squared,
-    SquaredHinge,
-    kernel_risk,
-    linear_risk,
-    minimize,
-)
 
-KERNELS = {"rbf": Rbf(0.3), "linear": DotProduct(), "poly": Polynomial(degree=2, gamma=0.5, coef0=1.0)}
+KERNELS = {
+    "rbf": rm.Rbf(0.3),
+    "linear": rm.DotProduct(),
+    "poly": rm.Polynomial(degree=2, gamma=0.5, coef0=1.0),
+}
 
 
 def objective(loss, kernel=KERNELS["rbf"], n=40, lam=0.01, seed=0, weighted=True, **settings):
     """J of some rows in feature space, with the rows, labels and weights."""
     X, y, weights = problem(loss, n, 3, seed)
     weights = weights if weighted else None
-    J = Objective(*kernel_risk(X, y, loss, kernel, sample_weight=weights, **settings), lam=lam)
+    J = rm.Objective(*rm.kernel_risk(X, y, loss, kernel, sample_weight=weights, **settings), lam=lam)
     return J, X, y, weights
 
 
@@ -97,31 +71,33 @@ def test_kernels_equal_scikit_learns(name, as_rows):
 
 SIGNS = np.array([1.0, -1.0, 1.0])
 WRONG = {
-    "gamma 0": (lambda: Rbf(0.0), "needs gamma"),
-    "gamma inf": (lambda: Rbf(np.inf), "needs gamma"),
-    "degree": (lambda: Polynomial(degree=0), "not a Mercer kernel"),
-    "coef0": (lambda: Polynomial(coef0=-1.0), "not a Mercer kernel"),
+    "gamma 0": (lambda: rm.Rbf(0.0), "needs gamma"),
+    "gamma inf": (lambda: rm.Rbf(np.inf), "needs gamma"),
+    "degree": (lambda: rm.Polynomial(degree=0), "not a Mercer kernel"),
+    "coef0": (lambda: rm.Polynomial(coef0=-1.0), "not a Mercer kernel"),
     "shape": (
-        lambda: kernel_risk(np.ones((3, 1)), SIGNS, "hinge", lambda A, B: np.ones((2, 2))),
+        lambda: rm.kernel_risk(np.ones((3, 1)), SIGNS, "hinge", lambda A, B: np.ones((2, 2))),
         "a row for",
     ),
     "NaN": (
-        lambda: kernel_risk(np.ones((3, 1)), SIGNS, "hinge", lambda A, B: np.nan * np.ones((len(A), len(B)))),
+        lambda: rm.kernel_risk(
+            np.ones((3, 1)), SIGNS, "hinge", lambda A, B: np.nan * np.ones((len(A), len(B)))
+        ),
         "NaN or infinity",
     ),
-    "not square": (lambda: kernel_risk(np.ones((3, 1)), SIGNS, "hinge", "precomputed"), "square matrix"),
-    "name": (lambda: kernel_risk(np.ones((3, 1)), SIGNS, "hinge", "rbff"), "give a callable"),
+    "not square": (lambda: rm.kernel_risk(np.ones((3, 1)), SIGNS, "hinge", "precomputed"), "square matrix"),
+    "name": (lambda: rm.kernel_risk(np.ones((3, 1)), SIGNS, "hinge", "rbff"), "give a callable"),
     "asymmetric": (
-        lambda: kernel_risk(np.array([[1.0, 2.0], [0.0, 1.0]]), SIGNS[:2], "hinge", "precomputed"),
+        lambda: rm.kernel_risk(np.array([[1.0, 2.0], [0.0, 1.0]]), SIGNS[:2], "hinge", "precomputed"),
         "symmetric",
     ),
-    "NaN cell": (lambda: kernel_risk(np.array([[1.0], [np.nan]]), SIGNS[:2], "hinge"), "row 1, column 0"),
-    "one dimension": (lambda: kernel_risk(np.array([1.0, 2.0]), SIGNS[:2], "hinge"), "two dimensions"),
-    "no rows": (lambda: kernel_risk(np.empty((0, 2)), [], "hinge"), "0 rows"),
-    "block": (lambda: KernelDual(block=0), "block"),
+    "NaN cell": (lambda: rm.kernel_risk(np.array([[1.0], [np.nan]]), SIGNS[:2], "hinge"), "row 1, column 0"),
+    "one dimension": (lambda: rm.kernel_risk(np.array([1.0, 2.0]), SIGNS[:2], "hinge"), "two dimensions"),
+    "no rows": (lambda: rm.kernel_risk(np.empty((0, 2)), [], "hinge"), "0 rows"),
+    "block": (lambda: rm.KernelDual(block=0), "block"),
     **{
         f"classifier {name}={value}": (
-            lambda name=name, value=value: KernelClassifier(**{name: value}).fit(np.eye(3), SIGNS),
+            lambda name=name, value=value: rm.KernelClassifier(**{name: value}).fit(np.eye(3), SIGNS),
             words,
         )
         for name, value, words in (
@@ -136,7 +112,7 @@ WRONG = {
     },
     **{
         f"features {name}": (
-            lambda name=name, value=value: IncompleteCholesky(**{name: value}).fit(np.eye(3)),
+            lambda name=name, value=value: rm.IncompleteCholesky(**{name: value}).fit(np.eye(3)),
             name,
         )
         for name, value in (("rank", 0), ("tol", -1.0), ("dtype", "int8"), ("max_seconds", 0))
@@ -159,28 +135,32 @@ def own_hinge():
         smooth = False
 
         def value_grad(self, z, y, c):
-            return Hinge().value_grad(z, y, c)
+            return rm.Hinge().value_grad(z, y, c)
 
     return Ramp()
 
 
 def test_each_risk_gets_a_supported_solver():
-    J, X, y, _ = objective(Hinge())
-    own = Objective(*kernel_risk(X, y, own_hinge()), lam=0.1)
-    assert minimize(own).solver == "Bundle(keep=20): a kernel, and Ramp has no conjugate"
+    J, X, y, _ = objective(rm.Hinge())
+    own = rm.Objective(*rm.kernel_risk(X, y, own_hinge()), lam=0.1)
+    assert rm.minimize(own).solver == "Bundle(keep=20): a kernel, and Ramp has no conjugate"
     for obj, solver, words in (
-        (own, KernelDual(), "Ramp gives no conjugate"),
-        (Objective(linear_risk(X, y, "hinge"), L2(), lam=0.1), KernelDual(), "minimizes a kernel_risk"),
-        (J, Lbfgs(), None),
+        (own, rm.KernelDual(), "Ramp gives no conjugate"),
+        (
+            rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), lam=0.1),
+            rm.KernelDual(),
+            "minimizes a kernel_risk",
+        ),
+        (J, rm.Lbfgs(), None),
     ):
         with pytest.raises(TypeError, match=words):
-            minimize(obj, solver)
+            rm.minimize(obj, solver)
 
 
 # ---------------------------------------------------------------- feature space
 def test_pairs_have_the_inner_products_of_feature_space():
     rng = np.random.default_rng(0)
-    J, X, y, _ = objective(Squared(), n=12, weighted=False)
+    J, X, y, _ = objective(rm.Squared(), n=12, weighted=False)
     K, risk, reg = KERNELS["rbf"](X, X), J.risk, J.reg
     beta, other = rng.standard_normal((2, 12))
     w, v = function(K, beta), function(K, other)
@@ -199,13 +179,15 @@ def test_pairs_have_the_inner_products_of_feature_space():
     np.testing.assert_array_equal(coefficients(reg.prox(w, 1.0)), 0.5 * coefficients(w))
 
 
-@pytest.mark.parametrize("solver", [Bundle(), KernelDual(), *slow(Bmrm(), LineSearchBmrm())], ids=repr)
-@pytest.mark.parametrize(("loss", "intercept"), [(Hinge(), True), (Logistic(), False)], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [rm.Bundle(), rm.KernelDual(), *slow(rm.Bmrm(), rm.LineSearchBmrm())], ids=repr
+)
+@pytest.mark.parametrize(("loss", "intercept"), [(rm.Hinge(), True), (rm.Logistic(), False)], ids=repr)
 def test_the_linear_kernel_gives_the_linear_problem(solver, intercept, loss):
     kernel, X, y, weights = objective(loss, "linear", lam=0.05, fit_intercept=intercept)
-    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept)
-    linear = Objective(risk, L2(), lam=0.05)
-    one, two = minimize(kernel, solver, tol=1e-4), minimize(linear, tol=1e-8)
+    risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept)
+    linear = rm.Objective(risk, rm.L2(), lam=0.05)
+    one, two = rm.minimize(kernel, solver, tol=1e-4), rm.minimize(linear, tol=1e-8)
     assert one.status == "converged"
     assert one.lower <= two.value * (1 + 1e-9)
     assert two.lower <= one.value * (1 + 1e-9)
@@ -215,9 +197,9 @@ def test_the_linear_kernel_gives_the_linear_problem(solver, intercept, loss):
 def check_optimum(loss, intercept, kernel, seed):
     J, X, y, weights = objective(loss, KERNELS[kernel], seed=seed, fit_intercept=intercept)
     K = KERNELS[kernel](X, X)
-    best = optimum(loss, L2(), features(K), y, weights, 0.01, intercept)
-    for solver in (KernelDual(), KernelDual(block=7), Bundle()):
-        result = minimize(J, solver, tol=1e-6, max_iter=5000)
+    best = optimum(loss, rm.L2(), features(K), y, weights, 0.01, intercept)
+    for solver in (rm.KernelDual(), rm.KernelDual(block=7), rm.Bundle()):
+        result = rm.minimize(J, solver, tol=1e-6, max_iter=5000)
         assert result.status == "converged", (solver, result.gap / result.value)
         assert result.lower <= result.value
         if not np.isnan(best):
@@ -229,7 +211,7 @@ def check_optimum(loss, intercept, kernel, seed):
 
 @pytest.mark.parametrize(
     ("loss", "intercept"),
-    [(Hinge(), True), (Logistic(), False), (EpsilonInsensitive(), True), (Squared(), False)],
+    [(rm.Hinge(), True), (rm.Logistic(), False), (rm.EpsilonInsensitive(), True), (rm.Squared(), False)],
     ids=repr,
 )
 def test_the_optimum_equals_clarabels(loss, intercept):
@@ -240,12 +222,12 @@ def test_the_optimum_equals_clarabels(loss, intercept):
 @pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 def test_the_optimum_equals_clarabels_for_every_loss(loss):
     # an intercept alone would make the loss zero
-    trivial = isinstance(loss, Novelty) or getattr(loss, "margin", 1.0) == 0
+    trivial = isinstance(loss, rm.Novelty) or getattr(loss, "margin", 1.0) == 0
     check_optimum(loss, not trivial, "rbf", 1)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("loss", [Hinge(), Logistic(), Absolute(), Poisson()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic(), rm.Absolute(), rm.Poisson()], ids=repr)
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_the_optimum_equals_clarabels_for_other_kernels(kernel, loss):
     check_optimum(loss, True, kernel, 2)
@@ -257,8 +239,10 @@ def test_kernels_of_strings():
     def n_shared_letters(A, B):
         return np.array([[float(len(set(a) & set(b))) for b in B] for a in A])
 
-    J = Objective(*kernel_risk(words, np.array([1.0, 1.0, -1.0, -1.0]), "hinge", n_shared_letters), lam=0.01)
-    result = minimize(J, tol=1e-6)
+    J = rm.Objective(
+        *rm.kernel_risk(words, np.array([1.0, 1.0, -1.0, -1.0]), "hinge", n_shared_letters), lam=0.01
+    )
+    result = rm.minimize(J, tol=1e-6)
     assert result.status == "converged"
     assert result.value < 0.2
 
@@ -268,7 +252,7 @@ def test_kernels_of_strings():
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(2, 12),
-    st.sampled_from([Hinge(), SquaredHinge(), Absolute(), EpsilonInsensitive(0.3), Squared()]),
+    st.sampled_from([rm.Hinge(), rm.SquaredHinge(), rm.Absolute(), rm.EpsilonInsensitive(0.3), rm.Squared()]),
     st.booleans(),
     st.integers(1, 5),
 )
@@ -276,11 +260,11 @@ def test_blocks_of_any_size_reach_the_optimum_of_singular_problems(seed, n, loss
     """Rows that repeat, rows without weight, and kernels of a rank lower than the number of rows."""
     X, y, weights = problem(loss, n, 2, seed)
     X[n // 2 :] = X[: n - n // 2].round(1)
-    risk, reg = kernel_risk(X, y, loss, "linear", sample_weight=weights, fit_intercept=intercept)
-    J = Objective(risk, reg, 0.1)
-    result = minimize(J, KernelDual(block=block), tol=1e-7)
-    best = minimize(
-        Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), L2(), 0.1)
+    risk, reg = rm.kernel_risk(X, y, loss, "linear", sample_weight=weights, fit_intercept=intercept)
+    J = rm.Objective(risk, reg, 0.1)
+    result = rm.minimize(J, rm.KernelDual(block=block), tol=1e-7)
+    best = rm.minimize(
+        rm.Objective(rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), rm.L2(), 0.1)
     )
     assert result.status == "converged"
     assert result.lower <= best.value * (1 + 1e-9) + 1e-12
@@ -289,7 +273,11 @@ def test_blocks_of_any_size_reach_the_optimum_of_singular_problems(seed, n, loss
 
 @pytest.mark.parametrize(
     ("loss", "intercept"),
-    [(Hinge(), True), (Logistic(), False), *((loss, True) for loss in (Poisson(), PowerHinge(1.5)))],
+    [
+        (rm.Hinge(), True),
+        (rm.Logistic(), False),
+        *((loss, True) for loss in (rm.Poisson(), rm.PowerHinge(1.5))),
+    ],
     ids=repr,
 )
 def test_iterates_of_the_dual_are_valid(loss, intercept):
@@ -297,9 +285,9 @@ def test_iterates_of_the_dual_are_valid(loss, intercept):
     K, risk, reg = KERNELS["rbf"](X, X), J.risk, J.reg
     sizes = [[0.0], [0.1], [1.0], [3.0]]
     points = [function(K, b) for b in np.random.default_rng(0).standard_normal((4, 40)) * sizes]
-    points.append(minimize(J, Bundle(), tol=1e-3).w)
+    points.append(rm.minimize(J, rm.Bundle(), tol=1e-3).w)
     heights, lowers = [risk(v)[0] for v in points], []
-    for it in islice(KernelDual(block=8).iterates(J, np.zeros(80)), 20):
+    for it in islice(rm.KernelDual(block=8).iterates(J, np.zeros(80)), 20):
         assert it.value == pytest.approx(J.value(it.w), rel=1e-9)
         for v, height in zip(points, heights, strict=True):
             assert it.cut.a @ v + it.cut.b <= height * (1 + 1e-9)
@@ -310,36 +298,36 @@ def test_iterates_of_the_dual_are_valid(loss, intercept):
     assert lowers[-1] > lowers[0]
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
 def test_runs_are_resumed(loss, tmp_path):
     def problem_with(gamma=1.0, lam=1e-2):
-        return objective(loss, Rbf(gamma), n=60, lam=lam, fit_intercept=True)[0]
+        return objective(loss, rm.Rbf(gamma), n=60, lam=lam, fit_intercept=True)[0]
 
-    checkpoint, solver = Checkpoint(tmp_path / "run"), KernelDual(block=8)
-    first = minimize(problem_with(), solver, tol=1e-6, max_iter=5, checkpoint=checkpoint)
-    second = minimize(problem_with(), solver, tol=1e-6, checkpoint=checkpoint)
+    checkpoint, solver = rm.Checkpoint(tmp_path / "run"), rm.KernelDual(block=8)
+    first = rm.minimize(problem_with(), solver, tol=1e-6, max_iter=5, checkpoint=checkpoint)
+    second = rm.minimize(problem_with(), solver, tol=1e-6, checkpoint=checkpoint)
     assert (first.status, second.status) == ("max_iter", "converged")
     assert second.value <= first.value
-    with pytest.raises(FileError, match="another problem"):
-        minimize(problem_with(gamma=2.0), solver, checkpoint=checkpoint)
+    with pytest.raises(rm.FileError, match="another problem"):
+        rm.minimize(problem_with(gamma=2.0), solver, checkpoint=checkpoint)
 
 
 def test_a_start_is_used():
-    J = objective(Hinge(), Rbf(1.0), n=60, lam=1e-2, weighted=False, fit_intercept=True)[0]
-    solved = minimize(J, KernelDual(), tol=1e-8)
-    restarted = minimize(J, KernelDual(), solved.w, tol=1e-7)
+    J = objective(rm.Hinge(), rm.Rbf(1.0), n=60, lam=1e-2, weighted=False, fit_intercept=True)[0]
+    solved = rm.minimize(J, rm.KernelDual(), tol=1e-8)
+    restarted = rm.minimize(J, rm.KernelDual(), solved.w, tol=1e-7)
     assert restarted.n_iter <= 2
     outside = function(np.zeros((60, 60)), np.full(60, 1e6))  # not a dual feasible point
-    assert minimize(J, KernelDual(), outside, tol=1e-7).status == "converged"
+    assert rm.minimize(J, rm.KernelDual(), outside, tol=1e-7).status == "converged"
 
 
 def test_rows_are_computed_once_if_they_fit_and_any_cache_gives_the_same_fit():
-    X, y, _ = problem(Hinge(), 100, 3)
+    X, y, _ = problem(rm.Hinge(), 100, 3)
     results = []
     for form, cache_bytes in ((np.asarray, 2**28), (np.asarray, 1), (sp.csr_array, 1)):
         settings = {"fit_intercept": True, "cache_bytes": cache_bytes}
-        risk, reg = kernel_risk(form(X), y, "hinge", Rbf(1.0), **settings)
-        results.append(minimize(Objective(risk, reg, 1e-2), KernelDual(block=8), tol=1e-4))
+        risk, reg = rm.kernel_risk(form(X), y, "hinge", rm.Rbf(1.0), **settings)
+        results.append(rm.minimize(rm.Objective(risk, reg, 1e-2), rm.KernelDual(block=8), tol=1e-4))
         assert results[-1].status == "converged"
         assert results[-1].n_iter > 10  # each of them uses a block of rows
     assert results[0].trace[-2]["rows"] < 2 * 100
@@ -351,21 +339,21 @@ def test_the_conjugate_of_tiny_slopes_is_exact(small):
     """Otherwise bounds of tiny risks exceed them: computing 1 - a loses digits of a."""
     series = small * np.log(small) - small + small**2 / 2 + small**3 / 6 + small**4 / 12
     for y in (1.0, -1.0):
-        conjugate = Logistic().conjugate(np.array([y])).value(np.array([-y * small]))
+        conjugate = rm.Logistic().conjugate(np.array([y])).value(np.array([-y * small]))
         np.testing.assert_allclose(conjugate, series, rtol=4e-16)
-    ends = Logistic().conjugate(np.ones(4)).value(np.array([0.0, -1.0, -1.1, 0.1]))
+    ends = rm.Logistic().conjugate(np.ones(4)).value(np.array([0.0, -1.0, -1.1, 0.1]))
     np.testing.assert_array_equal(ends, [0.0, 0.0, np.inf, np.inf])
 
 
 @pytest.mark.parametrize("heavy", [1e3, 1e5, 1e7])
 def test_bounds_of_tiny_risks_are_below_them(heavy):
-    X, y, _ = problem(Logistic(), 50, 3)
+    X, y, _ = problem(rm.Logistic(), 50, 3)
     options = {"sample_weight": np.where(y < 0, heavy, 1 / heavy), "fit_intercept": True}
-    J = Objective(*kernel_risk(X, y, "logistic", Rbf(0.5), **options), lam=0.1)
-    for it in islice(KernelDual().iterates(J, np.zeros(100)), 3):
+    J = rm.Objective(*rm.kernel_risk(X, y, "logistic", rm.Rbf(0.5), **options), lam=0.1)
+    for it in islice(rm.KernelDual().iterates(J, np.zeros(100)), 3):
         assert it.value < 1e-4
         assert J.lower(it.cut) <= it.value * (1 + 1e-13)
-    assert minimize(J, KernelDual(), tol=1e-12).status == "converged"
+    assert rm.minimize(J, rm.KernelDual(), tol=1e-12).status == "converged"
 
 
 @pytest.mark.parametrize("p", [1.1, 1.5, 3.0])
@@ -377,8 +365,8 @@ def test_powers_with_a_flat_conjugate_do_not_stall(p, intercept):
         X = rng.standard_normal((rng.integers(3, 40), rng.integers(1, 5)))
         y = np.where(X[:, 0] + 0.5 * rng.standard_normal(len(X)) > 0, 1.0, -1.0)
         y[:2] = 1.0, -1.0
-        obj = Objective(*kernel_risk(X, y, PowerHinge(p), "linear", fit_intercept=intercept), lam)
-        assert minimize(obj, KernelDual(), tol=1e-6, max_iter=400).status == "converged"
+        obj = rm.Objective(*rm.kernel_risk(X, y, rm.PowerHinge(p), "linear", fit_intercept=intercept), lam)
+        assert rm.minimize(obj, rm.KernelDual(), tol=1e-6, max_iter=400).status == "converged"
 
 
 # ---------------------------------------------------------------- estimators
@@ -387,10 +375,10 @@ def test_powers_with_a_flat_conjugate_do_not_stall(p, intercept):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        KernelClassifier(alpha=1e-2, tol=1e-9),
-        KernelClassifier("logistic", alpha=0.1, tol=1e-13),
-        KernelRegressor(alpha=1.0, tol=1e-13),
-        IncompleteCholesky("linear", rank=2, dtype="float32"),
+        rm.KernelClassifier(alpha=1e-2, tol=1e-9),
+        rm.KernelClassifier("logistic", alpha=0.1, tol=1e-13),
+        rm.KernelRegressor(alpha=1.0, tol=1e-13),
+        rm.IncompleteCholesky("linear", rank=2, dtype="float32"),
     ],
     # on three classes, each against the rest, fits differ by 1e-8 to 1e-7
     expected_failed_checks=lambda m: WITHIN_TOL if getattr(m, "loss", "") == "logistic" else {},
@@ -416,8 +404,8 @@ def objective_of(model, y, alpha, K):
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_classifiers_equal_scikit_learns_svc(cancer, C):
     X, y = cancer
-    alpha, K = 1 / (C * len(y)), Rbf(0.03)(X, X)
-    model = KernelClassifier(gamma=0.03, alpha=alpha, tol=1e-6).fit(X, y)
+    alpha, K = 1 / (C * len(y)), rm.Rbf(0.03)(X, X)
+    model = rm.KernelClassifier(gamma=0.03, alpha=alpha, tol=1e-6).fit(X, y)
     svc = SVC(C=C, gamma=0.03, tol=1e-6).fit(X, y)
     assert objective_of(svc, y, alpha, K) == pytest.approx(model.objective_, rel=1e-5)
     assert objective_of(model, y, alpha, K) == pytest.approx(model.objective_, rel=1e-9)
@@ -429,12 +417,12 @@ def test_classifiers_equal_scikit_learns_svc(cancer, C):
     ("model", "reference_model", "atol"),
     [
         (
-            KernelRegressor("epsilon_insensitive:epsilon=0.2", gamma=20.0, alpha=1 / 200, tol=1e-8),
+            rm.KernelRegressor("epsilon_insensitive:epsilon=0.2", gamma=20.0, alpha=1 / 200, tol=1e-8),
             SVR(epsilon=0.2, gamma=20.0, C=1.0, tol=1e-8),
             1e-3,
         ),
         (
-            KernelRegressor(gamma=20.0, alpha=1 / 200, fit_intercept=False, tol=1e-11),
+            rm.KernelRegressor(gamma=20.0, alpha=1 / 200, fit_intercept=False, tol=1e-11),
             KernelRidge(alpha=1.0, kernel="rbf", gamma=20.0),
             1e-5,
         ),
@@ -450,9 +438,9 @@ def test_regressors_equal_scikit_learns(model, reference_model, atol):
 def test_one_kernel_in_several_forms(cancer):
     X, y = cancer
     n = 200
-    assert KernelClassifier().fit(X[:n], y[:n]).kernel_.gamma == pytest.approx(1 / (30 * X[:n].var()))
-    model = KernelClassifier(gamma=0.03, alpha=1e-3, tol=1e-6).fit(X[:n], y[:n])
-    K, z = Rbf(0.03)(X, X), model.decision_function(X)
+    assert rm.KernelClassifier().fit(X[:n], y[:n]).kernel_.gamma == pytest.approx(1 / (30 * X[:n].var()))
+    model = rm.KernelClassifier(gamma=0.03, alpha=1e-3, tol=1e-6).fit(X[:n], y[:n])
+    K, z = rm.Rbf(0.03)(X, X), model.decision_function(X)
     own = clone(model).set_params(kernel=lambda A, B: pairwise_kernels(A, B, "rbf", gamma=0.03))
     precomputed = clone(model).set_params(kernel="precomputed")
     for other, train, rows in (
@@ -470,30 +458,30 @@ def test_one_kernel_in_several_forms(cancer):
 def test_probabilities_weights_and_searches(cancer):
     X, y = cancer
     weights = np.where(np.arange(len(y)) % 3, 1.0, 0.0)
-    model = KernelClassifier("logistic", alpha=1e-2, gamma=0.03, tol=1e-8)
+    model = rm.KernelClassifier("logistic", alpha=1e-2, gamma=0.03, tol=1e-8)
     one = clone(model).fit(X, y, weights)
     two = clone(model).fit(X[weights > 0], y[weights > 0])
     assert one.objective_ == pytest.approx(two.objective_, rel=1e-7)
     np.testing.assert_allclose(one.predict_proba(X), two.predict_proba(X), atol=1e-3)
     np.testing.assert_allclose(np.exp(one.predict_log_proba(X)), one.predict_proba(X), atol=1e-12)
-    assert not hasattr(KernelClassifier(), "predict_proba")
+    assert not hasattr(rm.KernelClassifier(), "predict_proba")
     class_weighted = clone(model).set_params(class_weight={0: 1.0, 1: 3.0}).fit(X, y)
     row_weighted = clone(model).fit(X, y, np.where(y, 3.0, 1.0))
     assert class_weighted.objective_ == pytest.approx(row_weighted.objective_, rel=1e-7)
-    search = GridSearchCV(KernelClassifier(), {"alpha": [1e-1, 1e-3]}, cv=2).fit(X, y)
+    search = GridSearchCV(rm.KernelClassifier(), {"alpha": [1e-1, 1e-3]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.93
 
 
 def test_limits_and_warm_starts(cancer):
     X, y = cancer
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        model = KernelClassifier(alpha=1e-6, tol=1e-6, max_iter=1, warm_start=True).fit(X, y)
+        model = rm.KernelClassifier(alpha=1e-6, tol=1e-6, max_iter=1, warm_start=True).fit(X, y)
     model.set_params(max_iter=1000).fit(X, y)
     assert model.gap_ <= 1e-6 * model.objective_
     assert model.fit(X, y).n_iter_ <= 2
     with pytest.raises(ValueError, match="had 300 rows"):
         model.fit(X[:100], y[:100])
-    bundle = KernelClassifier(alpha=1e-2, solver="bundle").fit(X, y)
+    bundle = rm.KernelClassifier(alpha=1e-2, solver="bundle").fit(X, y)
     assert bundle.result_.solver.startswith("Bundle")
 
 
@@ -501,11 +489,11 @@ def test_counts_and_exponentials():
     rng = np.random.default_rng(0)
     X = rng.random((80, 2))
     y = rng.poisson(np.exp(1 + np.sin(6 * X[:, 0])))
-    model = KernelRegressor("poisson", gamma=10.0, alpha=1e-2, tol=1e-6).fit(X, y)
+    model = rm.KernelRegressor("poisson", gamma=10.0, alpha=1e-2, tol=1e-6).fit(X, y)
     # the optimality condition of the intercept
     assert model.predict(X).mean() == pytest.approx(y.mean(), rel=1e-3)
     signs = np.where(y > y.mean(), 1, 0)
-    assert KernelClassifier(Exponential(), gamma=10.0, alpha=1e-3).fit(X, signs).score(X, signs) > 0.7
+    assert rm.KernelClassifier(rm.Exponential(), gamma=10.0, alpha=1e-3).fit(X, signs).score(X, signs) > 0.7
 
 
 # ---------------------------------------------------------------- incomplete Cholesky
@@ -515,8 +503,8 @@ def test_the_factor_has_the_reported_residual(seed, n, tol):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 2))
     X[n // 2] = X[0]  # duplicate rows
-    K = Rbf(rng.choice([0.1, 10.0]))(X, X)
-    factor = IncompleteCholesky("precomputed", rank=n, tol=tol)
+    K = rm.Rbf(rng.choice([0.1, 10.0]))(X, X)
+    factor = rm.IncompleteCholesky("precomputed", rank=n, tol=tol)
     L = factor.fit_transform(K)
     pivots, remainder = factor.pivots_, K - L @ L.T
     assert np.linalg.eigvalsh(remainder)[0] > -1e-10  # the factor never exceeds K
@@ -525,26 +513,26 @@ def test_the_factor_has_the_reported_residual(seed, n, tol):
     assert len(set(pivots)) == len(pivots) == L.shape[1]
     np.testing.assert_allclose(L[pivots] @ L.T, K[pivots], atol=1e-9)  # exact in the rows of the pivots
     shorter = max(1, len(pivots) - 1)
-    assert IncompleteCholesky("precomputed", rank=shorter, tol=0.0).fit_transform(K).shape[1] <= shorter
+    assert rm.IncompleteCholesky("precomputed", rank=shorter, tol=0.0).fit_transform(K).shape[1] <= shorter
 
 
 def test_blocks_of_pivots_are_nearly_as_good_as_greedy_pivots():
     X = np.random.default_rng(0).standard_normal((300, 5))
-    K = Rbf(0.1)(X, X)
+    K = rm.Rbf(0.1)(X, X)
     for rank in (20, 100):
         residual, L = np.ones(300), np.zeros((300, rank))
         for j in range(rank):  # one pivot at a time
             i = np.argmax(residual)
             L[:, j] = (K[i] - L[:, :j] @ L[i, :j]) / np.sqrt(residual[i])
             residual = np.maximum(residual - L[:, j] ** 2, 0.0)
-        blocked = IncompleteCholesky("precomputed", rank=rank, tol=0.0).fit(K).residual_
+        blocked = rm.IncompleteCholesky("precomputed", rank=rank, tol=0.0).fit(K).residual_
         assert blocked <= 1.25 * residual.sum() / 300
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed", "poly"])
 def test_features_reproduce_the_kernel(cancer, kernel):
     X, n = cancer[0], 120
-    transformer = IncompleteCholesky(kernel, coef0=1.0, gamma=0.05, tol=1e-10)
+    transformer = rm.IncompleteCholesky(kernel, coef0=1.0, gamma=0.05, tol=1e-10)
     named = "rbf" if kernel == "precomputed" else kernel
     full = pairwise_kernels(X, X, named, filter_params=True, gamma=0.05, coef0=1.0)
     rows = (full[:n, :n], full[n:, :n]) if kernel == "precomputed" else (X[:n], X[n:])
@@ -560,33 +548,33 @@ def test_features_reproduce_the_kernel(cancer, kernel):
 @pytest.mark.exhaustive
 def test_a_linear_model_on_the_features_is_a_kernel_machine(cancer):
     X, y = cancer
-    kernel = KernelClassifier(gamma=0.03, alpha=1e-2, tol=1e-6).fit(X, y)
-    L = IncompleteCholesky(gamma=0.03, tol=1e-8).fit_transform(X)
-    linear = LinearClassifier(alpha=1e-2, tol=1e-6).fit(L, y)
+    kernel = rm.KernelClassifier(gamma=0.03, alpha=1e-2, tol=1e-6).fit(X, y)
+    L = rm.IncompleteCholesky(gamma=0.03, tol=1e-8).fit_transform(X)
+    linear = rm.LinearClassifier(alpha=1e-2, tol=1e-6).fit(L, y)
     assert linear.objective_ == pytest.approx(kernel.objective_, rel=1e-4)
 
 
 def test_features_in_single_precision(cancer):
     X, _ = cancer
-    single = IncompleteCholesky(gamma=0.05, rank=50, dtype="float32")
+    single = rm.IncompleteCholesky(gamma=0.05, rank=50, dtype="float32")
     L = single.fit_transform(X)
     assert (L.dtype, L.shape) == (np.float32, (300, 50))
     assert single.transform(sp.csr_array(X)).dtype == np.float32
-    double = IncompleteCholesky(gamma=0.05, rank=50).fit(X)
+    double = rm.IncompleteCholesky(gamma=0.05, rank=50).fit(X)
     assert single.residual_ == pytest.approx(double.residual_, rel=1e-2)
     np.testing.assert_allclose(single.transform(X), L, atol=1e-3)
 
 
 def test_zero_rows_have_no_features():
-    zeros = IncompleteCholesky("linear").fit(np.zeros((4, 2)))
+    zeros = rm.IncompleteCholesky("linear").fit(np.zeros((4, 2)))
     assert zeros.transform(np.ones((3, 2))).shape == (3, 0)
 
 
 def test_an_incomplete_cholesky_factor_ends_at_its_time_limit():
     X = np.random.default_rng(0).standard_normal((300, 4))
     with ticking_clock() as clock:
-        L = IncompleteCholesky(gamma=1.0, tol=1e-10, max_seconds=2 * clock.TICK).fit(X)
-    whole = IncompleteCholesky(gamma=1.0, tol=1e-10).fit(X)
+        L = rm.IncompleteCholesky(gamma=1.0, tol=1e-10, max_seconds=2 * clock.TICK).fit(X)
+    whole = rm.IncompleteCholesky(gamma=1.0, tol=1e-10).fit(X)
     assert 0 < len(L.pivots_) < len(whole.pivots_)
     assert L.residual_ > 1e-10 >= whole.residual_
     assert L.pivots_.tolist() == whole.pivots_[: len(L.pivots_)].tolist()

@@ -10,35 +10,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem, risk_of
-from riskmin import (
-    L2,
-    Absolute,
-    Auto,
-    Bmrm,
-    Bundle,
-    ChainCrf,
-    Hinge,
-    Huber,
-    Lbfgs,
-    LineSearchBmrm,
-    Logistic,
-    MulticlassHinge,
-    MultivariateSquared,
-    NoIntercept,
-    Novelty,
-    Objective,
-    Poisson,
-    ProfiledIntercept,
-    Quantile,
-    RocArea,
-    SmoothedHinge,
-    Softmax,
-    Squared,
-    SquaredHinge,
-    linear_risk,
-    minimize,
-)
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 
@@ -94,22 +67,22 @@ class Worst:
         return max(float(m[k]), 0.0), dz
 
 
-class WorstClass(MulticlassHinge):
+class WorstClass(rm.MulticlassHinge):
     """A multi-output loss that is not separable."""
 
     separable = False
 
 
 def test_a_nondecomposable_loss_sees_all_rows():
-    X, y, _ = problem(Hinge())
+    X, y, _ = problem(rm.Hinge())
     w = np.random.default_rng(3).standard_normal(4)
     m = 1 - y * (X @ w)
     for n_shards in (1, 4):
-        risk = linear_risk(X, y, Worst(), n_shards=n_shards)
+        risk = rm.linear_risk(X, y, Worst(), n_shards=n_shards)
         value, grad = risk(w)
         assert value == pytest.approx(m.max(), rel=1e-14)
         np.testing.assert_allclose(grad, -y[m.argmax()] * X[m.argmax()], rtol=1e-14)
-    assert minimize(Objective(risk, L2(), 0.1), tol=1e-6).status == "converged"
+    assert rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-6).status == "converged"
 
 
 @dataclass
@@ -124,19 +97,19 @@ class Plain:
 
 
 RISKS = {
-    "scores": lambda: make(Logistic(), n_shards=3),
-    "scores of a nonsmooth loss": lambda: make(Absolute(), weighted=True),
-    "gathered scores": lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2),
-    "intercept": lambda: make(Logistic(), intercept=True, n_shards=3),
-    "intercept of a nonsmooth loss": lambda: make(Hinge(), intercept=True),
-    "any oracle": lambda: Objective(Plain(make(Squared())), L2(), 1.0).risk,
-    "multi-output scores": lambda: make(Softmax(), n_shards=3, p=1),
-    "nonsmooth multi-output scores": lambda: make(MulticlassHinge(), p=2),
-    "intercepts in w": lambda: make(Softmax(), intercept=True, n_shards=2, p=1),
-    "centered targets": lambda: make(MultivariateSquared(), intercept=True, n_shards=2),
-    "chains": lambda: make(ChainCrf(), n_shards=3, p=1),
-    "gathered multi-output scores": lambda: linear_risk(
-        *problem(MulticlassHinge())[:2], WorstClass(), n_shards=2
+    "scores": lambda: make(rm.Logistic(), n_shards=3),
+    "scores of a nonsmooth loss": lambda: make(rm.Absolute(), weighted=True),
+    "gathered scores": lambda: rm.linear_risk(*problem(rm.Hinge())[:2], Worst(), n_shards=2),
+    "intercept": lambda: make(rm.Logistic(), intercept=True, n_shards=3),
+    "intercept of a nonsmooth loss": lambda: make(rm.Hinge(), intercept=True),
+    "any oracle": lambda: rm.Objective(Plain(make(rm.Squared())), rm.L2(), 1.0).risk,
+    "multi-output scores": lambda: make(rm.Softmax(), n_shards=3, p=1),
+    "nonsmooth multi-output scores": lambda: make(rm.MulticlassHinge(), p=2),
+    "intercepts in w": lambda: make(rm.Softmax(), intercept=True, n_shards=2, p=1),
+    "centered targets": lambda: make(rm.MultivariateSquared(), intercept=True, n_shards=2),
+    "chains": lambda: make(rm.ChainCrf(), n_shards=3, p=1),
+    "gathered multi-output scores": lambda: rm.linear_risk(
+        *problem(rm.MulticlassHinge())[:2], WorstClass(), n_shards=2
     ),
 }
 
@@ -165,7 +138,7 @@ def test_a_cursor_agrees_with_the_oracle_along_lines(kind):
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_several_cursors_at_once(intercept):
-    risk = make(Logistic(), intercept=intercept, n_shards=2)
+    risk = make(rm.Logistic(), intercept=intercept, n_shards=2)
     rng = np.random.default_rng(5)
     points, lines = rng.standard_normal((6, 4)), rng.standard_normal((6, 4))
     cursors = [risk.cursor(w) for w in points]
@@ -177,7 +150,7 @@ def test_several_cursors_at_once(intercept):
 
 def test_scores_of_deleted_cursors_are_freed():
     n = 5_000
-    risk = make(Logistic(), intercept=True, n=n)
+    risk = make(rm.Logistic(), intercept=True, n=n)
     cursor = risk.cursor(np.ones(4))
     tracemalloc.start()
     for _ in range(20):
@@ -191,12 +164,12 @@ def test_scores_of_deleted_cursors_are_freed():
 
 def test_cursors_are_created_in_several_threads_at_once():
     """Fits in threads, such as those of a search, share the table of live cursors."""
-    X, y, _ = problem(Hinge(), 20, 2)
+    X, y, _ = problem(rm.Hinge(), 20, 2)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
     def work(seed):
-        risk, kept = linear_risk(X, y, Hinge(), fit_intercept=True), []
+        risk, kept = rm.linear_risk(X, y, rm.Hinge(), fit_intercept=True), []
         for k in range(60):
             kept = [*kept[-20:], risk.cursor(np.full(2, float(seed + k)))]
         return True
@@ -209,20 +182,20 @@ def test_cursors_are_created_in_several_threads_at_once():
 
 
 def test_calls_of_the_risk_do_not_disturb_a_cursor():
-    obj = Problem(Hinge(), intercept=True).objective()
-    undisturbed = minimize(obj, Bundle(), tol=1e-6)
+    obj = Problem(rm.Hinge(), intercept=True).objective()
+    undisturbed = rm.minimize(obj, rm.Bundle(), tol=1e-6)
 
     def evaluate(it, row):
         for _ in range(5):
             obj.value(it.w + 1)
 
-    result = minimize(obj, Bundle(), tol=1e-6, callback=evaluate)
+    result = rm.minimize(obj, rm.Bundle(), tol=1e-6, callback=evaluate)
     assert result.value == undisturbed.value
     np.testing.assert_array_equal(result.w, undisturbed.w)
 
 
 @pytest.mark.parametrize("slack", [1e-3, 10.0, 1e7])
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Logistic(), Absolute()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.SquaredHinge(), rm.Logistic(), rm.Absolute()], ids=repr)
 def test_slack_bounds_overestimates_and_keeps_cuts_below(loss, slack):
     risk, rng = make(loss, intercept=True), np.random.default_rng(6)
     for scale in (1, 30, 1000):
@@ -242,13 +215,13 @@ def test_slack_bounds_overestimates_and_keeps_cuts_below(loss, slack):
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array, sp.csc_array, np.asfortranarray])
 def test_a_value_without_a_cut_has_the_same_bits(store):
     """The driver reports it in place of that of an evaluation with a cut, for one and for several shards."""
-    X, y, _ = problem(Hinge(), 300, 7)
+    X, y, _ = problem(rm.Hinge(), 300, 7)
     w = np.linspace(-1, 1, 7)
-    for loss in (Hinge(), Logistic()):
+    for loss in (rm.Hinge(), rm.Logistic()):
         for n_shards in (None, 3):
-            risk = linear_risk(store(X), y, loss, n_shards=n_shards)
+            risk = rm.linear_risk(store(X), y, loss, n_shards=n_shards)
             assert risk.value_near(w, None) == risk.evaluate(w).value
-    with_intercept = linear_risk(X, y, Logistic(), fit_intercept=True)
+    with_intercept = rm.linear_risk(X, y, rm.Logistic(), fit_intercept=True)
     assert with_intercept.value_near(w, None) == pytest.approx(with_intercept.evaluate(w).value, rel=1e-12)
 
 
@@ -256,12 +229,12 @@ def test_a_value_without_a_cut_has_the_same_bits(store):
 @pytest.mark.parametrize(
     ("loss", "offset", "lam"),
     [
-        (Squared(), 1e3, 1e-4),
-        (Squared(), 1e9, 1e-6),
-        (Absolute(), 1e6, 1e-4),
-        (Absolute(), 1e9, 1e-6),
-        (Huber(0.1), 1e3, 1e-6),
-        (Huber(0.1), 1e6, 1e-4),
+        (rm.Squared(), 1e3, 1e-4),
+        (rm.Squared(), 1e9, 1e-6),
+        (rm.Absolute(), 1e6, 1e-4),
+        (rm.Absolute(), 1e9, 1e-6),
+        (rm.Huber(0.1), 1e3, 1e-6),
+        (rm.Huber(0.1), 1e6, 1e-4),
     ],
 )
 def test_features_far_from_zero_give_valid_bounds(loss, offset, lam):
@@ -269,11 +242,11 @@ def test_features_far_from_zero_give_valid_bounds(loss, offset, lam):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10, (100, 1))
     y = 0.3 * X[:, 0] - 1 + 0.01 * rng.standard_normal(100)
-    centered = Objective(linear_risk(X - X.mean(), y, loss, fit_intercept=True), L2(), lam)
-    best = minimize(centered, tol=1e-9)
-    shifted = Objective(linear_risk(X + offset, y, loss, fit_intercept=True), L2(), lam)
-    for solver in (Auto(), Bundle()):
-        result = minimize(shifted, solver, max_iter=300)
+    centered = rm.Objective(rm.linear_risk(X - X.mean(), y, loss, fit_intercept=True), rm.L2(), lam)
+    best = rm.minimize(centered, tol=1e-9)
+    shifted = rm.Objective(rm.linear_risk(X + offset, y, loss, fit_intercept=True), rm.L2(), lam)
+    for solver in (rm.Auto(), rm.Bundle()):
+        result = rm.minimize(shifted, solver, max_iter=300)
         rounding = 1e-15 * offset
         assert result.lower <= best.value * (1 + 1e-7) + rounding
         assert result.value >= best.lower * (1 - 1e-7) - rounding
@@ -284,7 +257,7 @@ def test_the_intercept_is_optimal(loss):
     """Against a search without derivatives."""
     X, y, weights = problem(loss, n=15)
     c = weights / weights.sum()
-    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True)
+    risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True)
     for w in np.random.default_rng(7).standard_normal((2, 4)):
 
         def f(b, z=X @ w):
@@ -299,13 +272,15 @@ def test_the_intercept_is_optimal(loss):
         assert f(risk.best_intercept(w)) == pytest.approx(best, rel=1e-9, abs=1e-10)
 
 
-@pytest.mark.parametrize("loss", [Hinge(margin=0.0), Novelty(), Quantile(level=0.5), Absolute()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [rm.Hinge(margin=0.0), rm.Novelty(), rm.Quantile(level=0.5), rm.Absolute()], ids=repr
+)
 def test_flat_minima_have_valid_cuts(loss):
     """Even numbers of rows, where a whole interval of intercepts is optimal; and risks of zero."""
     rng = np.random.default_rng(8)
     for n in (2, 4, 10):
         X = rng.integers(-2, 3, (n, 2)).astype(float)
-        risk = linear_risk(X, np.resize([1.0, -1.0], n), loss, fit_intercept=True)
+        risk = rm.linear_risk(X, np.resize([1.0, -1.0], n), loss, fit_intercept=True)
         points = rng.integers(-2, 3, (20, 2)).astype(float)
         values = np.array([risk(v)[0] for v in points])
         for w in points[:7]:
@@ -316,7 +291,7 @@ def test_flat_minima_have_valid_cuts(loss):
 
 
 def test_the_intercept_does_not_depend_on_earlier_calls():
-    fresh, risk = (make(Logistic(), intercept=True) for _ in range(2))
+    fresh, risk = (make(rm.Logistic(), intercept=True) for _ in range(2))
     for scale in (1e3, 1e-3, 1.0):
         risk(scale * np.arange(4))
     for repeated, first in zip(risk(np.ones(4)), fresh(np.ones(4)), strict=True):
@@ -325,64 +300,68 @@ def test_the_intercept_does_not_depend_on_earlier_calls():
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e6])
 def test_the_intercept_of_labels_far_from_zero(shift):
-    X, y, _ = problem(Squared())
+    X, y, _ = problem(rm.Squared())
     w = np.ones(4)
-    for loss in (Squared(), Absolute(), Quantile(level=0.3)):
-        original, shifted = (linear_risk(X, y + s, loss, fit_intercept=True) for s in (0.0, shift))
+    for loss in (rm.Squared(), rm.Absolute(), rm.Quantile(level=0.3)):
+        original, shifted = (rm.linear_risk(X, y + s, loss, fit_intercept=True) for s in (0.0, shift))
         assert shifted(w)[0] == pytest.approx(original(w)[0], rel=1e-9 + 1e-13 * abs(shift))
         assert shifted.best_intercept(w) - shift == pytest.approx(original.best_intercept(w), abs=1e-6)
 
 
 def test_counts_of_zero_have_no_best_intercept():
-    risk = linear_risk(np.ones((5, 2)), np.zeros(5), Poisson(), fit_intercept=True)
+    risk = rm.linear_risk(np.ones((5, 2)), np.zeros(5), rm.Poisson(), fit_intercept=True)
     message = r"falls for ever .*are all counts zero\? .*\) or fit without an intercept"
     with pytest.raises(ValueError, match=message):
         risk(np.zeros(2))
-    assert linear_risk(np.ones((5, 2)), np.zeros(5), Poisson())(np.zeros(2))[0] == pytest.approx(1.0)
+    assert rm.linear_risk(np.ones((5, 2)), np.zeros(5), rm.Poisson())(np.zeros(2))[0] == pytest.approx(1.0)
 
 
 def test_kinds_of_intercepts():
-    assert make(Hinge()).intercept == NoIntercept()
-    assert make(Hinge(), intercept=True).intercept == ProfiledIntercept()
-    assert make(Hinge()).dim == make(Hinge(), intercept=True).dim == 4
-    assert make(Softmax(), intercept=True).dim == 12 + 3
+    assert make(rm.Hinge()).intercept == rm.NoIntercept()
+    assert make(rm.Hinge(), intercept=True).intercept == rm.ProfiledIntercept()
+    assert make(rm.Hinge()).dim == make(rm.Hinge(), intercept=True).dim == 4
+    assert make(rm.Softmax(), intercept=True).dim == 12 + 3
     X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
-    centered, w = linear_risk(X, Y, MultivariateSquared(), fit_intercept=True), np.array([1.0, 2.0])
+    centered, w = rm.linear_risk(X, Y, rm.MultivariateSquared(), fit_intercept=True), np.array([1.0, 2.0])
     assert centered(w)[0] == 0.0
     assert centered.best_intercept(w).tolist() == [2.0, 3.0]
 
 
 def test_constant_features_leave_the_frequencies_of_the_classes():
-    risk = linear_risk(np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0]), Softmax(), fit_intercept=True)
-    b = minimize(Objective(risk, L2(), lam=0.1), tol=1e-9).w[-3:]
+    risk = rm.linear_risk(np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0]), rm.Softmax(), fit_intercept=True)
+    b = rm.minimize(rm.Objective(risk, rm.L2(), lam=0.1), tol=1e-9).w[-3:]
     assert np.round(np.exp(b) / np.exp(b).sum(), 4).tolist() == [0.25, 0.25, 0.5]
 
 
 # ---------------------------------------------------------------- torch
 @pytest.mark.parametrize("all_in_torch", [False, True])
 @pytest.mark.parametrize(
-    ("loss", "solver", "intercept"), [(Hinge(), Bundle(), True), (Logistic(), Lbfgs(), False)], ids=repr
+    ("loss", "solver", "intercept"),
+    [(rm.Hinge(), rm.Bundle(), True), (rm.Logistic(), rm.Lbfgs(), False)],
+    ids=repr,
 )
 def test_torch_data_give_the_same_fit(all_in_torch, loss, solver, intercept):
     torch = pytest.importorskip("torch")
     case = Problem(loss, lam=0.1, n=30, weighted=True, intercept=intercept)
     case.X, case.y = torch.as_tensor(case.X), torch.as_tensor(case.y)
     w0 = torch.zeros(4, dtype=torch.float64) if all_in_torch else None
-    result = minimize(case.objective(), solver, w0, tol=1e-7)
+    result = rm.minimize(case.objective(), solver, w0, tol=1e-7)
     assert isinstance(result.w, torch.Tensor if all_in_torch else np.ndarray)
     case.X, case.y = case.X.numpy(), case.y.numpy()
     case.check(result)
 
 
 # ---------------------------------------------------------------- regressions
-@pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Lbfgs()], ids=repr)
 def test_the_intercept_of_steep_losses_is_bracketed_without_overflow(solver):
     """From far out, a Newton step in b reaches 1e119, where tangents intersect at meaningless heights."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 10))
     z = X @ rng.standard_normal(10)
-    obj = Objective(linear_risk(X, np.floor(np.exp(z)), Poisson(), fit_intercept=True), L2(), 0.01)
-    result = minimize(obj, solver, 3 * rng.standard_normal(10), tol=1e-4)
+    obj = rm.Objective(
+        rm.linear_risk(X, np.floor(np.exp(z)), rm.Poisson(), fit_intercept=True), rm.L2(), 0.01
+    )
+    result = rm.minimize(obj, solver, 3 * rng.standard_normal(10), tol=1e-4)
     assert result.status == "converged"
     assert result.value < obj.value(np.zeros(10))
 
@@ -395,10 +374,10 @@ def test_cuts_from_far_points_are_valid(scale, n, p, lam, intercept):
     """There R and g @ w are large and cancel, and the intercept is known only up to a slack."""
     rng = np.random.default_rng(0)
     X, y = scale * rng.standard_normal((n, p)), np.resize([1.0, -1.0], n)
-    for loss in (Hinge(margin=2.5), SquaredHinge(), SmoothedHinge(mu=2.0)):
-        obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), lam)
+    for loss in (rm.Hinge(margin=2.5), rm.SquaredHinge(), rm.SmoothedHinge(mu=2.0)):
+        obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), rm.L2(), lam)
         risk_at_zero = obj.risk(np.zeros(p))[0]
-        for solver in (Bundle(), Bmrm(), LineSearchBmrm()):
+        for solver in (rm.Bundle(), rm.Bmrm(), rm.LineSearchBmrm()):
             for it in islice(solver.iterates(obj, 200 * rng.standard_normal(p)), 5):
                 assert it.cut.b <= risk_at_zero * (1 + 1e-9)
 
@@ -406,10 +385,10 @@ def test_cuts_from_far_points_are_valid(scale, n, p, lam, intercept):
 def test_rounding_errors_of_large_scores_do_not_remain_in_small_ones():
     X = np.column_stack([np.full(7, 1e6), np.random.default_rng(0).standard_normal((7, 2))[:, 1]])
     y = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0])
-    obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-4)
-    result = minimize(obj, Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
-    assert result.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 1e-13)
-    for risk in (obj.risk.with_zero_intercept(), linear_risk(X, y, RocArea())):
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Hinge(), fit_intercept=True), rm.L2(), 1e-4)
+    result = rm.minimize(obj, rm.Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
+    assert result.lower <= rm.minimize(obj, rm.Bmrm(), tol=1e-9).value * (1 + 1e-13)
+    for risk in (obj.risk.with_zero_intercept(), rm.linear_risk(X, y, rm.RocArea())):
         cursor = risk.cursor(np.array([351.5, 903.5]))
         cursor.set_direction(np.array([-351.5, -901.5]))
         cursor.advance(1.0)

@@ -6,19 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import riskmin
-from riskmin import (
-    L2,
-    Bundle,
-    Cut,
-    KernelClassifier,
-    KernelRegressor,
-    Objective,
-    ProximalGradient,
-    Smoothing,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
 from riskmin.core import UnsupportedProblem
 from riskmin.core.interfaces import LinearMap
 from riskmin.problem.kernel.rkhs import kernel_risk
@@ -55,14 +43,14 @@ def test_a_user_matrix_gives_the_risk_of_its_rows(loss, fit_intercept):
     matrix = Squares(X)
     y = np.where(Y > 0, 1.0, 0.0) if loss == "softmax" else Y
     computed, stored = (
-        Objective(linear_risk(A, y, loss, fit_intercept=fit_intercept), L2(), 0.01)
+        rm.Objective(rm.linear_risk(A, y, loss, fit_intercept=fit_intercept), rm.L2(), 0.01)
         for A in (matrix, matrix.features(0, 60))
     )
     w = rng.standard_normal(stored.risk.dim)
     assert computed.value(w) == pytest.approx(stored.value(w), rel=1e-12)
-    result = minimize(computed, tol=1e-6)
+    result = rm.minimize(computed, tol=1e-6)
     assert result.status == "converged"
-    assert result.lower <= minimize(stored, tol=1e-6).value + 1e-12
+    assert result.lower <= rm.minimize(stored, tol=1e-6).value + 1e-12
 
 
 def load_example(name):
@@ -75,7 +63,7 @@ def load_example(name):
 
 @pytest.mark.parametrize(
     ("loss", "solver"),
-    [("roc_area", Smoothing()), ("hinge", Bundle()), ("squared_hinge", riskmin.AcceleratedGradient())],
+    [("roc_area", rm.Smoothing()), ("hinge", rm.Bundle()), ("squared_hinge", rm.AcceleratedGradient())],
 )
 def test_features_of_strings_that_are_computed_on_the_fly(loss, solver):
     """The matrix of an example: products, risks in shards and optima are those of the stored features."""
@@ -95,17 +83,17 @@ def test_features_of_strings_that_are_computed_on_the_fly(loss, solver):
         assert (stored[[i]] @ stored[[j]].T).toarray()[0, 0] == pytest.approx(
             np.array([3, 2, 1]) @ runs / 120
         )
-    J, other = (Objective(linear_risk(A, y, loss, n_shards=3), L2(), 1e-2) for A in (matrix, stored))
+    J, other = (rm.Objective(rm.linear_risk(A, y, loss, n_shards=3), rm.L2(), 1e-2) for A in (matrix, stored))
     assert J.value(w) == pytest.approx(other.value(w), rel=1e-12)
-    result = minimize(J, solver, tol=1e-4)
+    result = rm.minimize(J, solver, tol=1e-4)
     assert result.status == "converged"
-    assert result.value == pytest.approx(minimize(other, tol=1e-6).value, rel=1.1e-4)
+    assert result.value == pytest.approx(rm.minimize(other, tol=1e-6).value, rel=1.1e-4)
 
 
 def test_solvers_that_read_rows_refuse_a_user_matrix():
-    J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
+    J = rm.Objective(rm.linear_risk(Squares(X), Y, "hinge"), rm.L2(), 0.01)
     with pytest.raises(UnsupportedProblem, match="rows are all in this process"):
-        minimize(J, riskmin.DualCoordinateAscent())
+        rm.minimize(J, rm.DualCoordinateAscent())
 
 
 def broken(**changes):
@@ -135,7 +123,7 @@ def broken(**changes):
 )
 def test_invalid_user_matrices_are_refused(matrix, message):
     with pytest.raises(ValueError, match=message):
-        linear_risk(matrix, Y, "hinge")
+        rm.linear_risk(matrix, Y, "hinge")
 
 
 # ---------------------------------------------------------------- kernels
@@ -151,31 +139,31 @@ def n_shared_letters(A, B):
 
 @pytest.mark.parametrize("words", [WORDS, WORDS.tolist(), WORDS[:, None], WORDS.astype(object)])
 def test_kernel_machines_accept_strings(words):
-    model = KernelClassifier("hinge", kernel=n_shared_letters, alpha=0.01).fit(words, Y)
+    model = rm.KernelClassifier("hinge", kernel=n_shared_letters, alpha=0.01).fit(words, Y)
     assert model.score(words, Y) == 1.0
-    J = Objective(*kernel_risk(WORDS, Y, "hinge", n_shared_letters, fit_intercept=True), lam=0.01)
-    assert model.lower_bound_ <= minimize(J).value
-    assert minimize(J).lower <= model.objective_
-    assert KernelRegressor("squared", kernel=n_shared_letters, alpha=1e-3).fit(words, Y).predict(
+    J = rm.Objective(*kernel_risk(WORDS, Y, "hinge", n_shared_letters, fit_intercept=True), lam=0.01)
+    assert model.lower_bound_ <= rm.minimize(J).value
+    assert rm.minimize(J).lower <= model.objective_
+    assert rm.KernelRegressor("squared", kernel=n_shared_letters, alpha=1e-3).fit(words, Y).predict(
         words[:5]
     ).shape == (5,)
 
 
 def test_strings_need_a_user_kernel():
     with pytest.raises(ValueError, match="column 0 of X holds text"):
-        KernelClassifier().fit(WORDS[:, None], Y)
-    model = KernelClassifier(kernel=n_shared_letters).fit(WORDS[:, None], Y)
+        rm.KernelClassifier().fit(WORDS[:, None], Y)
+    model = rm.KernelClassifier(kernel=n_shared_letters).fit(WORDS[:, None], Y)
     with pytest.raises(ValueError, match="X has 2 columns"):
         model.predict(np.column_stack([WORDS, WORDS]))
     with pytest.raises(ValueError, match="inconsistent"):
-        KernelClassifier(kernel=n_shared_letters).fit(WORDS[:5], Y)
+        rm.KernelClassifier(kernel=n_shared_letters).fit(WORDS[:5], Y)
 
 
 # ---------------------------------------------------------------- regularizers
 class Half:
     """L2 with only the required methods of a regularizer."""
 
-    inner = L2()
+    inner = rm.L2()
     formula = "|w|^2 / 2"
 
     def __getattr__(self, name):
@@ -186,17 +174,17 @@ class Half:
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "f1"])
 def test_solvers_take_a_regularizer_with_the_required_methods_only(loss):
-    J = Objective(linear_risk(X, Y, loss), Half(), 0.1)
-    best = minimize(Objective(linear_risk(X, Y, loss), L2(), 0.1), tol=1e-6)
-    first_order = ProximalGradient() if loss == "logistic" else Smoothing(ProximalGradient())
-    for solver in (Bundle(), first_order, None):
-        result = minimize(J, solver)
+    J = rm.Objective(rm.linear_risk(X, Y, loss), Half(), 0.1)
+    best = rm.minimize(rm.Objective(rm.linear_risk(X, Y, loss), rm.L2(), 0.1), tol=1e-6)
+    first_order = rm.ProximalGradient() if loss == "logistic" else rm.Smoothing(rm.ProximalGradient())
+    for solver in (rm.Bundle(), first_order, None):
+        result = rm.minimize(J, solver)
         assert result.status == "converged"
         assert result.lower <= best.value * (1 + 1e-9)
         assert result.value >= best.lower
     if loss != "logistic":
         with pytest.raises(UnsupportedProblem, match="use Smoothing"):
-            minimize(J, ProximalGradient())
+            rm.minimize(J, rm.ProximalGradient())
 
 
 class WrongConjugate(Half):
@@ -207,9 +195,9 @@ class WrongConjugate(Half):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_regularizer_whose_conjugate_does_not_fit_is_refused(intercept):
     """Bounds are made of the conjugate: one that is too small would prove too much."""
-    J = Objective(linear_risk(X, Y, "hinge", fit_intercept=intercept), WrongConjugate(), 0.1)
+    J = rm.Objective(rm.linear_risk(X, Y, "hinge", fit_intercept=intercept), WrongConjugate(), 0.1)
     with pytest.raises(ValueError, match=r"WrongConjugate\.conjugate does not fit WrongConjugate\.value"):
-        minimize(J)
+        rm.minimize(J)
 
 
 class TwoOutputs(LinearMap):
@@ -230,7 +218,7 @@ class TwoOutputs(LinearMap):
         X.pullback(self.factor * dz, start, stop, out.reshape(-1, 2))
 
 
-class MappedSoftmax(riskmin.Softmax):
+class MappedSoftmax(rm.Softmax):
     """A loss that makes a linear map of its own."""
 
     factor = 1.0
@@ -245,9 +233,9 @@ class HalvedSoftmax(MappedSoftmax):
 
 def test_a_linear_map_whose_pullback_does_not_fit_is_refused():
     y = np.where(Y > 0, 1.0, 0.0)
-    assert linear_risk(X, y, MappedSoftmax()).dim == 6
+    assert rm.linear_risk(X, y, MappedSoftmax()).dim == 6
     with pytest.raises(ValueError, match=r"TwoOutputs\.pullback does not fit TwoOutputs\.scores"):
-        linear_risk(X, y, HalvedSoftmax())
+        rm.linear_risk(X, y, HalvedSoftmax())
 
 
 # ---------------------------------------------------------------- risks
@@ -267,25 +255,27 @@ class DistanceWithCut(Distance):
 
     def __call__(self, w):
         value, grad = super().__call__(w)
-        return value, grad, Cut(grad, value - float(grad @ w) - 1e-9)
+        return value, grad, rm.Cut(grad, value - float(grad @ w) - 1e-9)
 
 
-@pytest.mark.parametrize("solver", [Bundle(), ProximalGradient(), None], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.ProximalGradient(), None], ids=repr)
 def test_a_plain_risk_is_adapted_once(solver):
     own = Distance()
-    objective = Objective(own, L2(), 0.1)
+    objective = rm.Objective(own, rm.L2(), 0.1)
     assert repr(objective.risk) == repr(own)
     value, gradient, cut = objective.risk.evaluate(np.ones(3))
     assert (value, gradient.tolist()) == (own(np.ones(3))[0], own(np.ones(3))[1].tolist())
     assert 0 < value - (cut.a @ np.ones(3) + cut.b) < 1e-12
-    if not isinstance(solver, ProximalGradient):
-        assert minimize(objective, solver, tol=1e-6).status == "converged"
+    if not isinstance(solver, rm.ProximalGradient):
+        assert rm.minimize(objective, solver, tol=1e-6).status == "converged"
 
 
 def test_a_plain_risk_may_return_its_cut():
-    objective = Objective(DistanceWithCut(), L2(), 0.1)
+    objective = rm.Objective(DistanceWithCut(), rm.L2(), 0.1)
     evaluation = objective(np.ones(3))
     assert evaluation.cut.b == DistanceWithCut()(np.ones(3))[2].b
-    result = minimize(objective, tol=1e-6)
+    result = rm.minimize(objective, tol=1e-6)
     assert result.status == "converged"
-    assert result.value == pytest.approx(minimize(Objective(Distance(), L2(), 0.1), tol=1e-6).value, rel=2e-6)
+    assert result.value == pytest.approx(
+        rm.minimize(rm.Objective(Distance(), rm.L2(), 0.1), tol=1e-6).value, rel=2e-6
+    )
