@@ -48,7 +48,7 @@ class Tukey:
     separable = True
 
     def value_grad(self, z, y, c):
-        r = np.clip((z - y) / self.width, -1.0, 1.0)
+        r = rm.namespace(z).clip((z - y) / self.width, -1.0, 1.0)
         u = 1 - r * r
         return c @ (1 - u**3), c * 6 * r * u**2 / self.width
 
@@ -107,25 +107,28 @@ def test_losses_of_any_width_are_refused(scale):
         refuse("Tukey is not convex", rm.linear_risk(*regression(scale=scale), Tukey(width)))
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", [None, rm.Bundle(), rm.Bmrm(), rm.Lbfgs()], ids=repr)
-def test_tukey_is_not_certified_in_a_run(solver, intercept):
+@pytest.mark.parametrize(
+    ("solver", "intercept", "size"),
+    [
+        (None, True, 0.0),
+        (rm.Bundle(), False, 1.0),
+        (rm.Bmrm(), True, 30.0),
+        (rm.Lbfgs(), False, 0.1),
+        (rm.Lbfgs(), True, 3.0),
+    ],
+)
+def test_tukey_is_not_certified_in_a_run(solver, intercept, size):
     """It was once certified at 0.97 although weights with a value of 0.38 exist."""
     J = rm.Objective(rm.linear_risk(*regression(), HiddenTukey(), fit_intercept=intercept), rm.L2(), 1e-6)
-    best = J.value(np.full(5, 10.0))
-    assert best < 0.4
-    rng = np.random.default_rng(2)
-    for w0 in (None, rng.standard_normal(5)):
-        result = rm.minimize(J, solver, w0, max_iter=200)
-        assert result.status != "converged" or result.lower <= best
-        if result.status != "converged":
-            assert result.lower == J.lower(result.cut) == 0
-            assert result.note.startswith("HiddenTukey is not convex, or its gradient is wrong: ")
-            assert result.note.endswith(
-                "so nothing is proved but that J >= 0, and other weights may be better"
-            )
-            assert "\n" not in result.note
-            assert result.value == pytest.approx(J.value(result.w), rel=1e-9)
+    assert J.value(np.full(5, 10.0)) < 0.4
+    w0 = size * np.random.default_rng(2).standard_normal(5)
+    result = rm.minimize(J, solver, w0, max_iter=200)
+    assert result.status == "stalled"
+    assert result.lower == J.lower(result.cut) == 0
+    assert result.note.startswith("HiddenTukey is not convex, or its gradient is wrong: ")
+    assert result.note.endswith("so nothing is proved but that J >= 0, and other weights may be better")
+    assert "\n" not in result.note
+    assert result.value == pytest.approx(J.value(result.w), rel=1e-9)
 
 
 def test_a_resumed_run_is_monitored(tmp_path):
@@ -503,7 +506,7 @@ def as_own(loss):
     return own(**{f.name: getattr(loss, f.name) for f in dataclasses.fields(loss) if f.init})
 
 
-@pytest.mark.parametrize("loss", [rm.Hinge(), *LIST_LOSSES[::3]], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.RocArea(), rm.FBeta()], ids=repr)
 def test_builtin_losses_would_pass_as_own_ones(loss):
     accept_own(loss, 0)
 
@@ -592,7 +595,7 @@ CONVEX = {
 
 
 @pytest.mark.parametrize("name", CONVEX)
-@pytest.mark.parametrize(("scale", "weighted"), [(1e-4, True), (1.0, False), (20.0, True)])
+@pytest.mark.parametrize(("scale", "weighted"), [(1e-4, True), (20.0, False)])
 def test_convex_losses_pass(name, scale, weighted):
     for n in (1, 40):
         rng = np.random.default_rng(n)
@@ -660,7 +663,7 @@ def piecewise_linear(draw):
     return Own(f)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     piecewise_linear(),
     st.integers(1, 40),
@@ -719,22 +722,6 @@ def test_a_run_in_processes():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_arrays_of_torch(dtype):
     torch = pytest.importorskip("torch")
-
-    class TorchTukey:
-        separable = True
-
-        def value_grad(self, z, y, c):
-            r = torch.clamp(z - y, -1.0, 1.0)
-            u = 1 - r * r
-            return c @ (1 - u**3), c * 6 * r * u**2
-
-    class TorchHinge:
-        separable = True
-
-        def value_grad(self, z, y, c):
-            m = torch.clamp(1 - y * z, min=0)
-            return c @ m, -c * y * (m > 0)
-
     rng = np.random.default_rng(0)
     X = torch.as_tensor(rng.standard_normal((200, 4)), dtype=getattr(torch, dtype))
     for scale in (1.0, 1e3):
@@ -742,9 +729,9 @@ def test_arrays_of_torch(dtype):
         for loss in (Expectile(0.8), LogCosh()):
             result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), 1e-2), "lbfgs", tol=1e-2)
             assert (result.status, result.note) == ("converged", "")
-        with pytest.raises(ValueError, match=r"TorchTukey is .*not convex"):
-            rm.minimize(rm.Objective(rm.linear_risk(X, y, TorchTukey()), rm.L2(), 1e-2))
+        with pytest.raises(ValueError, match=r"Tukey is .*not convex"):
+            rm.minimize(rm.Objective(rm.linear_risk(X, y, Tukey()), rm.L2(), 1e-2))
     y = torch.sign(X[:, 0])
     for intercept in (False, True):
-        risk = rm.linear_risk(X, y, TorchHinge(), fit_intercept=intercept)
+        risk = rm.linear_risk(X, y, as_own(rm.Hinge()), fit_intercept=intercept)
         assert rm.minimize(rm.Objective(risk, rm.L2(), 0.1), "bundle", tol=1e-2).note == ""

@@ -233,20 +233,6 @@ def test_the_optimum_equals_clarabels_for_other_kernels(kernel, loss):
     check_optimum(loss, True, kernel, 2)
 
 
-def test_kernels_of_strings():
-    words = np.array(["bread", "bred", "sword", "words"])
-
-    def n_shared_letters(A, B):
-        return np.array([[float(len(set(a) & set(b))) for b in B] for a in A])
-
-    J = rm.Objective(
-        *rm.kernel_risk(words, np.array([1.0, 1.0, -1.0, -1.0]), "hinge", n_shared_letters), lam=0.01
-    )
-    result = rm.minimize(J, tol=1e-6)
-    assert result.status == "converged"
-    assert result.value < 0.2
-
-
 # ---------------------------------------------------------------- dual coordinate ascent
 @settings(max_examples=15, deadline=None)
 @given(

@@ -29,18 +29,17 @@ def badly_scaled(loss, n=40, **settings):
         (Absolute(), L1(), True),
         (Logistic(), rm.Elastic(0.2), True),
         (Squared(), rm.Quadratic(np.eye(4) + 0.2), True),
-        (Hinge(), rm.Box(L2(), -9.0, 9.0), True),
+        (Absolute(), rm.Box(L2(), -9.0, 9.0), True),
         (Squared(), rm.QNorm(), False),
         (rm.Softmax(), L2(), True),
-        (rm.MulticlassHinge(), L2(), False),
-        (rm.MulticlassHinge(), L1(), True),
+        (rm.MulticlassHinge(), L1(), False),
         (rm.MultivariateSquared(), L2(), True),
         (rm.RocArea(), L2(), False),
     ],
     ids=repr,
 )
 def test_the_optimum_and_its_cut_hold_in_the_units_of_the_data(loss, reg, intercept):
-    case = badly_scaled(loss, reg=reg, intercept=intercept, sparse=not intercept)
+    case = badly_scaled(loss, n=25, reg=reg, intercept=intercept, sparse=not intercept)
     J = case.objective()
     result = rm.minimize(J, tol=1e-5)
     case.check(result, tol=1e-5)
@@ -53,24 +52,23 @@ def test_the_optimum_and_its_cut_hold_in_the_units_of_the_data(loss, reg, interc
 
 
 @pytest.mark.parametrize(
-    ("loss", "labels"),
+    ("loss", "labels", "form"),
     [
-        (rm.Ndcg(), {"qid": np.repeat(np.arange(6), 10)}),
-        (rm.Nu(Absolute(), 0.3), {"fit_intercept": True}),
+        (rm.Ndcg(), {"qid": np.repeat(np.arange(6), 5)}, sp.csr_array),
+        (rm.Nu(Absolute(), 0.3), {"fit_intercept": True}, np.array),
     ],
     ids=repr,
 )
-def test_other_losses_have_the_value_of_the_same_columns_in_other_units(loss, labels):
+def test_other_losses_have_the_value_of_the_same_columns_in_other_units(loss, labels, form):
     """With a penalty that changes units, too."""
-    X, _, _ = problem(Hinge(), 60)
-    y = np.random.default_rng(1).integers(0, 3, 60).astype(float)
-    plain = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss, **labels), L2(), 1e-2), tol=1e-5)
-    for form in (np.array, sp.csr_array):
-        scaled = rm.linear_risk(form(X * UNITS + OFFSETS), y, loss, n_shards=3, **labels)
-        result = rm.minimize(rm.Objective(scaled, L2(UNITS**2), 1e-2), tol=1e-5)
-        assert result.status == plain.status == "converged"
-        assert result.lower <= plain.value * (1 + 1e-8)
-        assert plain.lower <= result.value * (1 + 1e-8)
+    X, _, _ = problem(Hinge(), 30)
+    y = np.random.default_rng(1).integers(0, 3, 30).astype(float)
+    plain = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss, **labels), L2(), 0.1), tol=1e-4)
+    scaled = rm.linear_risk(form(X * UNITS + OFFSETS), y, loss, n_shards=3, **labels)
+    result = rm.minimize(rm.Objective(scaled, L2(UNITS**2), 0.1), tol=1e-4)
+    assert result.status == plain.status == "converged"
+    assert result.lower <= plain.value * (1 + 1e-8)
+    assert plain.lower <= result.value * (1 + 1e-8)
 
 
 @pytest.mark.slow
