@@ -283,7 +283,6 @@ def along_a_line(risk):
     [
         ("C", "logistic"),
         ("Fortran", "hinge"),
-        ("CSR", "hinge"),
         ("CSC", "logistic"),
         ("C, float32", "hinge"),
         ("CSR, float32 and int64", "logistic"),

@@ -110,9 +110,9 @@ def test_tables_too_large_for_a_copy_are_centered_as_well():
         for Z in (X, (X - X.mean(axis=0)))
     )
     best = rm.minimize(centered, tol=1e-6)
-    for solver in (rm.Lbfgs(), rm.Bundle(), rm.CoordinateDescent(), None):
+    for solver in (rm.Lbfgs(), rm.CoordinateDescent(), None):
         reads_rows = isinstance(solver, rm.CoordinateDescent)
-        result = rm.minimize(J, solver, tol=1e-4, max_iter=20 if reads_rows else 3000)
+        result = rm.minimize(J, solver, tol=1e-4, max_iter=5 if reads_rows else 3000)
         assert result.lower <= best.value * (1 + 1e-9)
         assert best.lower <= result.value * (1 + 1e-9)
         assert reads_rows or result.status == "converged"

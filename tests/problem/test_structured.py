@@ -11,7 +11,6 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 import riskmin as rm
-from helpers import pids
 
 
 class Matching:
@@ -150,12 +149,12 @@ def test_rescaled_classes_have_the_optimum_of_the_multiclass_hinge(beta):
         def best_of_each_cost(self, x, y, w):
             return self.outputs(x)
 
-    X, y = classes(20)
+    X, y = classes(12)
     flat = rm.linear_risk(X, np.array(y, float), rm.MulticlassHinge(cost, rescaled=beta))
     structured = rm.Structured(Costly(3, 4), rescaled=beta).risk(X, y)
     expected, result = (
         rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=tol)
-        for risk, tol in ((flat, 1e-7), (structured, 1e-5))
+        for risk, tol in ((flat, 1e-7), (structured, 1e-4))
     )
     assert result.status == "converged"
     assert result.lower <= expected.value * (1 + 1e-9)
@@ -312,11 +311,15 @@ def test_processes_give_the_same_bits(kind):
     assert bits(rm.Processes(n_workers=2), kind) == bits(rm.Serial, kind)
 
 
+def pid(shard):
+    return os.getpid()
+
+
 @pytest.mark.exhaustive
 def test_a_killed_process_is_reported_and_the_run_resumes(tmp_path):
     J = matching_objective(30, 5, lam=1e-3, executor=rm.Processes(n_workers=2))
     checkpoint = rm.Checkpoint(tmp_path / "run", every=0.0)
-    worker = J.risk.executor.map(pids)[0]
+    worker = J.risk.executor.map(pid)[0]
 
     def kill(it, row):
         if row["iteration"] == 4:
