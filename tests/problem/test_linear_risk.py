@@ -9,10 +9,6 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
-from riskmin.arrays.dense import DenseFortran
-from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import as_matrix
-from riskmin.problem.linear_risk import check_weights
 
 X = np.arange(12.0).reshape(6, 2) % 5
 Y = np.array([1.0, -1, 1, -1, 1, -1])
@@ -27,12 +23,6 @@ def assert_same(result):
     expected = risk_of(X)
     assert result[0] == pytest.approx(expected[0], rel=1e-12)
     np.testing.assert_allclose(np.asarray(result[1]), expected[1], rtol=1e-12, atol=1e-15)
-
-
-def refused(message, *args, error=ValueError, **settings):
-    with pytest.raises(error, match=message) as caught:
-        risk_of(*args, **settings)
-    assert "\n" not in str(caught.value)
 
 
 def read_only(a):
@@ -52,7 +42,14 @@ def torch():
     return pytest.importorskip("torch")
 
 
-# ---------------------------------------------------------------- accepted X
+class Frame:
+    """A data frame that has only `to_numpy`."""
+
+    def to_numpy(self):
+        return X
+
+
+# ---------------------------------------------------------------- accepted
 ACCEPTED = {
     "lists": X.tolist,
     "tuples": lambda: tuple(map(tuple, X)),
@@ -61,6 +58,7 @@ ACCEPTED = {
     "pandas, nullable": lambda: pd.DataFrame({"a": pd.array(X[:, 0], dtype="Float64"), "b": X[:, 1]}),
     "polars": lambda: pl.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
     "Arrow": lambda: pl.DataFrame({"a": X[:, 0], "b": X[:, 1]}).to_arrow(),
+    "to_numpy only": Frame,
     "objects": lambda: X.astype(object),
     "decimals": lambda: [[decimal.Decimal(int(v)) for v in row] for row in X],
     "int": lambda: X.astype(np.int8),
@@ -83,77 +81,89 @@ def test_data_of_any_kind_are_accepted(kind):
     assert_same(risk_of(ACCEPTED[kind]()))
 
 
-class Table:
-    """A data frame that has only `to_numpy`."""
+LABELS = [
+    Y[:, None],
+    np.asfortranarray(Y[:, None]),
+    Y.astype(object),
+    Y.astype(int).astype(object),
+    Y[:, None].astype(object),
+    Y.tolist(),
+    [[v] for v in Y],
+    read_only(Y),
+    pd.Series(Y, index=range(10, 16)),
+    pd.DataFrame({"y": Y}),
+    pd.Series(Y.astype(int), dtype="Int64"),
+    pl.Series(Y),
+    pl.DataFrame({"y": Y}),
+]
 
-    def to_numpy(self):
-        return X
+
+@pytest.mark.parametrize("y", LABELS, ids=lambda y: type(y).__name__)
+def test_labels_of_any_kind_are_accepted(y):
+    assert_same(risk_of(X, y))
+    assert_same(risk_of(torch().as_tensor(X), y))
 
 
-def test_a_frame_with_to_numpy_only():
-    assert_same(risk_of(Table()))
+def test_labels_of_other_libraries_are_accepted():
+    assert_same(risk_of(X, torch().as_tensor(Y)))
+    assert_same(risk_of(X, torch().as_tensor(Y[:, None]), sample_weight=torch().ones(6)))
 
 
-def test_bools_are_numbers():
-    result, expected = risk_of(X > 2), risk_of((X > 2).astype(float))
-    assert result[0] == expected[0]
-    np.testing.assert_array_equal(result[1], expected[1])
+def test_novelty_needs_no_labels():
+    assert risk_of(X, None, Novelty())[0] == risk_of(X, list("ababab"), Novelty())[0]
 
 
-# ---------------------------------------------------------------- refused X
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("weights", "expected"),
     [
-        (np.zeros((6, 0)), "X has 0 columns: there is nothing to fit"),
-        (sp.csr_array((6, 0)), "X has 0 columns"),
-        (np.zeros((0, 2)), "X has 0 rows"),
-        (X + 1j, "X holds complex numbers: give their real and imaginary parts"),
-        (sp.csr_array(X + 1j), "X holds complex numbers"),
-        (X[:, 0], r"its shape is \(6,\); X.reshape\(-1, 1\) makes one column of it"),
-        (X.ravel().tolist(), r"two dimensions, rows and columns, but its shape is \(12,\)"),
-        (3.0, r"its shape is \(\)$"),
-        (None, r"its shape is \(\)$"),
-        (np.zeros((6, 2, 2)), r"its shape is \(6, 2, 2\)$"),
-        ([[1.0, 2.0], [3.0]], "the rows of X differ in length"),
-        (np.ma.masked_array(X, X > 3), "X is a masked array: drop or fill what is masked first"),
-        (X.astype(str), "column 0 of X holds '0.0', which is no number: encode or drop that column"),
-        ([[1, "b"]] * 6, "column 1 of X holds 'b', which is no number"),
-        (np.array([[1, "b"]] * 6, dtype=object), "column 1 of X holds 'b', which is no number"),
-        (np.array([[1, [2]]] * 6, dtype=object), r"column 1 of X holds '\[2\]', which is no number"),
-        (
-            X.astype(int).astype("datetime64[s]"),
-            "column 0 of X holds '1970-01-01T00:00:00', which is no number",
-        ),
-        (pd.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}), "column 'town' of X holds 'u'"),
-        (pl.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}), "column 'town' of X holds 'u'"),
-        (pl.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}).to_arrow(), "column 'town' of X holds 'u'"),
-        (pd.DataFrame({"a": X[:, 0], 7: list("uvwxyz")}), "column 7 of X holds 'u'"),
-        (pd.DataFrame({"day": pd.date_range("2020", periods=6)}), "column 'day' of X holds '2020-01-01"),
-        (pd.DataFrame({"a": pd.array([1, None] * 3, dtype="Int64"), "b": Y}), "column 'a' of X holds '<NA>'"),
-        (pl.DataFrame({"a": [1, None] * 3}), r"X holds NaN or infinity \(row 1, column 0\)"),
-        (np.array([[1, None]] * 6, dtype=object), r"X holds NaN or infinity \(row 0, column 1\)"),
+        ([1e308, 1e308, 0.5e308, 0, 0, 0], [0.4, 0.4, 0.2, 0, 0, 0]),  # their sum overflows
+        (np.full(6, 1e-300), np.full(6, 1 / 6)),
+        (np.full(6, 1e300), np.full(6, 1 / 6)),
+        (None, np.full(6, 1 / 6)),
+        (pd.Series([3, 1, 0, 0, 0, 0]), [0.75, 0.25, 0, 0, 0, 0]),
+        (np.array([3, 1, 0, 0, 0, 0], dtype=object), [0.75, 0.25, 0, 0, 0, 0]),
+        ((3, 1, 0, 0, 0, 0), [0.75, 0.25, 0, 0, 0, 0]),
+        (read_only(np.array([3.0, 1.0, 0, 0, 0, 0])), [0.75, 0.25, 0, 0, 0, 0]),
     ],
-    ids=lambda v: v if isinstance(v, str) else type(v).__name__,
 )
-def test_invalid_data_are_refused(data, message):
-    refused(message, data)
+def test_weights_of_any_kind_and_size_are_normalized(weights, expected):
+    """Rows of an identity show the weights as slopes."""
+    risk = linear_risk(np.eye(6), Y, "hinge", sample_weight=weights)
+    np.testing.assert_allclose(risk(np.zeros(6))[1], -Y * expected, rtol=1e-15)
 
 
-def test_arrays_of_other_libraries_are_checked():
-    refused("X holds complex numbers", torch().as_tensor(X + 1j))
-    refused(r"its shape is \(6,\)", torch().as_tensor(X[:, 0]))
-    refused("X has 0 columns", torch().zeros((6, 0)))
-    refused("turn its labels into numbers first", torch().as_tensor(X), list("ababab"), loss=Novelty())
+def test_inputs_are_unchanged_and_need_not_be_floats():
+    inputs = X.copy(), Y.copy(), np.arange(6)
+    value, _ = linear_risk(*inputs[:2], Hinge(), sample_weight=inputs[2])(W)
+    for now, before in zip(inputs, (X, Y, np.arange(6)), strict=True):
+        np.testing.assert_array_equal(now, before)
+    integers = X.astype(int), Y.astype(int).tolist()
+    assert linear_risk(*integers, Hinge(), sample_weight=list(range(6)))(W)[0] == value
+    for other, floats in zip(risk_of(X > 2), risk_of((X > 2).astype(float)), strict=True):
+        np.testing.assert_array_equal(other, floats)
 
 
-def test_one_dimensional_sparse_arrays_are_refused():
-    refused(r"its shape is \(6,\)", sp.coo_array(X[:, 0]))
+@pytest.mark.parametrize("size", [1e38, 1e308])
+def test_finite_numbers_whose_sum_overflows_are_accepted(size):
+    for kind in (np.array, np.asfortranarray, sp.csr_array, sp.csc_array):
+        linear_risk(kind(np.full((6, 2), size)), Y, Hinge())
 
 
-# ---------------------------------------------------------------- location of NaN
-def with_bad_cell(value, cell=(3, 1)):
+def test_a_loss_by_name():
+    assert linear_risk(X, Y, "hinge:margin=2").loss == Hinge(margin=2.0)
+    assert linear_risk(X, Y, "logistic", fit_intercept=True).loss == Logistic()
+
+
+def test_valid_shards_and_executors():
+    for n_shards in (None, 1, np.int64(2), 6):
+        assert_same(risk_of(X, n_shards=n_shards))
+    assert_same(risk_of(X, executor=Serial()))
+
+
+# ---------------------------------------------------------------- refused
+def with_bad_cell(value):
     bad = X.copy()
-    bad[cell] = value
+    bad[3, 1] = value
     bad[5, 0] = value  # a later row, though earlier in column order
     return bad
 
@@ -172,138 +182,105 @@ KINDS = {
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_bad_cell_is_reported(kind, value):
-    refused(r"X holds NaN or infinity \(row 3, column 1\): drop or impute", KINDS[kind](with_bad_cell(value)))
+    with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 3, column 1\): drop or impute"):
+        risk_of(KINDS[kind](with_bad_cell(value)))
 
 
-def test_a_bad_cell_of_csc_and_of_wide_data_is_reported():
-    """The first one in storage order."""
-    refused(r"\(row 5, column 0\)", sp.csc_array(with_bad_cell(np.nan)))
-    single = X.copy()
-    single[3, 1] = np.nan
-    refused(r"\(row 3, column 1\)", sp.csc_array(single))
-    with pytest.raises(ValueError, match=r"\(row 3, column 1\)"):
-        check_finite(as_matrix(sp.csr_array(with_bad_cell(np.nan))).with_transpose())
+TOWNS = {"a": X[:, 0], "town": list("uvwxyz")}
+WRONG_X = [
+    (np.zeros((6, 0)), "X has 0 columns: there is nothing to fit"),
+    (sp.csr_array((6, 0)), "X has 0 columns"),
+    (np.zeros((0, 2)), "X has 0 rows: there is nothing to fit"),
+    (sp.csr_array((0, 2)), "X has 0 rows"),
+    (X + 1j, "X holds complex numbers: give their real and imaginary parts"),
+    (sp.csr_array(X + 1j), "X holds complex numbers"),
+    (X[:, 0], r"its shape is \(6,\); X.reshape\(-1, 1\) makes one column of it"),
+    (sp.coo_array(X[:, 0]), r"its shape is \(6,\)"),
+    (X.ravel().tolist(), r"two dimensions, rows and columns, but its shape is \(12,\)"),
+    (3.0, r"its shape is \(\)$"),
+    (None, r"its shape is \(\)$"),
+    (np.zeros((6, 2, 2)), r"its shape is \(6, 2, 2\)$"),
+    ([[1.0, 2.0], [3.0]], "the rows of X differ in length"),
+    (np.ma.masked_array(X, X > 3), "X is a masked array: drop or fill what is masked first"),
+    (X.astype(str), "column 0 of X holds '0.0', which is no number: encode or drop that column"),
+    ([[1, "b"]] * 6, "column 1 of X holds 'b', which is no number"),
+    (np.array([[1, "b"]] * 6, dtype=object), "column 1 of X holds 'b', which is no number"),
+    (np.array([[1, [2]]] * 6, dtype=object), r"column 1 of X holds '\[2\]', which is no number"),
+    (X.astype(int).astype("datetime64[s]"), "column 0 of X holds '1970-01-01T00:00:00', which is no number"),
+    (pd.DataFrame(TOWNS), "column 'town' of X holds 'u'"),
+    (pl.DataFrame(TOWNS), "column 'town' of X holds 'u'"),
+    (pl.DataFrame(TOWNS).to_arrow(), "column 'town' of X holds 'u'"),
+    (pd.DataFrame({"a": X[:, 0], 7: list("uvwxyz")}), "column 7 of X holds 'u'"),
+    (pd.DataFrame({"day": pd.date_range("2020", periods=6)}), "column 'day' of X holds '2020-01-01"),
+    (pd.DataFrame({"a": pd.array([1, None] * 3, dtype="Int64"), "b": Y}), "column 'a' of X holds '<NA>'"),
+    (pl.DataFrame({"a": [1, None] * 3}), r"X holds NaN or infinity \(row 1, column 0\)"),
+    (np.array([[1, None]] * 6, dtype=object), r"X holds NaN or infinity \(row 0, column 1\)"),
+    (sp.csc_array(with_bad_cell(np.nan)), r"X holds NaN or infinity \(row 5, column 0\)"),  # as stored
+]
+WRONG_Y = [
+    (1.0, Hinge(), r"y has shape \(\), but X has 6 rows: give one label per row"),
+    (Y.reshape(3, 2), Hinge(), r"y has shape \(3, 2\), but X has 6 rows: give one label per row"),
+    (Y[None], Hinge(), r"y has shape \(1, 6\), but .* an array of shape \(6,\)"),
+    (Y[:4], Hinge(), "y has 4 labels, but X has 6 rows"),
+    (Y[:5, None], Hinge(), "y has 5 labels, but X has 6 rows"),
+    ([1, [2, 3]], Hinge(), "the rows of y differ in length"),
+    (np.array(list("ababab"), dtype=object), Hinge(), r"needs labels -1 and \+1, but y holds 'a', 'b'"),
+    (np.array(list("ababab")), Hinge(), "needs labels -1 and"),
+    (np.array(["1", "-1"] * 3, dtype=object), Hinge(), "needs labels -1 and .1, but y holds '-1', '1'"),
+    ((Y + 1) / 2, Hinge(), r"needs labels -1 and \+1, but y holds 0, 1"),
+    (np.ones(6), Hinge(), "a single class"),
+    (np.where(Y > 0, np.nan, 1), Hinge(), "are NaN; drop those rows"),
+    (list("ababab"), Squared(), "but y holds 'a', 'b'; turn them into numbers first"),
+    (np.array([1, None] * 3, dtype=object), Squared(), "3 of 6 are NaN; drop those rows"),
+    (Y + 0j, Hinge(), "y holds complex numbers"),
+    (None, Hinge(), "Hinge needs a label for every row, but y is None"),
+    (None, Poisson(), "Poisson needs a label for every row, but y is None"),
+    (Y, Hinge, r"Hinge is a class, not a loss; give an instance: Hinge\(\)"),
+    (Y, "hinges", "there is no loss named 'hinges'; the names are hinge, "),
+    (Y, None, "None is not a loss: pass an object with a method value_grad"),
+]
+WRONG_SETTINGS = [
+    ({"sample_weight": np.ones(5)}, "but X has 6 rows: give one weight per row"),
+    ({"sample_weight": np.ones((6, 1))}, "give one weight per row"),
+    ({"sample_weight": [1, 1, -1, 1, 1, 1]}, "weights must be >= 0"),
+    ({"sample_weight": [1, 1, np.nan, 1, 1, 1]}, "weights must be >= 0"),
+    ({"sample_weight": [1, 1, np.inf, 1, 1, 1]}, "weights must be >= 0"),
+    ({"sample_weight": np.zeros(6)}, "at least one weight must be > 0"),
+    ({"sample_weight": ["a"] * 6}, "sample_weight holds something that is no number"),
+    ({"sample_weight": [[1, 2], [3]]}, "the rows of sample_weight differ in length"),
+    ({"executor": "threads"}, "executor='threads' is no executor: give one such as Threads"),
+    *(
+        ({"n_shards": n}, "n_shards=.*, but X has 6 rows: give a whole number from 1 to 6")
+        for n in (0, -1, 7, 2.0, True, "2")
+    ),
+]
+WRONG = [
+    *((X, Y, "hinge", {}, message) for X, message in WRONG_X),
+    *((X, y, loss, {}, message) for y, loss, message in WRONG_Y),
+    *((X, Y, "hinge", settings, message) for settings, message in WRONG_SETTINGS),
+]
 
 
-def test_finite_data_pass():
-    assert isinstance(as_matrix(np.asfortranarray(X)), DenseFortran)
-    for kind in KINDS.values():
-        check_finite(as_matrix(kind(X)))
-        check_finite(as_matrix(kind(np.full((6, 2), 1e38))))
+@pytest.mark.parametrize(("X", "y", "loss", "settings", "message"), WRONG, ids=lambda v: type(v).__name__)
+def test_wrong_arguments_are_refused_in_one_sentence(X, y, loss, settings, message):
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        risk_of(X, y, loss, **settings)
+    assert "\n" not in str(caught.value)
 
 
-# ---------------------------------------------------------------- y
-@pytest.mark.parametrize(
-    "y",
-    [
-        Y[:, None],
-        np.asfortranarray(Y[:, None]),
-        Y.astype(object),
-        Y.astype(int).astype(object),
-        Y[:, None].astype(object),
-        Y.tolist(),
-        [[v] for v in Y],
-        read_only(Y),
-        pd.Series(Y, index=range(10, 16)),
-        pd.DataFrame({"y": Y}),
-        pd.Series(Y.astype(int), dtype="Int64"),
-        pl.Series(Y),
-        pl.DataFrame({"y": Y}),
-    ],
-    ids=lambda y: type(y).__name__,
-)
-def test_labels_of_any_kind_are_accepted(y):
-    assert_same(risk_of(X, y))
-    assert_same(risk_of(torch().as_tensor(X), y))
-
-
-def test_labels_of_other_libraries_are_accepted():
-    assert_same(risk_of(X, torch().as_tensor(Y)))
-    assert_same(risk_of(X, torch().as_tensor(Y[:, None]), sample_weight=torch().ones(6)))
-
-
-@pytest.mark.parametrize(
-    ("y", "loss", "message"),
-    [
-        (1.0, Hinge(), r"y has shape \(\), but X has 6 rows: give one label per row"),
-        (Y.reshape(3, 2), Hinge(), r"y has shape \(3, 2\), but X has 6 rows: give one label per row"),
-        (Y[None], Hinge(), r"y has shape \(1, 6\), but .* an array of shape \(6,\)"),
-        (Y[:5, None], Hinge(), "y has 5 labels, but X has 6 rows"),
-        ([1, [2, 3]], Hinge(), "the rows of y differ in length"),
-        (np.array(list("ababab"), dtype=object), Hinge(), "needs labels -1 and .1, but y holds 'a', 'b'"),
-        (np.array(["1", "-1"] * 3, dtype=object), Hinge(), "needs labels -1 and .1, but y holds '-1', '1'"),
-        (list("ababab"), Squared(), "but y holds 'a', 'b'; turn them into numbers first"),
-        (np.array([1, None] * 3, dtype=object), Squared(), "3 of 6 are NaN; drop those rows"),
-        (Y + 0j, Hinge(), "y holds complex numbers"),
-        (None, Hinge(), "Hinge needs a label for every row, but y is None"),
-        (None, Poisson(), "Poisson needs a label for every row, but y is None"),
-    ],
-)
-def test_invalid_labels_are_refused(y, loss, message):
-    refused(message, X, y, loss)
-
-
-def test_novelty_needs_no_labels():
-    assert risk_of(X, None, Novelty())[0] == risk_of(X, list("ababab"), Novelty())[0]
-
-
-# ---------------------------------------------------------------- weights
-def test_weights_whose_sum_overflows():
-    np.testing.assert_allclose(check_weights([1e308, 1e308, 0.5e308], 3), [0.4, 0.4, 0.2], rtol=1e-15)
-    np.testing.assert_array_equal(check_weights(None, 4), np.full(4, 0.25))
-
-
-def test_weights_of_any_kind_are_accepted():
-    for weights in (
-        pd.Series([3, 1]),
-        np.array([3, 1], dtype=object),
-        (3, 1),
-        read_only(np.array([3.0, 1.0])),
+def test_arrays_of_torch_are_checked():
+    T = torch().as_tensor(X)
+    for wrong, y, loss, message in (
+        (torch().as_tensor(X + 1j), Y, "hinge", "X holds complex numbers"),
+        (T[:, 0], Y, "hinge", r"its shape is \(6,\)"),
+        (torch().zeros((6, 0)), Y, "hinge", "X has 0 columns"),
+        (T, list("ababab"), Novelty(), "turn its labels into numbers first"),
     ):
-        np.testing.assert_array_equal(check_weights(weights, 2), [0.75, 0.25])
+        with pytest.raises(ValueError, match=message):
+            risk_of(wrong, y, loss)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (["a"] * 6, "sample_weight holds something that is no number"),
-        ([[1, 2], [3]], "the rows of sample_weight differ in length"),
-    ],
-)
-def test_invalid_weights_are_refused(weights, message):
-    refused(message, X, sample_weight=weights)
-
-
-# ---------------------------------------------------------------- loss, shards, executor
-def test_a_loss_by_name():
-    assert linear_risk(X, Y, "hinge:margin=2").loss == Hinge(margin=2.0)
-    assert linear_risk(X, Y, "logistic", fit_intercept=True).loss == Logistic()
-
-
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (Hinge, r"Hinge is a class, not a loss; give an instance: Hinge\(\)"),
-        ("hinges", "there is no loss named 'hinges'; the names are hinge, "),
-        (None, "None is not a loss: pass an object with a method value_grad"),
-    ],
-)
-def test_invalid_losses_are_refused(loss, message):
-    refused(message, X, loss=loss)
-
-
-@pytest.mark.parametrize("n_shards", [0, -1, 7, 2.0, True, "2"])
-def test_invalid_numbers_of_shards_are_refused(n_shards):
-    refused(r"n_shards=.*, but X has 6 rows: give a whole number from 1 to 6", X, n_shards=n_shards)
-
-
-def test_valid_numbers_of_shards():
-    for n_shards in (None, 1, np.int64(2), 6):
-        assert_same(risk_of(X, n_shards=n_shards))
-
-
-def test_an_executor_cannot_be_a_name():
-    refused(
-        r"executor='threads' is no executor: give one such as Threads", X, error=TypeError, executor="threads"
-    )
-    assert_same(risk_of(X, executor=Serial()))
+def test_a_point_of_another_length_is_refused():
+    message = r"w has the shape \(3,\), but this risk takes an array of \(2,\): give one number per weight"
+    with pytest.raises(ValueError, match=message):
+        linear_risk(X, Y, "hinge")(np.zeros(3))

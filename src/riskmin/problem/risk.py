@@ -197,11 +197,12 @@ class Risk(Oracle):
             known[traced] = loops.agrees_with_array_code(traced, *self.labels)
         return traced if known[traced] else loss
 
-    @cached_property
+    @property
     def _compiled_loops(self) -> Any:
         """The module of compiled loops, if compiling a loss pays: many rows, with one score each; else None.
 
-        The rows may be local or remote in NumPy's arrays, or on a GPU.
+        The rows may be local or remote in NumPy's arrays, or on a GPU. It is not cached: a module cannot be
+        copied, and a risk can.
         """
         data = self.row_metadata
         if (

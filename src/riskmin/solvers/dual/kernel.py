@@ -265,9 +265,11 @@ class _KernelDualRun:
         # Gain of an exact step in one coordinate: slope^2 / (2 curvature), up to the factor.
         rise = np.where(can_rise, np.maximum(level - up, 0.0), 0.0) ** 2 / curvature
         fall = np.where(can_fall, np.maximum(down - level, 0.0), 0.0) ** 2 / curvature
-        carried = p.rows[(can_rise & can_fall)[p.rows]][: p.size // 2]
-        n_new = p.size - len(carried)
         # A pair needs a row that rises and one that falls: half of the new rows each.
+        least = 2 if self.paired else 1
+        size = max(p.size, least)
+        carried = p.rows[(can_rise & can_fall)[p.rows]][: size - max(size - size // 2, least)]
+        n_new = size - len(carried)
         if self.paired:
             largest = [_largest(rise, n_new // 2), _largest(fall, n_new - n_new // 2)]
             return np.unique(np.concatenate([*largest, carried]))
