@@ -54,7 +54,7 @@ def sparse_problem(loss, n=60, p=7):
     return X, y, weights
 
 
-def run(X, y, weights, w0, *, loss, solver=None, reg=None, max_iter=20, **settings):
+def run(X, y, weights, w0, *, loss, solver=None, reg=None, max_iter=8, **settings):
     """The point, value and bound of a run; None where the solver does not support the problem."""
     J = Objective(risk_of(loss, X, y, weights, **settings), reg or L2(np.linspace(1, 2, len(w0))), 0.1)
     try:
@@ -118,8 +118,8 @@ ESTIMATORS = {
     "lasso": (models.LinearRegressor("squared", regularizer="l1"), Z, WEIGHTS),
     "two outputs": (models.LinearRegressor("huber"), np.column_stack([Z, -Z]), {}),
     "no penalty": (models.LinearRegressor("squared", alpha=0), Z, WEIGHTS),
-    "classes by folds": (models.LinearClassifierCV("logistic", alphas=3, cv=3), classes(Z), WEIGHTS),
-    "regression by folds": (models.LinearRegressorCV("squared", alphas=3, cv=3), Z, WEIGHTS),
+    "classes by folds": (models.LinearClassifierCV("logistic", alphas=2, cv=2), classes(Z), WEIGHTS),
+    "regression by folds": (models.LinearRegressorCV("squared", alphas=2, cv=2), Z, WEIGHTS),
     "novelty": (models.NoveltyDetector(), None, WEIGHTS),
     "ordinal": (models.OrdinalClassifier(), classes(Z, 3), WEIGHTS),
     "online": (models.OnlineClassifier(), classes(Z), {}),

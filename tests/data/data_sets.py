@@ -1,7 +1,5 @@
 """Data sets in every format, for the contracts of readers and of stored data."""
 
-import bz2
-import gzip
 import lzma
 from collections.abc import Callable
 from contextlib import suppress
@@ -94,10 +92,8 @@ class Format:
 
 FORMATS = {
     "svmlight": Format(".svm", _write_svmlight, words=False),
-    "svmlight, gzip": Format(".svm.gz", _write_svmlight, gzip.compress, words=False),
     "csv": Format(".csv", _write_table, pyarrow=False),
     "csv, pyarrow": Format(".csv", _write_table),
-    "csv, bzip2": Format(".csv.bz2", _write_table, bz2.compress, pyarrow=False),
     "tsv, xz": Format(".tsv.xz", _write_table, lzma.compress),
     "npz": Format(".npz", _write_npz, text=False),
     "npz, sparse": Format(".npz", _write_sparse_npz, text=False),
