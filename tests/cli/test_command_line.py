@@ -20,7 +20,6 @@ from riskmin import ChainTagger, KernelClassifier, LinearClassifier, OrdinalClas
 from riskmin._numba import compile_cache
 from riskmin.cli import completion
 from riskmin.cli.inputs import format_suffix
-from riskmin.core.persist import load_arrays
 from riskmin.data import save_svmlight
 from riskmin.report.progress import StatusLine
 
@@ -332,28 +331,12 @@ def test_imports_are_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-WITHOUT_SCIKIT_LEARN = """
-import sys
-if "without" in sys.argv:
-    sys.modules["sklearn"] = None
-import numpy as np, riskmin
-X, y = np.eye(4) + 0.1, np.array([0.0, 1.0, 1.0, 1.0])
-for make in (riskmin.LinearClassifier, riskmin.LinearRegressor):
-    for params in ({}, {"alpha": np.inf, "class_weight" if "Cl" in make.__name__ else "solver": "balanced"}):
-        print(repr(make(**params)))
-    print(make(alpha=0.1).fit(X, y).score(X, y, sample_weight=np.arange(1.0, 5.0)))
-"""
-
-
 @pytest.mark.slow
-def test_models_are_written_and_scored_alike_without_scikit_learn():
-    command = [sys.executable, "-c", WITHOUT_SCIKIT_LEARN]
-    done = [
-        subprocess.run([*command, *args], capture_output=True, text=True, check=True).stdout
-        for args in ([], ["without"])
-    ]
-    assert done[0] == done[1]
-    assert "LinearRegressor(alpha=inf" in done[0]
+def test_a_process_without_scikit_learn_prints_the_same(files, run):
+    """A command does not import it, and derives the estimators from classes of its own."""
+    for args in (["show", files / "hinge.model"], ["evaluate", files / "hinge.model", files / "two.svm"]):
+        done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=True)
+        assert (0, done.stdout, done.stderr) == run(*args)
 
 
 @pytest.mark.slow
@@ -369,7 +352,7 @@ def test_a_pipe_of_commands(files, tmp_path, run):
 
 @pytest.mark.slow
 def test_exit_codes_of_the_process(files, tmp_path):
-    for args, code in ((["two.svm"], 0), (["two.svm", "--max-iter", "1"], 3), (["missing"], 2)):
+    for args, code in ((["two.svm", "--max-iter", "1"], 3), (["missing"], 2)):
         command = [*RISKMIN, "fit", *args, "-o", str(tmp_path / "m")]
         completed = subprocess.run(command, cwd=files, capture_output=True, text=True, check=False)
         assert "Traceback" not in completed.stderr
@@ -385,37 +368,21 @@ def test_keys_are_not_overwritten(files, tmp_path, run):
     assert key.read_text() == "secret"
 
 
-def start_hard_fit(folder):
-    """Start a long fit; returns the process and the command once a checkpoint exists."""
+@pytest.mark.slow
+def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(4000, 60)) * np.logspace(0, -3, 60)
-    y = np.where(rows @ rng.normal(size=60) + 0.3 * rng.normal(size=4000) > 0, 1, -1)
-    np.savez(folder / "hard.npz", X=rows, y=y)
-    command = [
-        *RISKMIN,
-        "fit",
-        str(folder / "hard.npz"),
-        "--lam",
-        "1e-6",
-        "--tol",
-        "1e-9",
-        "--solver",
-        "bmrm",
-    ]
-    command += ["--checkpoint", str(folder / "c"), "--checkpoint-every", "0.05"]
+    points = rng.normal(size=(4000, 60)) * np.logspace(0, -3, 60)
+    y = np.where(points @ rng.normal(size=60) + 0.3 * rng.normal(size=4000) > 0, 1, -1)
+    np.savez(tmp_path / "hard.npz", X=points, y=y)
+    settings = ["--lam", "1e-6", "--tol", "1e-9", "--solver", "bmrm", "--checkpoint-every", "0.05"]
+    command = [*RISKMIN, "fit", "hard.npz", *settings, "--checkpoint", "c", "-o", "m"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*command, "-o", str(folder / "m")], **pipes)
+    process = subprocess.Popen(command, cwd=tmp_path, **pipes)
     deadline = time.monotonic() + 60
-    while not (folder / "c").exists():
+    while not (tmp_path / "c").exists():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.005)
-    return process, command
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
-    process, _ = start_hard_fit(tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3
@@ -429,29 +396,6 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
     assert 0 <= model.lower_bound_ < model.objective_
     code, out, _ = run("predict", tmp_path / "m", tmp_path / "hard.npz")
     assert (code, len(out.splitlines())) == (0, 4000)
-
-
-@pytest.mark.slow
-def test_same_command_resumes_after_sigkill(tmp_path):
-    process, command = start_hard_fit(tmp_path)
-    process.kill()
-    process.communicate()
-    assert not (tmp_path / "m").exists()
-    left = load_arrays(tmp_path / "c", "checkpoint")[0]["trace"].shape[0]
-
-    def fit(*changes):
-        more = ["--json", "--checkpoint-every", "30", *changes]
-        completed = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
-        assert completed.returncode == 0, completed.stderr
-        return json.loads(completed.stdout), len(completed.stderr.splitlines())
-
-    resumed, steps = fit("-o", str(tmp_path / "m"))
-    assert steps == resumed["iterations"] - left  # the run was resumed, not restarted
-    uninterrupted, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
-    assert resumed["objective"] == pytest.approx(uninterrupted["objective"], rel=1e-9)
-    assert resumed["lower_bound"] == pytest.approx(uninterrupted["lower_bound"], rel=1e-9)
-    weights = (load_model(tmp_path / name).coef_ for name in ("m", "w"))
-    np.testing.assert_allclose(*weights, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -470,7 +414,7 @@ def test_closed_pipe_is_not_an_error(files, tmp_path):
 
 @pytest.mark.slow
 def test_many_columns_of_numbers_and_of_text(tmp_path, run):
-    names = [f"column_{k}" for k in range(6_000)]
+    names = [f"column_{k}" for k in range(2_000)]
     for cells in ("123", "uvw"):
         lines = [",".join([cell] * len(names) + [str(k % 2)]) for k, cell in enumerate(cells)]
         (tmp_path / "wide.csv").write_text("\n".join([",".join([*names, "y"]), *lines, ""]))
