@@ -60,3 +60,11 @@ def run(capsys):
         return code, out, err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Data and models for the tests of commands, which no test changes."""
+    from command_files import write_files
+
+    return write_files(tmp_path_factory.mktemp("files"))

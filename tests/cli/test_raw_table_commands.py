@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_files import RAW
 
-from helpers import customers, ticking_clock
+from helpers import check_sentence, customers, ticking_clock
 from riskmin import LinearClassifier
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data.base import UnpreparedColumn
@@ -20,36 +21,34 @@ from riskmin.estimators import load_model
 
 
 @pytest.fixture
-def raw(tmp_path):
-    path = tmp_path / "raw.csv"
-    customers().to_csv(path, index=False)
-    return path
+def raw(files):
+    return files / "raw.csv"
 
 
-FIT = ("--loss", "logistic", "--standardize", "--impute", "median", "--drop", "since,times", "--lam", 1e-3)
+FIT = (*RAW, "--drop", "times", "--lam", 1e-3)
 
 
 def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     model = tmp_path / "m"
-    code, out, err = run("fit", raw, *FIT, "--target", "bought", "-o", model)
+    code, out, err = run("fit", raw, *FIT, "-o", model)
     assert code == 0
-    assert "240 rows x 7 columns" in out
+    assert "120 rows x 7 columns" in out
     assert "1 of numbers, 2 of categories with 6 levels" in out
     assert err == "riskmin: column 'id' is left out: all of its levels are rare\n"
     # the target is known, and need not be the last column
     shuffled = tmp_path / "new.parquet"
-    customers(seed=1)[["bought", "plan", "since", "age", "city"]].to_parquet(shuffled)
+    customers(120, seed=1)[["bought", "plan", "since", "age", "city"]].to_parquet(shuffled)
     code, out, err = run("evaluate", model, shuffled, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["accuracy"] > 0.75
     unlabeled = tmp_path / "unlabeled.csv"
-    frame = customers(seed=1).drop(columns=["bought", "times"]).replace("Oslo", "Lima")
+    frame = customers(120, seed=1).drop(columns=["bought", "times"]).replace("Oslo", "Lima")
     frame.to_csv(unlabeled, index=False)
     code, out, err = run("predict", model, unlabeled)
     n_unseen = int((frame.city == "Lima").sum())
     assert (
         err
-        == f"riskmin: column 'city': {n_unseen} of 240 rows hold levels unseen in training, such as 'Lima'\n"
+        == f"riskmin: column 'city': {n_unseen} of 120 rows hold levels unseen in training, such as 'Lima'\n"
     )
     assert (code, set(out.split())) == (0, {"no", "yes"})
     fitted = load_model(model)
@@ -58,7 +57,7 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     code, out, _ = run("certify", model, raw, "--json", "--quiet")
     assert (code, json.loads(out)["verdict"]) == (0, "certified")
     # path and cv take the same options
-    options = [*map(str, FIT[:-2]), "--target", "bought", "--lams", "1,0.01"]
+    options = [*FIT[:-2], "--lams", "1,0.01"]
     code, out, _ = run("path", raw, *options, "--json", "--quiet")
     assert (code, json.loads(out)["columns"]) == (0, 7)
     code, out, _ = run("cv", raw, *options, "--folds", "3", "--json", "-o", tmp_path / "best")
@@ -66,8 +65,13 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     assert run("predict", tmp_path / "best", unlabeled)[0] == 0
 
 
-@pytest.mark.parametrize("command", ["fit", "path", "cv", "certify"])
-@pytest.mark.parametrize("suffix", ["csv", "words.csv", "parquet", "svm", "npz"])
+@pytest.mark.parametrize(
+    ("command", "suffix"),
+    [
+        *(("fit", "csv"), ("fit", "words.csv"), ("fit", "parquet"), ("fit", "svm"), ("fit", "npz")),
+        *(("path", "words.csv"), ("cv", "csv"), ("certify", "svm"), ("certify", "csv")),
+    ],
+)
 def test_reading_ends_at_the_time_limit(command, suffix, tmp_path, run):
     numbers, data = tmp_path / "numbers.csv", tmp_path / f"data.{suffix}"
     rng = np.random.default_rng(0)
@@ -135,11 +139,9 @@ def test_columns_of_numbers_are_found_by_name(suffix, tmp_path, run):
     assert run("predict", model, paths["unlabeled"]) == expected
     assert run("evaluate", model, paths["wide"], "--json") == run("evaluate", model, paths["train"], "--json")
     assert run("certify", model, paths["wide"], "-q")[0] == 0
-    code, _, err = run("predict", model, paths["narrow"])
-    assert code == 2
-    assert "there is no column 'a', which the model was fitted on; the columns are price, b, flag" in err
-    code, _, err = run("evaluate", model, paths["unlabeled"])
-    assert (code, "there is no column 'price'" in err) == (2, True)
+    message = "there is no column 'a', which the model was fitted on; the columns are price, b, flag"
+    check_sentence(run("predict", model, paths["narrow"]), message)
+    check_sentence(run("evaluate", model, paths["unlabeled"]), "there is no column 'price'")
     assert run("predict", model, paths["boolean"]) == expected
 
 
@@ -147,7 +149,7 @@ def test_weights_are_repetitions(raw, tmp_path, run):
     """The rows of weight k count as k rows, in the objective, the standard deviations and the certificate."""
     options = ["--loss", "logistic", "--columns", "city", "--lam", "1e-2", "--tol", "1e-9", "--standardize"]
     assert run("fit", raw, *options, "--weight", "times", "-o", tmp_path / "m", "--quiet")[0] == 0
-    table, model = customers(), load_model(tmp_path / "m")
+    table, model = customers(120), load_model(tmp_path / "m")
     repeated = table.loc[table.index.repeat(table.times)]
     X = pd.get_dummies(repeated.city, dtype=float)
     same = LinearClassifier("logistic", alpha=1e-2, tol=1e-9, standardize=True).fit(X, repeated.bought)
@@ -155,48 +157,35 @@ def test_weights_are_repetitions(raw, tmp_path, run):
     assert model.coef_ == pytest.approx(same.coef_, rel=1e-4)
     assert run("certify", tmp_path / "m", raw, "--quiet")[0] == 0
     # other weights are another problem
-    table.assign(times=1).to_csv(raw, index=False)
-    assert run("certify", tmp_path / "m", raw, "--quiet")[0] == 1
+    table.assign(times=1).to_csv(tmp_path / "once.csv", index=False)
+    assert run("certify", tmp_path / "m", tmp_path / "once.csv", "--quiet")[0] == 1
     path_options = [*options[:4], "--weight", "times", "--lams", "1e-2", "--tol", "1e-9", "--standardize"]
-    customers().to_csv(raw, index=False)
     _, out, _ = run("path", raw, *path_options, "--json", "--quiet")
     assert json.loads(out)["path"][0]["objective"] == pytest.approx(same.objective_, rel=1e-8)
 
 
-def test_processes_prepare_their_own_files(raw, tmp_path, run):
-    """Levels, medians and rare levels are those of all files, and each process encodes its own."""
-    table = customers()
+@pytest.mark.parametrize("how", [[], pytest.param(["--processes", 2], marks=pytest.mark.slow)])
+def test_several_files_are_prepared_as_one(how, raw, tmp_path, run):
+    """Levels, medians and rare levels are those of all files; each process encodes its own."""
+    table = customers(120)
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
-    table.head(len(table) // 3).to_csv(first, index=False)
-    table.tail(len(table) - len(table) // 3).to_csv(second, index=False)
-    options = ["--loss", "logistic", "--standardize", "--impute", "median", "--drop", "since", "--lam", 1e-3]
-    options += ["--weight", "times", "--tol", "1e-8", "--quiet"]
+    table.head(40).to_csv(first, index=False)
+    table.tail(80).to_csv(second, index=False)
+    options = [*RAW, "--lam", 1e-3, "--weight", "times", "--tol", "1e-6", "--quiet"]
     assert run("fit", raw, *options, "-o", tmp_path / "one")[0] == 0
-    assert run("fit", first, second, *options, "--processes", 2, "-o", tmp_path / "two")[0] == 0
+    assert run("fit", first, second, *options, *how, "-o", tmp_path / "two")[0] == 0
     one, two = load_model(tmp_path / "one"), load_model(tmp_path / "two")
     assert two.preparation_ == one.preparation_
-    assert two.coef_ == pytest.approx(one.coef_, rel=1e-4, abs=1e-6)
+    assert two.coef_ == pytest.approx(one.coef_, rel=1e-2, abs=1e-4)
     assert run("certify", tmp_path / "two", raw, "--quiet")[0] == 0
     # workers of a cluster send the error by which a table is known to need a preparation
     error = pickle.loads(pickle.dumps(UnpreparedColumn("a.csv", 2, "'Oslo' is not a number")))
     assert (type(error), str(error)) == (UnpreparedColumn, "a.csv, line 2: 'Oslo' is not a number")
 
 
-def test_options_without_effect_are_refused(raw, tmp_path, run):
-    svm = tmp_path / "rows.svm"
-    svm.write_text("1 1:2\n-1 1:3\n")
-    for options, words in [
-        ((svm, "--impute", "mean"), ("--impute is for tables", "svmlight")),
-        ((raw,), ("line", "the cell is empty", "--impute median")),
-        ((raw, "--impute", "mean"), ("'since'", "dates")),
-    ]:
-        code, out, err = run("fit", *options, "-o", tmp_path / "m")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert all(word in err for word in words), err
+def test_sparse_rows_are_no_table(raw, files, tmp_path, run):
     assert run("fit", raw, *FIT, "-o", tmp_path / "m", "--quiet")[0] == 0
-    code, _, err = run("predict", tmp_path / "m", svm)
-    assert code == 2
-    assert "fitted to a table with named columns" in err
+    check_sentence(run("predict", tmp_path / "m", files / "two.svm"), "fitted to a table with named columns")
 
 
 def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
@@ -206,8 +195,7 @@ def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
     del meta["sha256"]
     meta["fitted"]["preparation"]["columns"][0]["levels"].append("Lima")
     save_arrays(model, arrays, meta | {"sha256": checksum(arrays, meta)})
-    code, _, err = run("predict", model, raw)
-    assert (code, "its table gives 8 features, but it has 7" in err) == (2, True)
+    check_sentence(run("predict", model, raw), "its table gives 8 features, but it has 7")
 
 
 def test_names_and_levels_from_a_file_are_printed_without_control_characters(tmp_path, run):
@@ -230,8 +218,8 @@ def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path)
     install, *commands = block.strip().splitlines()
     assert shlex.split(install)[:2] == ["pip", "install"]
     assert len(commands) <= 4
-    customers().to_csv(tmp_path / "customers.csv", index=False)
-    customers(seed=1).drop(columns="bought").to_csv(tmp_path / "prospects.csv", index=False)
+    customers(120).to_csv(tmp_path / "customers.csv", index=False)
+    customers(120, seed=1).drop(columns="bought").to_csv(tmp_path / "prospects.csv", index=False)
     outputs = []
     for command in commands:
         name, *arguments = shlex.split(command)
@@ -242,7 +230,7 @@ def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)
-    assert Path(tmp_path, "labels.txt").read_text(encoding="utf-8").count("\n") == 240
+    assert Path(tmp_path, "labels.txt").read_text(encoding="utf-8").count("\n") == 120
 
 
 @pytest.mark.parametrize(
@@ -280,13 +268,7 @@ def test_weights_of_an_evaluation_are_checked(tmp_path, run):
     plain = tmp_path / "plain.csv"
     plain.write_text("a,b,y\n1,2,0\n3,1,1\n2,2,0\n4,1,1\n")
     assert run("fit", plain, "-o", tmp_path / "m")[0] == 0
-    code, _, err = run("evaluate", tmp_path / "m", numbers, "--weight", "w")
-    assert code == 2
-    assert "the weight is negative" in err
+    check_sentence(run("evaluate", tmp_path / "m", numbers, "--weight", "w"), "the weight is negative")
     # a model of numbers takes the weights of a table, too, and leaves them out of the features
     numbers.write_text("w,b,a,y\n0,2,1,0\n1,1,3,1\n2,2,2,0\n")
     assert json.loads(run("evaluate", tmp_path / "m", numbers, "--weight", "w", "--json")[1])["accuracy"] == 1
-    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:1\n")
-    code, _, err = run("evaluate", tmp_path / "m", tmp_path / "a.svm", "--weight", "w")
-    assert code == 2
-    assert "--weight names a column of a table" in err

@@ -10,6 +10,7 @@ import sys
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from fuzz import mutate, seeds
@@ -17,7 +18,7 @@ from fuzz import mutate, seeds
 import riskmin
 from riskmin.cli.main import main
 from riskmin.core.persist import FileError
-from riskmin.data import DataError, load, load_conll, load_partitioned, save
+from riskmin.data import DataError, load, load_conll, load_partitioned
 from riskmin.data.limits import memory_limited
 
 X = seeds.X
@@ -48,10 +49,12 @@ def parts_of(kind):
         return {name: file[name] for name in file.files} | {"y": Y}
 
 
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
-def test_sparse_matrices_of_every_format_are_read(kind, tmp_path):
-    data = load(npz(tmp_path / "a.npz", parts_of(kind)))
-    np.testing.assert_array_equal(data.X.toarray(), X)
+def with_entry(kind, name, value):
+    """The parts of a sparse matrix, with another number in the middle of one of them."""
+    arrays = parts_of(kind)
+    arrays[name] = arrays[name].copy()
+    arrays[name][len(arrays[name]) // 2] = value
+    return arrays
 
 
 @pytest.mark.parametrize(
@@ -59,34 +62,30 @@ def test_sparse_matrices_of_every_format_are_read(kind, tmp_path):
     [
         ("csc", "indices", 10**9), ("csc", "indices", -5), ("csr", "indices", 10**6),
         ("bsr", "indices", 10**6), ("csc", "indptr", 10**9), ("csr", "indptr", -1), ("coo", "row", 10**9),
-        ("coo", "col", -(2**31)),
-        ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
+        ("coo", "col", -(2**31)), ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
     ],
 )  # fmt: skip
 def test_indices_out_of_range_are_refused(kind, name, value, tmp_path):
-    arrays = parts_of(kind)
-    arrays[name] = arrays[name].copy()
-    arrays[name][len(arrays[name]) // 2] = value
     with pytest.raises(DataError, match="broken: "):
-        load(npz(tmp_path / "a.npz", arrays))
+        load(npz(tmp_path / "a.npz", with_entry(kind, name, value)))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"shape": np.array([8, 10**12])}, {"shape": np.array([10**12, 4])}, {"shape": np.array([8.0, 4.0])},
-        {"shape": np.array([-8, 4])}, {"indices": np.zeros(3)}, {"indptr": np.zeros((3, 3), int)},
-        {"data": np.array(["a"])}, {"format": np.array("xyz")}, {"format": np.zeros(2)},
-        {"indices": np.zeros(1, int)},
+        {"shape": np.array([10**12, 4])}, {"shape": np.array([8.0, 4.0])}, {"shape": np.array([-8, 4])},
+        {"indices": np.zeros(3)}, {"indptr": np.zeros((3, 3), int)}, {"data": np.array(["a"])},
+        {"format": np.array("xyz")}, {"format": np.zeros(2)}, {"indices": np.zeros(1, int)},
     ],
 )  # fmt: skip
 def test_invalid_parts_of_sparse_matrices(changes, tmp_path):
-    path = npz(tmp_path / "a.npz", parts_of("csr") | changes)
-    if "shape" in changes and changes["shape"].tolist() == [8, 10**12]:
-        assert load(path).X.shape == (8, 10**12)
-        return
     with pytest.raises(DataError):
-        load(path)
+        load(npz(tmp_path / "a.npz", parts_of("csr") | changes))
+
+
+def test_sparse_matrices_of_many_columns_are_read(tmp_path):
+    path = npz(tmp_path / "a.npz", parts_of("csr") | {"shape": np.array([8, 10**12])})
+    assert load(path).X.shape == (8, 10**12)
 
 
 def header(shape, descr="<f8", extra=b""):
@@ -127,65 +126,53 @@ def test_changed_array_fails_its_checksum(tmp_path):
 # ---------------------------------------------------------------- limits
 def big(kind, tmp_path):
     """A small file that expands to megabytes."""
+    n, path = 60_000, tmp_path / f"a.{kind}"
     if kind == "npz":
-        return npz(tmp_path / "a.npz", {"X": np.zeros((200_000, 4)), "y": np.zeros(200_000)})
+        return npz(path, {"X": np.zeros((n, 4)), "y": np.zeros(n)})
     if kind == "npz.gz":
-        path = npz(tmp_path / "a.npz", {"X": np.zeros((8, 4)), "y": np.zeros(8)})
-        path.write_bytes(path.read_bytes() + b"\0" * 4_000_000)
-        packed = tmp_path / "a.npz.gz"
-        packed.write_bytes(gzip.compress(path.read_bytes()))
-        return packed
-    if kind == "parquet":
-        pa = pytest.importorskip("pyarrow")
-        import pyarrow.parquet as pq
-
-        path = tmp_path / "a.parquet"
-        pq.write_table(pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000)}), path)
-        return path
-    text, name, pack = {
-        "svm.gz": (b"1 1:1 2:2\n" * 100_000, "a.svm.gz", gzip.compress),
-        "line.xz": (b"1 1:1" + b" " * 4_000_000, "a.svm.xz", lzma.compress),
-        "csv.bz2": (b"1,2,3\n" * 100_000, "a.csv.bz2", bz2.compress),
-        "cell.gz": (b'a,y\n1,"' + b"x\n" * 2_000_000, "a.csv.gz", gzip.compress),
-        "long.gz": (b"a,y\n1," + b"1" * 4_000_000, "a.csv.gz", gzip.compress),
-        "conll.gz": (b"a b c\n" * 100_000, "a.conll.gz", gzip.compress),
-    }[kind]
-    path = tmp_path / name
-    path.write_bytes(pack(text))
+        plain = npz(tmp_path / "a.npz", {"X": np.zeros((8, 4)), "y": np.zeros(8)}).read_bytes()
+        path.write_bytes(gzip.compress(plain + bytes(4_000_000)))
+    elif kind == "parquet":
+        pd.DataFrame({"a": np.zeros(200_000), "y": np.zeros(200_000)}).to_parquet(path)
+    else:
+        text, pack = {
+            "svm.gz": (b"1 1:1 2:2\n" * n, gzip.compress),
+            "svm.xz": (b"1 1:1" + b" " * 4_000_000, lzma.compress),
+            "csv.bz2": (b"1,2,3\n" * n, bz2.compress),
+            "cell.csv.gz": (b'a,y\n1,"' + b"x\n" * 2_000_000, gzip.compress),
+            "long.csv.gz": (b"a,y\n1," + b"1" * 4_000_000, gzip.compress),
+            "conll.gz": (b"a b c\n" * n, gzip.compress),
+        }[kind]
+        path.write_bytes(pack(text))
     return path
 
 
-KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "line.xz", "csv.bz2", "cell.gz", "long.gz", "conll.gz"]
+KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "svm.xz", "csv.bz2", "cell.csv.gz", "long.csv.gz", "conll.gz"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path):
+def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path, capsys):
     path = big(kind, tmp_path)
-    read = load_conll if kind == "conll.gz" else load
-    with (
-        memory_limited(1),
-        pytest.raises(DataError, match=r"more memory than the limit of 1 MB; .*--max-memory"),
-    ):
-        read(path)
-
-
-@pytest.mark.parametrize("kind", ["npz", "svm.gz", "csv.bz2", "parquet"])
-def test_limit_applies_to_data_in_memory(kind, tmp_path, capsys):
-    path = big(kind, tmp_path)
-    assert load(path, max_memory=100).X.shape[0] >= 100_000
-    with pytest.raises(DataError, match="limit of 1 MB"):
-        load_partitioned([path, path], max_memory=1)
-    code, line = exit_and_stderr(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
-    assert code == 2
-    assert "the limit of 1 MB" in line
-    with memory_limited(None):
-        load(path)
+    message = r"more memory than the limit of 1 MB; .*--max-memory"
+    if kind == "conll.gz":
+        with memory_limited(1), pytest.raises(DataError, match=message):
+            load_conll(path)
+        return
+    with pytest.raises(DataError, match=message):
+        load(path, max_memory=1)
+    if kind in ("npz", "svm.gz", "csv.bz2", "parquet"):
+        assert load(path, max_memory=100).X.shape[0] >= 60_000
+        with pytest.raises(DataError, match="limit of 1 MB"):
+            load_partitioned([path, path], max_memory=1)
+        code, line = exit_and_stderr(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
+        assert code == 2
+        assert "the limit of 1 MB" in line
 
 
 def test_streamed_rows_do_not_count(tmp_path, capsys):
     path = big("svm.gz", tmp_path)
-    assert main(["convert", str(path), str(tmp_path / "a.rsk"), "--max-memory", "1.2", "--quiet"]) == 0
-    assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (100_000, 2)
+    assert main(["convert", str(path), str(tmp_path / "a.rsk"), "--max-memory", "0.7", "--quiet"]) == 0
+    assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (60_000, 2)
 
 
 def test_parquet_header_with_too_many_rows(tmp_path):
@@ -195,13 +182,6 @@ def test_parquet_header_with_too_many_rows(tmp_path):
     assert load(path).X.shape == (8, 4)
     with pytest.raises(DataError, match="limit"):
         load(path, max_memory=1e-4)
-
-
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True])
-def test_invalid_limits(value, tmp_path):
-    (tmp_path / "a.svm").write_bytes(seeds.SVMLIGHT)
-    with pytest.raises(ValueError, match="max_memory="):
-        load(tmp_path / "a.svm", max_memory=value)
 
 
 # ---------------------------------------------------------------- text
@@ -319,17 +299,6 @@ def test_label_codes_out_of_range(store):
         load(store(1, **files))
 
 
-def test_names_of_columns_are_strings(tmp_path):
-    with pytest.raises(ValueError, match="not a string"):
-        save(tmp_path / "a.rsk", [(X, Y)], feature_names=["a", 1, 2, "d"])
-    with pytest.raises(ValueError, match="3 feature_names for 4"):
-        save(tmp_path / "a.rsk", [(X, Y)], feature_names=list("abc"))
-    with pytest.raises(DataError, match="not strings"):
-        load(npz(tmp_path / "a.npz", {"X": X, "y": Y, "feature_names": np.arange(4)}))
-    with pytest.raises(DataError, match="1 feature_names for 4"):
-        load(npz(tmp_path / "a.npz", {"X": X, "y": Y, "feature_names": np.array("abcd")}))
-
-
 # ---------------------------------------------------------------- models
 def written(tmp_path, kind, change):
     """A model file with changed metadata and a valid checksum."""
@@ -403,8 +372,9 @@ def test_invalid_metadata_of_models(number, tmp_path, capsys):
     with pytest.raises(FileError) as error:
         riskmin.load_model(path)
     assert str(error.value).isprintable()
-    data = npz(tmp_path / "d.npz", {"X": X, "y": Y})
-    assert exit_and_stderr(capsys, "predict", path, data)[0] == 2
+    if number % 6 == 0:
+        data = npz(tmp_path / "d.npz", {"X": X, "y": Y})
+        assert exit_and_stderr(capsys, "predict", path, data)[0] == 2
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "x"])

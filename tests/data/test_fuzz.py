@@ -19,7 +19,7 @@ from riskmin.data import check, load, load_conll
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*"))
 EACH = settings(
-    max_examples=25, deadline=None, derandomize=True, database=None,
+    max_examples=10, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 """So many cases a reader in every run of the tests."""
@@ -66,7 +66,7 @@ def test_mutated_stores(seed, tmp_path):
     outcome(lambda: load(path, verify=False).X.sum())
 
 
-@settings(EACH, max_examples=80)
+@settings(EACH, max_examples=50)
 @given(seed=numbers)
 def test_mutated_models_predict_or_are_refused(seed, tmp_path):
     rng = random.Random(seed)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
-from riskmin.data.formats.svmlight import load_svmlight
+from riskmin.data.formats.svmlight import CHUNK_BYTES, load_svmlight
 from riskmin.data.formats.text_table import ColumnSelection
 from riskmin.data.limits import memory_limited
 
@@ -43,6 +43,7 @@ def load(
     multilabel: bool = False,
     verify: bool = True,
     max_memory: float | None = None,
+    chunk_bytes: int | None = None,
 ) -> Dataset:
     """Read a data set from a file of any known format.
 
@@ -78,6 +79,9 @@ def load(
         data, such as compressed ones, raise an error instead of exhausting memory. The default is the memory
         that the machine, its control group and the limits of the process allow. Memory-mapped data do not
         count.
+    chunk_bytes : int, optional
+        How much is parsed at a time: bytes of svmlight text, or of the numbers of a CSV or TSV table. The
+        result does not depend on it.
 
     Returns
     -------
@@ -109,7 +113,9 @@ def load(
     # a ColumnSelection; only tables use its target and qid
     columns = target, qid, n_features, require_labels
     with memory_limited(max_memory):
-        return _load(path, format or format_of(path), columns, dtype, zero_based, multilabel, verify)
+        return _load(
+            path, format or format_of(path), columns, dtype, zero_based, multilabel, verify, chunk_bytes
+        )
 
 
 def _load(
@@ -120,6 +126,7 @@ def _load(
     zero_based: bool | Literal["auto"],
     multilabel: bool,
     verify: bool,
+    chunk_bytes: int | None,
 ) -> Dataset:
     """Call the reader of the format, for `load`."""
     target, qid, n_features, require_labels = columns
@@ -143,6 +150,7 @@ def _load(
             zero_based=zero_based,
             multilabel=multilabel,
             require_labels=require_labels,
+            chunk_bytes=chunk_bytes or CHUNK_BYTES,
         )
     if kind == "npz":
         from riskmin.data.formats.npz import load_npz
@@ -156,4 +164,4 @@ def _load(
         raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz, parquet or rsk")
     from riskmin.data.formats.tables import load_csv
 
-    return load_csv(path, columns, dtype, tsv=kind == "tsv")
+    return load_csv(path, columns, dtype, tsv=kind == "tsv", chunk_bytes=chunk_bytes)

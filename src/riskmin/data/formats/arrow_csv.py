@@ -48,7 +48,7 @@ class ArrowCsvReader:
     @classmethod
     def accepts(cls, table: TextTable) -> bool:
         """Whether pyarrow is installed, and the file so large that importing it pays."""
-        if "pyarrow" in sys.modules:
+        if sys.modules.get("pyarrow") is not None:
             return True
         path = Path(table.path)
         large = path.is_file() and path.stat().st_size >= cls.MIN_FILE_BYTES
@@ -91,7 +91,7 @@ class ArrowCsvReader:
 
         names = [str(i) for i in range(len(self.table.names))]  # the given ones may repeat
         kinds = {name: pa.string() if i in self.codes else pa.float64() for i, name in enumerate(names)}
-        block_bytes = max(self.BLOCK_BYTES, self.CELL_BYTES * len(names))
+        block_bytes = max(self.table.chunk_bytes or self.BLOCK_BYTES, self.CELL_BYTES * len(names))
         # the text, its index of cells, and the columns
         if 4 * block_bytes > MemoryBudget(self.table.path).limit:
             raise ValueError("a block takes more memory than the limit")

@@ -30,7 +30,7 @@ def load_svmlight(
     zero_based: bool | Literal["auto"] = "auto",
     multilabel: bool = False,
     require_labels: bool = True,
-    _chunk: int = CHUNK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Dataset:
     """Read svmlight text.
 
@@ -54,6 +54,8 @@ def load_svmlight(
         starts with ``index:value`` has no labels.
     require_labels : bool
         If false, all rows may start with ``index:value``; y is then None.
+    chunk_bytes : int
+        How much text is parsed at a time; the result does not depend on it.
 
     Returns
     -------
@@ -76,10 +78,10 @@ def load_svmlight(
     (array([ 1., -1.]), array([7, 7]))
     """
     settings = n_features, check_dtype(dtype), zero_based, multilabel, require_labels
-    return read_svmlight(source, *settings, _chunk=_chunk).dataset()
+    return read_svmlight(source, *settings, chunk_bytes=chunk_bytes).dataset()
 
 
-def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK_BYTES) -> SvmlightReader:
+def read_svmlight(source: SvmlightSource, *settings: Any, chunk_bytes: int = CHUNK_BYTES) -> SvmlightReader:
     """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
     # a path is opened and decompressed here; an open file is read as it is
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
@@ -87,7 +89,7 @@ def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK_BY
         str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings
     )
     with open_decompressed(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
-        for text in text_chunks(file, _chunk, reader.budget):
+        for text in text_chunks(file, chunk_bytes, reader.budget):
             reader.parse(text)
     return reader
 

@@ -226,9 +226,16 @@ def _read_by_arrow(
     return None
 
 
-def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
+def load_csv(
+    path: PathLike,
+    selection: ColumnSelection,
+    dtype: np.dtype[Any],
+    *,
+    tsv: bool,
+    chunk_bytes: int | None = None,
+) -> Dataset:
     """Read a text table; see `load`."""
-    table = inspect_table(path, tsv)
+    table = inspect_table(path, tsv)._replace(chunk_bytes=chunk_bytes)
     roles = assign_roles(path, table.names, *selection)
     if ArrowCsvReader.accepts(table):
         fast = _read_by_arrow(table, roles, dtype, require_labels=selection[-1])

@@ -152,11 +152,14 @@ class TextTable(NamedTuple):
     names: list[str]
     header: bool
     meter: ReadProgress | None = None
+    chunk_bytes: int | None = None
+    """As for `load`."""
 
     @property
     def block_rows(self) -> int:
         """The number of rows per block, by which a store is divided: the same for all readers."""
-        return max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(self.names)), 1)
+        cells = _BLOCK_MAX_CELLS if self.chunk_bytes is None else self.chunk_bytes // 8
+        return max(min(_BLOCK_MAX_ROWS, cells // len(self.names)), 1)
 
     @contextmanager
     def text(self) -> Iterator[Lines]:

@@ -35,6 +35,7 @@ def convert(
     shard_mb: float = 64.0,
     force: bool = False,
     watch: ProgressCallback | None = None,
+    chunk_bytes: int | None = None,
 ) -> None:
     """Write a file of any known format as stored data, which need not fit into memory for a fit.
 
@@ -61,6 +62,8 @@ def convert(
     watch : callable, optional
         Called as ``watch(rows, bytes, share)`` after each chunk, with the number of rows and bytes written
         and the fraction of the file that was read.
+    chunk_bytes : int, optional
+        As for `load`.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def convert(
         raise ValueError(f"target and qid name columns of a table, but {source} is {kind}: leave them out")
     dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
-    stream = open_stream(source, kind, selection, dtype, zero_based)
+    stream = open_stream(source, kind, selection, dtype, zero_based, chunk_bytes)
     # dense rows have a fixed length, so that the number of columns must be known before the first row
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
         raise DataError(source, None, "its number of columns is known only at its end; give n_features")

@@ -71,10 +71,12 @@ class SvmlightStream(_StreamDefaults):
         dtype: np.dtype[Any],
         zero_based: bool | Literal["auto"],
         require_labels: bool,
+        chunk_bytes: int | None = None,
     ) -> None:
         from riskmin.data.formats.svmlight import SvmlightReader
 
         self.path, self.meter, self.columns = path, ReadProgress(), n_features or 0
+        self.chunk_bytes = chunk_bytes
         self.reader = SvmlightReader(str(path), n_features, dtype, zero_based, False, require_labels)
 
     @property
@@ -85,9 +87,9 @@ class SvmlightStream(_StreamDefaults):
     def __iter__(self) -> Iterator[RowChunk]:
         from riskmin.data.formats import svmlight
 
-        reader = self.reader
+        reader, size = self.reader, self.chunk_bytes or svmlight.CHUNK_BYTES
         with open_decompressed(self.path, self.meter) as file:
-            for text in svmlight.text_chunks(file, svmlight.CHUNK_BYTES, reader.budget):
+            for text in svmlight.text_chunks(file, size, reader.budget):
                 rows = reader.read(text)
                 # a chunk may have comments and blank lines only
                 if len(rows.ends):
@@ -104,13 +106,19 @@ class TableStream(_StreamDefaults):
     """
 
     def __init__(
-        self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool
+        self,
+        path: PathLike,
+        selection: ColumnSelection,
+        dtype: np.dtype[Any],
+        *,
+        tsv: bool,
+        chunk_bytes: int | None = None,
     ) -> None:
         from riskmin.data.formats.arrow_csv import ArrowCsvReader
         from riskmin.data.formats.text_table import assign_roles, inspect_table
 
         self.meter = ReadProgress()
-        self.table = inspect_table(path, tsv)._replace(meter=self.meter)
+        self.table = inspect_table(path, tsv)._replace(meter=self.meter, chunk_bytes=chunk_bytes)
         self.roles = assign_roles(path, self.table.names, *selection)
         self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
         self.columns, self.arrow = len(self.roles.features), ArrowCsvReader.accepts(self.table)
@@ -247,10 +255,11 @@ def open_stream(
     selection: ColumnSelection,
     dtype: np.dtype[Any],
     zero_based: bool | Literal["auto"],
+    chunk_bytes: int | None = None,
 ) -> RowStream:
     """Return the stream of a file of this format; see `load`."""
     if kind == "svmlight":
-        return SvmlightStream(path, selection[2], dtype, zero_based, selection[3])
+        return SvmlightStream(path, selection[2], dtype, zero_based, selection[3], chunk_bytes)
     if kind == "parquet":
         return ParquetStream(path, selection, dtype)
     if kind == "npz":
@@ -259,7 +268,7 @@ def open_stream(
         data = load_npz(path, n_features=selection[2], dtype=dtype, require_labels=selection[3])
         return DatasetStream([data], dtype)
     if kind in ("csv", "tsv"):
-        return TableStream(path, selection, dtype, tsv=kind == "tsv")
+        return TableStream(path, selection, dtype, tsv=kind == "tsv", chunk_bytes=chunk_bytes)
     raise DataError(
         Path(path), None, f"a file of the format {kind!r} cannot be converted; it is stored already"
     )

@@ -1,0 +1,302 @@
+"""The commands path and cv, and the lists of losses, regularizers and solvers."""
+
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from command_files import rows, run_json
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.model_selection import GroupKFold, StratifiedKFold
+
+from helpers import ClosedElements, customers
+from riskmin import (
+    L2,
+    Hinge,
+    LinearClassifier,
+    LinearRanker,
+    Objective,
+    OrdinalClassifier,
+    get_scorer,
+    linear_risk,
+    load_model,
+    minimize,
+)
+from riskmin.data import load, save_svmlight
+from riskmin.losses import LOSSES
+from riskmin.metrics import mean_ndcg_score
+from riskmin.regularizers import REGULARIZERS
+from riskmin.solvers import SOLVERS
+
+X, Y, GRADE, QID = rows()
+
+
+def read_page(path):
+    """The text of a page whose elements are closed, and in which no number is NaN."""
+    page = path.read_text(encoding="utf-8")
+    ClosedElements().check(page)
+    assert "nan" not in page
+    return page
+
+
+# ---------------------------------------------------------------- lists
+def test_lists(run):
+    code, out, _ = run("losses")
+    assert code == 0
+    assert all(name in out and loss.formula in out for name, loss in LOSSES.items())
+    losses = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
+    assert set(losses) == set(LOSSES)
+    huber = {"name": "huber", "task": "regression", "parameters": {"delta": 1.0}, "smooth": True}
+    assert {key: losses["huber"][key] for key in huber} == huber
+    code, out, _ = run("regularizers")
+    assert (code, all(name in out for name in REGULARIZERS)) == (0, True)
+    zeros = {row["name"]: row["zeros"] for row in json.loads(run("regularizers", "--json")[1])}
+    assert zeros == {name: name in ("l1", "elastic") for name in REGULARIZERS}
+    code, out, _ = run("solvers")
+    assert (code, ":math:" in out, all(name in out for name in SOLVERS)) == (0, False, True)
+    assert [row["name"] for row in json.loads(run("solvers", "--json")[1])] == list(SOLVERS)
+
+
+@pytest.mark.parametrize("width", [100, 140])
+def test_formulas_are_not_broken_over_lines(width, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # output as on a terminal
+    out = re.sub(r"\x1b\[[0-9;]*m", "", run("losses")[1])
+    assert max(map(len, out.splitlines())) <= width
+    assert "…" not in out
+    assert all(loss.formula in out for loss in LOSSES.values())
+
+
+# ---------------------------------------------------------------- path
+def test_path_prints_one_line_per_lam(files, tmp_path, run):
+    page = tmp_path / "path.html"
+    code, out, err = run("path", files / "two.svm", "--lams", "0.01,1,0.1", "-o", page)
+    assert (code, err) == (0, "")
+    head, titles, *lines, total, last = out.splitlines()
+    assert head == "hinge on two.svm, 60 rows x 4 columns, l2"
+    assert titles.split() == ["lam", "objective", "certified", "gap", "nonzeros", "calls", "time", "status"]
+    assert [line.split()[0] for line in lines] == ["0.01", "1", "0.1"]
+    assert all(line.endswith("converged") for line in lines)
+    assert total.split()[0] == "all"
+    assert last == f"  page  {page}"
+    text = read_page(page)
+    assert text.count("<svg class") == 3
+    assert ">column 0</text>" in text
+
+
+def test_path_agrees_with_minimize(files, run):
+    args = ["path", files / "two.svm", "--no-intercept", "--quiet"]
+    code, facts = run_json(run, *args, "--lams", "1,0.01")
+    assert code == 0
+    data = load(files / "two.svm")
+    risk = linear_risk(data.X, data.y, Hinge())
+    for row in facts["path"]:
+        best = minimize(Objective(risk, L2(), row["lam"]), tol=1e-6)
+        assert row["lower_bound"] <= best.value * (1 + 1e-9)
+        assert best.lower <= row["objective"] <= best.value * (1 + 2e-3)
+        assert row["status"] == "converged"
+    same = run_json(run, *args, "--alphas", "1,0.01")[1]
+    assert [row["objective"] for row in same["path"]] == [row["objective"] for row in facts["path"]]
+
+
+def test_path_starts_where_all_weights_are_zero(files, tmp_path, run):
+    options = ["--loss", "squared", "--reg", "l1", "--n-lams", 4, "--json", "-o", tmp_path / "p.html"]
+    code, out, err = run("path", files / "houses.csv", *options)
+    path = json.loads(out)["path"]
+    assert code == 0
+    assert path[0]["nonzeros"] == 0
+    assert path[-1]["lam"] == pytest.approx(path[0]["lam"] / 1000)
+    assert {"lam", "gap_rel"} <= json.loads(err.splitlines()[0]).keys()
+    text = read_page(tmp_path / "p.html")
+    assert text.count("<svg class") == 4
+    assert ">a</text>" in text
+
+
+def test_path_of_other_tasks_and_threads(files, run):
+    for args in (["--loss", "novelty"], ["--class-weight", "balanced"], ["--jobs", "2"], ["--jobs", "-1"]):
+        assert run("path", files / "two.svm", "--lams", "1,0.1", "--quiet", *args)[0] == 0
+    quantile = ["--loss", "quantile:level=0.9", "--lams", "1,0.1", "--quiet"]
+    assert run("path", files / "houses.csv", *quantile)[0] == 0
+
+
+def test_fits_that_did_not_converge_are_reported(files, tmp_path, run):
+    hard = ["--max-iter", 2, "--tol", 1e-9]
+    code, _, err = run("path", files / "two.svm", "--lams", "1,0.0001", *hard)
+    assert code == 3
+    assert "did not reach the certified gap of 1e-09: raise --max-iter" in err
+    code, _, err = run("cv", files / "two.svm", "--lams", "0.0001", "--folds", 2, *hard, "-o", tmp_path / "m")
+    assert code == 3
+    assert "2 of 2 fits of the folds did not reach the certified gap of 1e-09" in err
+    assert "the last fit is not converged (max_iter): the certified gap is" in err
+
+
+class InterruptedScreen(io.StringIO):
+    """A screen at which someone presses Ctrl-C when the second fit is reported."""
+
+    def write(self, text):
+        if "iteration 1," in text and "iteration 1," in self.getvalue():
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_an_interrupted_path_is_printed(files, run, monkeypatch):
+    screen = InterruptedScreen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    code, out, _ = run("path", files / "two.svm", "--lams", "1,0.01,0.001", "-v")
+    assert (code, out.count("converged"), out.count("interrupted")) == (3, 1, 2)
+    assert screen.getvalue().endswith("riskmin: interrupted, with 2 of 3 fits not done\n")
+
+
+# ---------------------------------------------------------------- cv
+def test_cv_chooses_lam_saves_the_model_and_writes_a_report(files, tmp_path, run):
+    model, page, data = tmp_path / "best", tmp_path / "cv.html", files / "two.svm"
+    args = ["--lams", "100,0.1,0.01", "--folds", 3, "-o", model, "--report", page, "--loss", "logistic"]
+    code, out, err = run("cv", data, *args)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "logistic on two.svm, 60 rows x 4 columns, l2, 3 folds"
+    assert [line.split()[0] for line in lines[2:5]] == ["100", "0.1", "0.01"]
+    (best,) = [line for line in lines[2:5] if line.endswith("best")]
+    saved = load_model(model)
+    assert f"{saved.alpha:g}" == best.split()[0]
+    assert saved.alpha < 100
+    assert run("certify", model, data, "--quiet")[0] == 0
+    assert read_page(page).count("<svg class") == 1
+
+
+def test_cv_as_json(files, tmp_path, run):
+    args = [
+        "--loss",
+        "huber",
+        "--reg",
+        "l1",
+        "--n-lams",
+        3,
+        "--folds",
+        2,
+        "--jobs",
+        2,
+        "-o",
+        tmp_path / "best",
+    ]
+    code, facts = run_json(run, "cv", files / "houses.csv", *args, "--scoring", "neg_mean_absolute_error")
+    assert code == 0
+    assert np.shape([row["scores"] for row in facts["cv"]]) == (3, 2)
+    best = max(facts["cv"], key=lambda row: row["mean"])
+    assert facts["best_lam"] == best["lam"] == facts["lam"]
+    assert facts["best_score"] == pytest.approx(best["mean"])
+    assert load_model(tmp_path / "best").feature_names_in_.tolist() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("loss", "name"), [("ordinal", "graded.svm"), ("pairwise_hinge", "ranked.svm")])
+def test_grades_and_rankings(loss, name, files, tmp_path, run):
+    data, model = files / name, tmp_path / "m"
+    args = [data, "--loss", loss, "--lams", "1,0.01"]
+    code, facts = run_json(run, "path", *args, "-o", tmp_path / "p.html")
+    assert code == 0
+    make = OrdinalClassifier if loss == "ordinal" else LinearRanker
+    extra = {} if loss == "ordinal" else {"qid": QID}
+    twin = make(loss, alpha=0.01).fit(X, GRADE, **extra)
+    assert facts["path"][1]["objective"] == pytest.approx(twin.objective_, rel=2e-3)
+    assert facts["path"][1]["lower_bound"] <= twin.objective_
+    code, facts = run_json(run, "cv", *args, "--folds", 3, "-o", model, "--report", tmp_path / "cv.html")
+    assert code == 0
+    assert np.shape([row["scores"] for row in facts["cv"]]) == (2, 3)
+    assert facts["best_score"] == max(row["mean"] for row in facts["cv"])
+    assert load_model(model).alpha == facts["best_lam"]
+    assert run("certify", model, data)[0] == 0
+    assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
+
+
+def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
+    grade = GRADE.copy()
+    grade[3] = 9  # a grade with a single row
+    save_svmlight(tmp_path / "a.svm", X, grade)
+    args = [
+        "cv",
+        tmp_path / "a.svm",
+        "--loss",
+        "ordinal",
+        "--lams",
+        "0.1",
+        "--folds",
+        "3",
+        "-o",
+        tmp_path / "m",
+    ]
+    scores = run_json(run, *args)[1]["cv"][0]["scores"]
+    back = run_json(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
+    np.testing.assert_allclose(scores, back, atol=0.2)  # reversed, except for ties
+    assert all(-1 < score < 0 for score in scores + back)
+    assert run_json(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
+
+
+def test_folds_keep_queries_together(files, tmp_path, run):
+    expected = []
+    for train, test in GroupKFold(3).split(X, GRADE, QID):
+        model = LinearRanker("ndcg", alpha=0.1).fit(X[train], GRADE[train], qid=QID[train])
+        expected.append(mean_ndcg_score(GRADE[test], model.predict(X[test]), qid=QID[test], k=5))
+    args = ["--loss", "ndcg", "--lams", "0.1", "--folds", "3", "--scoring", "ndcg:k=5", "-o", tmp_path / "m"]
+    facts = run_json(run, "cv", files / "ranked.svm", *args)[1]
+    np.testing.assert_allclose(facts["cv"][0]["scores"], expected, atol=0.02)
+    assert facts["metric"] == "NDCG@5"
+
+
+def test_cv_compares_the_metric_of_the_loss(files, tmp_path, run):
+    args = ["cv", files / "two.svm", "--lams", "1", "--folds", "2", "-o", tmp_path / "m"]
+    for options, name in (
+        (["--loss", "prbep"], "break-even point"),
+        (["--loss", "f1"], "F1"),
+        (["--loss", "roc_area"], "ROC area"),
+        (["--loss", "hinge", "--scoring", "prbep"], "break-even point"),
+        (["--loss", "prbep", "--scoring", "accuracy"], " accuracy"),
+    ):
+        code, out, _ = run(*args, *options)
+        assert (code, name in out) == (0, True)
+    several = ["--loss", "logistic", "--lams", "1", "--folds", "2", "--metric", "roc_auc_ovr"]
+    assert run("cv", files / "graded.csv", *several, "-o", tmp_path / "m")[0] == 0
+
+
+def test_cv_by_several_metrics(files, tmp_path, run):
+    """The first chooses lam; all are those of scikit-learn on the same folds."""
+    options = [
+        "--loss",
+        "logistic",
+        "--standardize",
+        "--impute",
+        "median",
+        "--drop",
+        "since",
+        "--target",
+        "bought",
+    ]
+    options += ["--weight", "times", "--lams", "0.1,0.001", "--folds", "3", "-o", tmp_path / "m"]
+    metrics = ["--metric", "average_precision,f1,accuracy"]
+    facts = run_json(run, "cv", files / "raw.csv", *options, *metrics)[1]
+    assert facts["metric"] == "average precision"
+    table, best = customers(120), load_model(tmp_path / "m")
+    rows_of = best.preparation_.read([files / "raw.csv"]).X
+    y, c = table.bought.to_numpy(), table.times.to_numpy(float)
+    expected = {"average": [], "F1": []}
+    for train, test in StratifiedKFold(3).split(rows_of, y):
+        model = LinearClassifier("logistic", alpha=1e-3, standardize=True)
+        model.fit(rows_of[train], y[train], c[train])
+        of_test = {"y_true": y[test] == "yes", "sample_weight": c[test]}
+        scores = model.decision_function(rows_of[test])
+        expected["average"].append(average_precision_score(y_score=scores, **of_test))
+        expected["F1"].append(f1_score(y_pred=scores > 0, **of_test))
+    entry = facts["cv"][1]
+    assert entry["scores"] == pytest.approx(expected["average"], abs=2e-3)
+    assert entry["metrics"]["F1"] == pytest.approx(np.mean(expected["F1"]), abs=1e-2)
+    assert list(entry["metrics"]) == ["F1", "accuracy"]
+    assert facts["best_score"] == max(e["mean"] for e in facts["cv"])
+    assert "average precision" in run("cv", files / "raw.csv", *options, *metrics)[1]
+    assert "accuracy" in run("cv", files / "raw.csv", *options)[1]
+
+
+def test_average_precision_is_for_two_classes():
+    three = LinearClassifier("logistic").fit(np.eye(6), [0, 1, 2] * 2)
+    with pytest.raises(ValueError, match="two classes"):
+        get_scorer("average_precision")(three, np.eye(6), [0, 1, 2] * 2)
