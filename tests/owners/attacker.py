@@ -62,7 +62,7 @@ def distance_to_a_row(x, X):
 
 
 def bisected(gradient, a, b, rounds=45, atol=1e-12):
-    """Bisect the line from a to b for the point where the gradient changes: the answers, and the last ends."""
+    """Bisect the line from a to b for the point where the gradient changes: all answers, and its ends."""
     found = [gradient(a), gradient(b)]
     for _ in range(rounds):
         middle = 0.5 * (a + b)

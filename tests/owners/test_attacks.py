@@ -16,7 +16,7 @@ LEAST_ERROR = 0.3
 
 
 class Answers:
-    """Gradients in the units of sums over rows, each by a run of its own, each of which claims other things."""
+    """Gradients in the units of sums over rows, each by a run of its own, which claims something else."""
 
     def __init__(self, X, y, settings, path, change):
         self.X, self.y, self.path, self.change, self.k = X, y, path, change, 0

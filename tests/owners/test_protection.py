@@ -238,17 +238,16 @@ def mutated(data, rng):
     return bytes(data)
 
 
-def test_fuzzed_messages(n=1000):
+def test_fuzzed_messages():
     """Every reply to a mutated request is a message, and nothing else is raised."""
-    owner, rng = Recorded(*rows(60), policy=Policy(**UNLIMITED)), np.random.default_rng(0)
+    n, rng = 1000, np.random.default_rng(0)
+    owner = Recorded(*rows(60), policy=Policy(**UNLIMITED))
     attacker = Attacker(owner)
     attacker.gradient(np.ones(8))
     attacker.raw("describe")
     Attacker(owner, "logistic")
     sent = list(owner.requests)
-    kinds = [
-        decode(owner.handle("mallory", mutated(sent[k % len(sent)], rng))).kind for k in range(n)
-    ]
+    kinds = [decode(owner.handle("mallory", mutated(sent[k % len(sent)], rng))).kind for k in range(n)]
     assert kinds.count("invalid") > n // 3
     assert set(kinds) <= {"answer", "invalid", "refused", "lost"}
     # the owner still answers
