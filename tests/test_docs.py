@@ -299,7 +299,7 @@ def test_make_bench_requires_its_data():
     assert "make bench DATA=folder" in line
 
 
-@pytest.mark.exhaustive
+@pytest.mark.skipif(os.environ.get("RISKMIN_SWEEPS") != "all", reason="`make docs` runs all examples")
 @pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
 def test_examples_run(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)
