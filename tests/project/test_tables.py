@@ -11,7 +11,7 @@ from benchmarks.tables import __main__ as command  # noqa: E402
 from benchmarks.tables import compare, fits, report, sources  # noqa: E402
 from benchmarks.tables.table import Table, all_of, cleaned, table  # noqa: E402
 
-SAMPLE = 10
+SAMPLE = 6
 SMALL = ("sklearn", "statsmodels", "vega", "penguins")
 """Packages whose tables are read within a second."""
 
