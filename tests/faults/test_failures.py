@@ -86,15 +86,17 @@ def test_missing_sync_is_detected(folders):
             operation.check(folder, done=True, tidy=False)
 
 
+def write_in_place(folder):
+    (folder / "out.txt").unlink(missing_ok=True)
+    with create(folder / "out.txt") as file:
+        file.write(b"x" * 99_999)
+
+
+IN_PLACE = Operation(write_in_place, {"out.txt": bytes_of}, old_outputs)
+
+
 def test_content_written_in_place_is_detected():
     """A file that is not replaced at the end is neither old nor new after a failure."""
-
-    def act(folder):
-        (folder / "out.txt").unlink(missing_ok=True)
-        with create(folder / "out.txt") as file:
-            file.write(b"x" * 99_999)
-
-    in_place = Operation(act, {"out.txt": bytes_of}, old_outputs)
     write = 2  # after its opening
     with pytest.raises(AssertionError, match=r"out.txt is neither old nor new"):
-        fail(in_place, {"at": write, "strike": full})
+        fail(IN_PLACE, {"at": write, "strike": full})
