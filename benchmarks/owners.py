@@ -211,7 +211,7 @@ def honest_fits(seeds: int) -> None:
 
 def attack() -> None:
     """Print the largest cosine of an answer and a row, by loss and size of w."""
-    from tests.owners.test_protection import Attacker
+    from tests.owners.attacker import Attacker
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 30))

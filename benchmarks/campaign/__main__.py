@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ def _save(path: Path, state: dict[str, Any]) -> None:
     new.replace(path)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.campaign", description=__doc__)
     parser.add_argument("--n", type=int, default=1000, help="number of problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first problem")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--out", type=Path, default=Path("campaign.json"), help="file of counts and failures")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     state: dict[str, Any] = {
         "seed": args.seed,
         "next": args.seed,

@@ -10,6 +10,7 @@ CPU seconds of one thread. Run `riskmin warmup` first, so that none of them comp
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness.script import script_parser
@@ -26,7 +27,7 @@ PAGES = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     names = [name for page, (_, parts) in PAGES.items() for name in (page, *(part.name for part in parts))]
@@ -39,7 +40,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("docs/papers"))
     parser.add_argument("--cells", type=Path, default=Path("build/papers"))
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     for page, (title, parts) in PAGES.items():
         file = args.out / f"{page}.md"
         # a part that is not run now keeps its section

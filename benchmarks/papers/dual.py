@@ -30,8 +30,8 @@ PERCEPTRONS = 50
 """Draws for the Perceptron at d = 5000, whose accuracy in the paper is higher than here."""
 TEXT_LAM = 1e-3
 """The lam of the convergence curves on Reuters; the paper does not print its own."""
-GRIDS = {"LM-Perc": 10.0 ** np.arange(-2, 1.1, 0.5)}
-WINNOW_GRID = 10.0 ** np.arange(-3, -0.9, 0.5)
+LAMS = 10.0 ** np.arange(-2, 1.1, 0.5)
+WINNOW_LAMS = 10.0 ** np.arange(-3, -0.9, 0.5)
 
 
 # ---------------------------------------------------------------- Table 1 and figure 1
@@ -47,17 +47,19 @@ def percent(w: Any, rows: Any) -> float:
     return 100 * float(np.mean(np.where(A @ w > 0, 1, -1) == b))
 
 
-def learned(train: Any, name: str) -> Any:
+def learned(train: Any, name: str, passes: int = PASSES) -> Any:
     """The weights of an online learner."""
-    return rm.online(*train, ONLINE[name], rate=RATE, epochs=PASSES).w
+    return rm.online(*train, ONLINE[name], rate=RATE, epochs=passes).w
 
 
-def accuracies(d: int, seed: int) -> dict[str, Any]:
+def accuracies(
+    d: int, seed: int, passes: int = PASSES, lams: Any = LAMS, winnow_lams: Any = WINNOW_LAMS
+) -> dict[str, Any]:
     """Test accuracy of each method in %; for large margins, at the validated lam and for all lam."""
     train, held_out, test = drawn(d, seed)
-    out: dict[str, Any] = {name: percent(learned(train, name), test) for name in ONLINE}
-    for name in ("LM-Perc", "LM-UWin", "LM-NWin"):
-        fits = {lam: large_margin(*train, MARGIN[name], lam, PASSES) for lam in GRIDS.get(name, WINNOW_GRID)}
+    out: dict[str, Any] = {name: percent(learned(train, name, passes), test) for name in ONLINE}
+    for name, grid in (("LM-Perc", lams), ("LM-UWin", winnow_lams), ("LM-NWin", winnow_lams)):
+        fits = {lam: large_margin(*train, MARGIN[name], lam, passes) for lam in grid}
         best = max(fits, key=lambda lam: percent(fits[lam], held_out))
         out[name] = percent(fits[best], test)
         out[f"{name} curve"] = [(float(lam), percent(w, test)) for lam, w in fits.items()]

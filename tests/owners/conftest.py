@@ -1,92 +1,97 @@
-"""Real owners: server processes on loopback, certificates, and data in three parts."""
+"""Owners: in this process without a network, as servers over TLS in threads, and data in three parts."""
 
-import os
-import signal
 import socket
-import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from riskmin import Objective, linear_risk
+from riskmin.losses import get_loss
+from riskmin.owners.client import checked_reply
 from riskmin.owners.executor import OwnersExecutor
 from riskmin.owners.owner import Owner
 from riskmin.owners.server import OwnerServer, TlsFiles
 from riskmin.owners.wire.certificates import make_authority
+from riskmin.owners.wire.codec import decode, encode
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
 NAMES = ("north", "south", "west")
 
 
+def table(n=6000, p=8, seed=0):
+    """Rows of two classes with query ids: labels 0 and 1 are grades and numbers, too."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * rng.uniform(0.5, 2.0, p) + rng.uniform(-0.5, 0.5, p)
+    y = (X @ rng.standard_normal(p) + rng.standard_normal(n) > 0).astype(float)
+    return X, y, np.repeat(np.arange(n // 10), 10)
+
+
+def split(X, y, qid=None, shares=(0.3, 0.55)):
+    """Rows of the three owners: arrays by name."""
+    n = len(y)
+    ends = [0, *(int(s * n) // 10 * 10 for s in shares), n]
+    arrays = {"X": X, "y": y} | ({} if qid is None else {"qid": qid})
+    return {
+        name: {key: a[i:j] for key, a in arrays.items()}
+        for name, i, j in zip(NAMES, ends[:-1], ends[1:], strict=True)
+    }
+
+
+def in_one_place(X, y, loss, reg, lam, *, intercept=False, qid=None):
+    """The objective of the rows of all owners together."""
+    labels = 2 * y - 1 if get_loss(loss).task == "classification" else y
+    return Objective(linear_risk(X, labels, loss, fit_intercept=intercept, qid=qid), reg, lam)
+
+
+class Local:
+    """A connection to an owner in this process; `alter` may change the n-th reply."""
+
+    def __init__(self, owner, alter=None):
+        self.owner, self.name, self.address = owner, owner.name, "here"
+        self.alter, self.n_rounds, self.replies = alter, 0, []
+
+    def start(self, message, reply_is_long=False):
+        self.n_rounds += 1
+        reply = decode(self.owner.handle("coordinator", encode(message)))
+        self.replies.append(reply)
+        altered = reply if self.alter is None else self.alter(self.n_rounds - 1, reply)
+        return lambda: checked_reply(self.name, altered)
+
+    def ask(self, message):
+        return self.start(message)()
+
+    def close(self):
+        pass
+
+
+def owner_of(parts, name, policy=None, certificates=None, **settings):
+    """One of the owners; it can mask answers by its certificate."""
+    identity = None if certificates is None else tls_files(certificates, name)
+    return Owner(**parts[name], name=name, policy=policy, identity=identity, **settings)
+
+
+def pool(parts, policy=None, certificates=None):
+    """The executor over owners of these rows, in this process."""
+    return OwnersExecutor.from_connections(
+        [Local(owner_of(parts, name, policy, certificates)) for name in parts]
+    )
+
+
+# ---------------------------------------------------------------- over the network
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
-class Group:
-    """Three server processes, started by the command, and the file that names them."""
+def tls_paths(folder, name):
+    return {"ca": folder / "ca.pem", "cert": folder / f"{name}.pem", "key": folder / f"{name}.key"}
 
-    def __init__(self, folder, tables, policy=""):
-        self.folder, self.tables, self.processes = Path(folder), tables, {}
-        self.ports = {name: free_port() for name in tables}
-        lines = ['ca = "ca.pem"', 'cert = "coordinator.pem"', 'key = "coordinator.key"', "patience = 20.0"]
-        for name, port in self.ports.items():
-            lines += ["[[owners]]", f'name = "{name}"', f'address = "127.0.0.1:{port}"']
-        self.file = self.folder / "owners.toml"
-        self.file.write_text("\n".join(lines) + "\n")
-        (self.folder / "policy.toml").write_text(f'coordinators = ["coordinator"]\n{policy}\n')
-        for name, arrays in tables.items():
-            np.savez(self.folder / f"{name}.npz", **arrays)
-        for name in tables:
-            self.start(name, wait=False)
-        for name in tables:
-            self.wait(name)
 
-    def start(self, name, wait=True):
-        tls = [f"--{kind}={self.folder / file}" for kind, file in self.files(name).items()]
-        command = [*RISKMIN, "serve", str(self.folder / f"{name}.npz"), "--name", name, *tls]
-        command += ["--listen", f"127.0.0.1:{self.ports[name]}", "--policy", str(self.folder / "policy.toml")]
-        command += ["--log", str(self.log(name))]
-        self.processes[name] = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        if wait:
-            self.wait(name)
-
-    def wait(self, name):
-        line = self.processes[name].stdout.readline()
-        assert f"127.0.0.1:{self.ports[name]}" in line, self.processes[name].stderr.read()
-
-    def files(self, name):
-        return {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
-
-    def log(self, name):
-        return self.folder / f"{name}.audit.jsonl"
-
-    def kill(self, name, number=signal.SIGKILL):
-        process = self.processes[name]
-        process.send_signal(number)
-        process.wait(20)
-        process.stdout.close()
-        process.stderr.close()
-
-    def connect(self, patience=20.0):
-        return OwnersExecutor.from_file(self.file, patience)
-
-    def stop(self):
-        for name, process in self.processes.items():
-            if process.poll() is None:
-                self.kill(name, signal.SIGTERM)
-            else:
-                process.stdout.close()
-                process.stderr.close()
+def tls_files(folder, name):
+    return TlsFiles(**tls_paths(folder, name))
 
 
 @pytest.fixture(scope="session")
@@ -97,58 +102,17 @@ def certificates(tmp_path_factory):
 
 
 @contextmanager
-def server_processes(folder, certificates):
-    """Yield a function that starts three owners of the given rows, as processes."""
-    groups = []
-
-    def start(tables, policy=""):
-        for path in certificates.iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
-        groups.append(Group(folder, tables, policy))
-        return groups[-1]
-
-    yield start
-    for group in groups:
-        group.stop()
-
-
-@pytest.fixture
-def owners(tmp_path, certificates):
-    """Return a function that starts three owners of the given rows."""
-    with server_processes(tmp_path, certificates) as start:
-        yield start
-
-
-def split(X, y, qid=None, shares=(0.3, 0.55)):
-    """Rows of the three owners: arrays by name."""
-    n = len(y)
-    ends = [0, *(int(s * n) // 10 * 10 for s in shares), n]
-    extra = {} if qid is None else {"qid": qid}
-    return {
-        name: {"X": X[i:j], "y": y[i:j], **{k: v[i:j] for k, v in extra.items()}}
-        for name, i, j in zip(NAMES, ends[:-1], ends[1:], strict=True)
-    }
-
-
-@contextmanager
-def servers_in_threads(certificates):
-    """Yield a function that serves rows in this process, over TLS on loopback, and connects to them."""
+def _servers(certificates):
     opened = []
 
-    def start(tables, policy=None, patience=5.0, **settings):
-        policies = policy if isinstance(policy, dict) else dict.fromkeys(tables, policy)
-        identities = {name: tls_files(certificates, name) for name in tables}
-        servers = {
-            name: OwnerServer(
-                Owner(**arrays, name=name, policy=policies[name], identity=identities[name], **settings),
-                identities[name],
-            )
-            for name, arrays in tables.items()
-        }
-        addresses = [(name, f"127.0.0.1:{server.port}") for name, server in servers.items()]
+    def start(parts, policy=None, patience=5.0):
+        servers, addresses = {}, []
+        for name in parts:
+            owner = owner_of(parts, name, policy, certificates)
+            servers[name] = OwnerServer(owner, tls_files(certificates, name))
+            addresses.append((name, f"127.0.0.1:{servers[name].port}"))
         executor = OwnersExecutor(addresses, **tls_paths(certificates, "coordinator"), patience=patience)
-        executor.addresses = addresses
-        executor.servers = servers
+        executor.addresses, executor.servers = addresses, servers
         opened.append(executor)
         return executor
 
@@ -161,29 +125,6 @@ def servers_in_threads(certificates):
 
 @pytest.fixture
 def serve(certificates):
-    """Return a function that serves rows in this process, over TLS on loopback, and connects to them."""
-    with servers_in_threads(certificates) as start:
+    """Return a function that serves rows over TLS on loopback, by threads, and connects to them."""
+    with _servers(certificates) as start:
         yield start
-
-
-@pytest.fixture(scope="module")
-def shared(certificates):
-    """Three owners of the rows of `table()` under the default policy, the same for all tests of a module."""
-    with servers_in_threads(certificates) as start:
-        yield start(split(*table()))
-
-
-def tls_paths(folder, name):
-    return {"ca": folder / "ca.pem", "cert": folder / f"{name}.pem", "key": folder / f"{name}.key"}
-
-
-def tls_files(folder, name):
-    return TlsFiles(**tls_paths(folder, name))
-
-
-def table(n=6000, p=8, seed=0):
-    """Rows of two classes with query ids: labels 0 and 1 are grades and numbers, too."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p)) * rng.uniform(0.5, 2.0, p) + rng.uniform(-0.5, 0.5, p)
-    y = (X @ rng.standard_normal(p) + rng.standard_normal(n) > 0).astype(float)
-    return X, y, np.repeat(np.arange(n // 10), 10)

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from tests.owners.conftest import split, table
-from tests.owners.test_protection import Attacker
+from tests.owners.attacker import Attacker
+from tests.owners.conftest import in_one_place, pool, split, table
 
-from riskmin import L2, Objective, linear_risk, minimize
+from riskmin import L2, linear_risk, minimize
 from riskmin.losses import get_loss
 from riskmin.owners.client import OwnerRefused
 from riskmin.owners.owner import Owner
@@ -42,23 +42,28 @@ def test_the_account_composes_and_stops():
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_one_row_changes_an_answer_by_at_most_its_sensitivity(loss):
+def test_noise_hides_the_change_of_an_answer_by_one_row(loss):
+    """A deviation is sqrt(2) parts times 4 times the largest effect of a row, and six of them bound it."""
     X, y, _ = table(50)
     X = shortened_rows(X, 2.0)
     assert np.linalg.norm(X, axis=1).max() <= 2.0 + 1e-12
-    noise = GaussianNoise(Policy(**NOISE), get_loss(loss), 1 / 50, PrivacyAccount(Policy(**NOISE)))
-    rng, signs = np.random.default_rng(0), 2 * y - 1
+    policy = Policy(**NOISE | {"epsilon": 1e6})
+    noise = GaussianNoise(policy, get_loss(loss), 1 / 50, PrivacyAccount(policy))
+    rng, signs, deviation = np.random.default_rng(0), 2 * y - 1, 4 * math.sqrt(2)
     for _ in range(50):
-        w, d, i = rng.standard_normal(8) * rng.choice([0.1, 1, 10]), rng.standard_normal(8), rng.integers(50)
-        weight = np.ones(50)
+        w, i, weight = rng.standard_normal(8) * rng.choice([0.1, 1, 10]), rng.integers(50), np.ones(50)
         weight[i] = 0.0
         # all weights are 1 / 50: without row i, the sums are those of 49 rows
         v, g = linear_risk(X, signs, loss)(w)
         v0, g0 = linear_risk(X, signs, loss, sample_weight=weight)(w)
-        v0, g0 = v0 * 49 / 50, g0 * 49 / 50
-        assert abs(v - v0) <= noise._value_sensitivity(w) * (1 + 1e-9)
-        assert np.linalg.norm(g - g0) <= noise.c * 2.0 * (1 + 1e-9)
-        assert abs((g - g0) @ d) <= noise.c * 2.0 * np.linalg.norm(d) * (1 + 1e-9)
+        change, slope_change = abs(v - v0 * 49 / 50), np.linalg.norm(g - g0 * 49 / 50)
+        _, _, value_error, gradient_error = noise.tangent(v, g, w)
+        assert 2 * 6 * deviation * change <= value_error
+        assert 6 * deviation * slope_change <= gradient_error
+    # slopes along d change by the largest weight times the norms of a row and of d, at most
+    d = rng.standard_normal(8)
+    slopes = [noise.line(v, g @ d, w, d)[1] for _ in range(300)]
+    assert np.std(slopes) == pytest.approx(deviation * 2 / 50 * np.linalg.norm(d), rel=0.25)
 
 
 def test_noise_has_the_deviation_of_the_policy():
@@ -71,13 +76,12 @@ def test_noise_has_the_deviation_of_the_policy():
     assert np.max(np.abs(answers.mean(0) - exact)) < 6 * 0.0283 / math.sqrt(300)
 
 
-def test_the_certificate_holds_under_noise_and_is_wider(serve):
+def test_the_certificate_holds_under_noise_and_is_wider():
     X, y, _ = table(30_000)
-    owners = serve(split(X, y), Policy(**NOISE))
+    owners = pool(split(X, y), Policy(**NOISE))
     risk = owners.risk("logistic")
-    J = owners.objective(risk, L2(), 1.0)
-    result = minimize(J, "bundle", tol=0.3, max_iter=15)
-    exact = Objective(linear_risk(shortened_rows(X, 2.0), 2 * y - 1, "logistic"), L2(), 1.0)
+    result = minimize(owners.objective(risk, L2(), 1.0), "bundle", tol=0.3, max_iter=15)
+    exact = in_one_place(shortened_rows(X, 2.0), y, "logistic", L2(), 1.0)
     best = minimize(exact, tol=1e-8)
     assert result.lower <= best.value <= exact.value(result.w) <= result.value
     assert risk.executor.largest_widening > 1e-4

@@ -1,6 +1,7 @@
 """The benchmark harness: reference objectives, adapters, timing and tables."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from benchmarks import auto
 from benchmarks.__main__ import main
-from benchmarks.harness import data, ours, racers, report
+from benchmarks.harness import data, memory, ours, racers, report
 from benchmarks.harness.peers import PEERS, Peer, Rung
 from benchmarks.harness.tasks import TASKS
 from benchmarks.unseen import prepare, tables
@@ -89,52 +90,52 @@ def fake(values, limited=False, shrinks=False):
 
     def fit(X, y, task, lam, rung):
         if limited:
-            import warnings
-
             warnings.warn("failed to converge", stacklevel=1)
         return np.full(X.shape[1], values[rung])
 
-    return Peer("fake", "numpy", ("squared",), fit, tuple(values), shrinks=shrinks)
+    return racers.Theirs(Peer("fake", "numpy", ("squared",), fit, tuple(values), shrinks=shrinks))
 
 
-def at_zero(seconds=5.0):
-    """A problem with the optimum w = 0 and J(0) = 1/2."""
-    y = np.tile([1.0, -1.0], 10)
-    return racers.Problem(TASKS["squared"], np.ones((20, 1)), y, 1.0, seconds)
+Y = np.tile([1.0, -1.0], 10)
+AT_ZERO = racers.Problem(TASKS["squared"], np.ones((20, 1)), Y, 1.0, 5.0)
+"""A problem with the optimum w = 0 and J(0) = 1/2."""
 
 
 def test_settings_are_run_until_the_tightest_level():
-    peer = fake({Rung(1.0): 0.3, Rung(0.1): 0.01, Rung(0.01): 0.0, Rung(0.001): 0.0})
-    theirs, problem_at_zero = racers.Theirs(peer), at_zero()
-    assert theirs.warm_up(problem_at_zero)
-    theirs.race(problem_at_zero, 0.5)
-    result = theirs.summary(problem_at_zero, 0.5)
+    theirs = fake({Rung(1.0): 0.3, Rung(0.1): 0.01, Rung(0.01): 0.0, Rung(0.001): 0.0})
+    assert theirs.warm_up(AT_ZERO)
+    theirs.race(AT_ZERO, 0.5)
+    result = theirs.summary(AT_ZERO, 0.5)
     assert [rung["tol"] for rung in result["rungs"]] == [1.0, 0.1, 0.01]  # J - 1/2 = w^2
     assert result["reached"]["1e-01"] is not None
     assert result["suboptimality"] == 0.0
-    theirs.race(problem_at_zero, 0.5)  # only settings that reached a level first are fitted again
-    assert [rung["rounds"] for rung in theirs.summary(problem_at_zero, 0.5)["rungs"]][2] == 2
+    theirs.race(AT_ZERO, 0.5)  # only settings that reached a level first are fitted again
+    assert [rung["rounds"] for rung in theirs.summary(AT_ZERO, 0.5)["rungs"]][2] == 2
 
 
-def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol():
-    values = {Rung(tol, steps): 1 / steps for steps in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
-    tried = {}
-    for settings in ((True, False), (True, True), (False, False)):
-        theirs, problem_at_zero = racers.Theirs(fake(values, *settings)), at_zero()
-        theirs.warm_up(problem_at_zero)
-        theirs.race(problem_at_zero, 0.5)
-        tried[settings] = [climb.rung for climb in theirs.climbs]
-    assert tried[True, False] == [Rung(1e-1, 1), Rung(1e-1, 10)]
-    assert tried[True, True] == [Rung(1e-1, 1), Rung(1e-3, 1), Rung(1e-1, 10), Rung(1e-3, 10)]
-    assert tried[False, False] == list(values)
+VALUES = {Rung(tol, steps): 1 / steps for steps in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
+
+
+@pytest.mark.parametrize(
+    ("limited", "shrinks", "tried"),
+    [
+        (True, False, [Rung(1e-1, 1), Rung(1e-1, 10)]),
+        (True, True, [Rung(1e-1, 1), Rung(1e-3, 1), Rung(1e-1, 10), Rung(1e-3, 10)]),
+        (False, False, list(VALUES)),
+    ],
+)
+def test_fit_ended_by_its_limit_is_not_repeated_with_smaller_tol(limited, shrinks, tried):
+    theirs = fake(VALUES, limited, shrinks)
+    theirs.warm_up(AT_ZERO)
+    theirs.race(AT_ZERO, 0.5)
+    assert [climb.rung for climb in theirs.climbs] == tried
 
 
 def test_time_limit_of_a_setting_of_a_peer():
-    theirs = racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True))
-    problem_at_zero = at_zero()
+    theirs = fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True)
     theirs.climbs = [racers.Climb(Rung(0.1, 1), 1.5, [(1.0, 1.0)], limited=True)]
-    assert not theirs.endless(Rung(0.1, 10), problem_at_zero)
-    assert theirs.endless(Rung(0.1, 100), problem_at_zero)
+    assert not theirs.endless(Rung(0.1, 10), AT_ZERO)
+    assert theirs.endless(Rung(0.1, 100), AT_ZERO)
 
 
 def test_times_of_riskmin_are_those_of_the_proof():
@@ -151,20 +152,15 @@ def test_compact_table(tmp_path):
     our_result = {"kind": "ours", "certified": both}
     slow = {"kind": "peer", "reached": both | {"1e-06": None}, "suboptimality": 2e-5, "longest": {"cpu": 4.0}}
     quick = {"kind": "peer", "reached": {"1e-03": {"cpu": 0.05}, "1e-06": None}, "suboptimality": 1e-4}
-    solvers = {
-        "auto": our_result,
-        "A": slow | {"rungs": [1]},
-        "B": quick | {"rungs": [1], "longest": {"cpu": 1.0}},
-    }
+    solvers = {"auto": our_result, "A": slow | {"rungs": [1]}}
+    solvers["B"] = quick | {"rungs": [1], "longest": {"cpu": 1.0}}
     cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers, "seconds": 5.0}
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"cells": [cell]}))
     invoked = CliRunner().invoke(main, ["table", str(file)])
     assert invoked.exit_code == 0
-    assert (
-        invoked.output.splitlines()[2]
-        == "| a9a | hinge | 0.0001 | 0.1 / 0.2 | B 0.05 | 0.5 | A - (2e-05) | > 20 |"
-    )
+    row = "| a9a | hinge | 0.0001 | 0.1 / 0.2 | B 0.05 | 0.5 | A - (2e-05) | > 20 |"
+    assert invoked.output.splitlines()[2] == row
     assert "known to 1e-02" in report.compact([cell | {"known": 0.01}])
     assert invoked.output.splitlines()[-1] == "| hinge | 1 | 0.5 (0.5) | 1 | 0 | 25 (25) | 0 | 0 |"
     our_result["certified"] = dict.fromkeys(both)  # counts with the limit of 5 s
@@ -172,13 +168,12 @@ def test_compact_table(tmp_path):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_prepared_sets_are_read_as_written_and_scaled(tmp_path, monkeypatch, sparse):
+def test_prepared_sets_are_read_as_written_and_scaled(tmp_path, sparse):
     X, y = problem(TASKS["squared"], sparse=sparse)
     X = X * 8.0
-    prepare.write(tmp_path / "some.npz", X, y)
-    read_X, read_y = prepare.read(tmp_path / "some.npz")
-    monkeypatch.setitem(data.UNSEEN, "some", UNSEEN["ames"])
-    scaled_X, scaled_y = data.unseen("some")(tmp_path)
+    prepare.write(tmp_path / "ames.npz", X, y)
+    read_X, read_y = prepare.read(tmp_path / "ames.npz")
+    scaled_X, scaled_y = data.unseen("ames")(tmp_path)
     if sparse:
         X, read_X, scaled_X = X.toarray(), read_X.toarray(), scaled_X.toarray()
         assert np.abs(scaled_X).max() == pytest.approx(1.0)
@@ -219,7 +214,6 @@ def test_names_are_listed_and_wrong_names_refused():
 SLOW_TO_COMPILE = ("skglm", "celer")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("name", TASKS)
 def test_all_solvers_minimize_the_same_objective(name, intercept):
@@ -242,22 +236,18 @@ def test_all_solvers_minimize_the_same_objective(name, intercept):
             assert value == pytest.approx(reference.best, rel=rel), peer.name
 
 
-@pytest.mark.slow
-def test_measurement_of_a_cell(tmp_path, monkeypatch):
-    monkeypatch.setitem(data.SETS, "tiny", data.Set(lambda folder: problem(TASKS["hinge"], n=400), "signs"))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One of the unseen sets, in place of that of its package."""
+    folder = tmp_path_factory.mktemp("prepared")
+    prepare.write(folder / "churn.npz", *problem(TASKS["hinge"], n=400))
+    return folder
+
+
+def test_measurement_of_a_cell(folder, tmp_path):
     file = tmp_path / "results.json"
-    options = [
-        "--data",
-        "tiny",
-        "--lam",
-        "1e-2",
-        "--solver",
-        "auto",
-        "--solver",
-        "bundle",
-        "--peer",
-        "LinearSVC",
-    ]
+    options = ["--unseen", "both", "--data", "churn", "--data-folder", str(folder), "--lam", "1e-2"]
+    options += ["--solver", "auto", "--solver", "bundle", "--peer", "LinearSVC", "--rounds", "1"]
     invoked = CliRunner().invoke(main, ["run", *options, "--seconds", "2", "--json", str(file)])
     assert invoked.exit_code == 0, invoked.output
     saved = json.loads(file.read_text())
@@ -272,21 +262,14 @@ def test_measurement_of_a_cell(tmp_path, monkeypatch):
         assert times == sorted(times)
         assert result["reached"]["1e-06"]["wall"] <= result["certified"]["1e-06"]["wall"]
     assert cell["solvers"]["LinearSVC"]["reached"]["1e-03"]["cpu"] > 0
-    assert "| tiny | hinge | 0.01 | bundle, proved |" in invoked.output
+    assert "| churn | hinge | 0.01 | bundle, proved |" in invoked.output
     assert saved["versions"]["numpy"] == np.__version__
 
 
 def test_auto_is_near_the_best_solver_within_a_factor_or_3_ms():
     def cell(lam, **times):
-        return {
-            "data": "a",
-            "task": "hinge",
-            "intercept": False,
-            "lam": lam,
-            "tol": 1e-3,
-            "times": times,
-            "ran": "",
-        }
+        problem = {"data": "a", "task": "hinge", "intercept": False, "lam": lam, "tol": 1e-3}
+        return problem | {"times": times, "ran": ""}
 
     cells = [
         cell(1.0, auto=0.12, dual=0.1),
@@ -302,11 +285,21 @@ def test_auto_is_near_the_best_solver_within_a_factor_or_3_ms():
     assert text.endswith("limit:\n- a | hinge | 5 | 0.001")
 
 
-@pytest.mark.slow
-def test_auto_and_the_other_solvers_run_in_turn(tmp_path, monkeypatch):
-    monkeypatch.setitem(data.SETS, "tiny", data.Set(lambda folder: problem(TASKS["hinge"], n=400), "signs"))
+def test_auto_and_the_other_solvers_run_in_turn(folder, tmp_path):
     lines = tmp_path / "cells.jsonl"
-    options = ["--set", "tiny", "--task", "hinge", "--lam", "1e-2", "--intercept", "no", "--rounds", "1"]
+    options = [
+        "--unseen",
+        "both",
+        "--set",
+        "churn",
+        "--data",
+        str(folder),
+        "--task",
+        "hinge",
+        "--lam",
+        "1e-2",
+    ]
+    options += ["--intercept", "no", "--rounds", "1"]
     invoked = CliRunner().invoke(auto.main, [*options, "--lines", str(lines)])
     assert invoked.exit_code == 0, invoked.output
     cells = [json.loads(line) for line in lines.read_text().splitlines()]
@@ -317,14 +310,12 @@ def test_auto_and_the_other_solvers_run_in_turn(tmp_path, monkeypatch):
     assert "coordinate_descent" not in cells[0]["times"]  # it does not support the problem
 
 
-@pytest.mark.exhaustive
 def test_memory_is_measured_in_a_separate_process():
-    from benchmarks.harness import memory
-
     X, y = data.dense(n=4_000, p=50)
     rungs = [{"tol": 0.1, "steps": 1000, "J": 1.0}]
-    solvers = {"auto": {"kind": "ours"}, "LinearSVC": {"kind": "peer", "rungs": rungs}}
-    cell = {"task": "hinge", "strength": 0.1, "solvers": solvers}
+    cell = {"task": "hinge", "strength": 0.1, "solvers": {"LinearSVC": {"kind": "peer", "rungs": rungs}}}
     memory.add(cell, X, y, 0.5)
-    for result in solvers.values():
-        assert 0 <= result["memory"]["more"] < 20 * X.nbytes < result["memory"]["before"]
+    theirs = cell["solvers"]["LinearSVC"]["memory"]
+    ours_here = memory.measure(X, y, TASKS["hinge"], 0.1, "auto", None, 0.5)
+    for found in (theirs, ours_here):
+        assert 0 <= found["more"] < 20 * X.nbytes < found["before"]

@@ -1,9 +1,6 @@
 """The qualitative claims of the papers' experiments, on small data, and `make papers` itself."""
 
-import subprocess
-import sys
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +11,14 @@ from benchmarks.papers.page import Lab, Panel
 from benchmarks.watch import Sms, paper_mu, run
 
 import riskmin as rm
-
-ROOT = Path(__file__).parents[2]
-
-
-def drawn(n=160, p=8, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p))
-    return X, np.where(X @ rng.standard_normal(p) + 2 * rng.standard_normal(n) > 0, 1.0, -1.0)
+from helpers import problem
 
 
 def objective(loss, lam):
-    return rm.Objective(rm.linear_risk(*drawn(), loss), rm.L2(), lam)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((160, 8))
+    y = np.where(X @ rng.standard_normal(8) + 2 * rng.standard_normal(160) > 0, 1.0, -1.0)
+    return rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
 
 
 # ---------------------------------------------------------------- C, Table 1
@@ -34,12 +27,8 @@ def objective(loss, lam):
     [
         (lambda eps: lower_bounds.four_points(rm.LineSearchBmrm(), eps), [1e-2, 1e-3, 1e-4], 1.0, 0.1),
         (lambda eps: lower_bounds.hinge_construction(rm.Bmrm(), eps), [0.1, 0.05, 0.02], 1.0, 0.1),
-        (
-            lambda eps: lower_bounds.f1_construction(rm.Bmrm(), eps),
-            [0.1, 0.05, 0.025],
-            1.0,
-            0.15,
-        ),  # all n steps only for small eps
+        # all n steps only for small eps
+        (lambda eps: lower_bounds.f1_construction(rm.Bmrm(), eps), [0.1, 0.05, 0.025], 1.0, 0.15),
         (lambda eps: lower_bounds.chain(eps, n=300), [0.3, 0.1, 0.03], 0.5, 0.1),
     ],
     ids=["line search", "hinge", "f1", "accelerated dual"],
@@ -84,7 +73,7 @@ def test_accelerated_gradients_take_more_calls_than_lbfgs():
 
 # ---------------------------------------------------------------- D, figures 2 to 26
 def test_every_iterate_has_a_test_score_beside_its_objective():
-    X, y = drawn(seed=1)
+    X, y, _ = problem(rm.Hinge(), n=160, p=8)
 
     def accuracy(w):
         return 100 * float(np.mean(np.sign(X @ w) == y))
@@ -101,21 +90,15 @@ def test_every_iterate_has_a_test_score_beside_its_objective():
 
 
 # ---------------------------------------------------------------- E, Table 1 and figure 4
-@pytest.mark.slow
-def test_winnow_is_ahead_for_sparse_targets(monkeypatch):
-    monkeypatch.setattr(dual, "PASSES", 15)
-    monkeypatch.setattr(dual, "GRIDS", {"LM-Perc": [0.1, 1.0]})
-    monkeypatch.setattr(dual, "WINNOW_GRID", [1e-2])
-    accuracy = dual.accuracies(500, 0)
+def test_winnow_is_ahead_for_sparse_targets():
+    accuracy = dual.accuracies(500, 0, passes=15, lams=[0.1, 1.0], winnow_lams=[1e-2])
     assert accuracy["LM-UWin"] > accuracy["LM-Perc"] + 3
     assert accuracy["LM-NWin"] > accuracy["LM-Perc"] + 3
     assert accuracy["LM-Perc"] > accuracy["Perceptron"]
 
 
 def test_steps_of_ten_times_the_exact_length_do_not_converge():
-    X, y = drawn()
-    obj = rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L2(), 1e-2)
-    gap = {}
+    obj, gap = objective("hinge", 1e-2), {}
     for t in (0.1, 1.0, 10.0):
         last = list(islice(rm.DualGaussSeidel(damping=t, shuffle=False).iterates(obj, np.zeros(8)), 60))[-1]
         gap[t] = last.value - obj.lower(last.cut)
@@ -140,18 +123,14 @@ def test_figures_show_every_curve(tmp_path):
     assert "nan" not in svg
 
 
-def test_an_unknown_part_is_refused_with_the_names_of_the_parts(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["papers", "--only", "d-table-2", "nosuch"])
+def test_an_unknown_part_is_refused_with_the_names_of_the_parts(capsys):
     with pytest.raises(SystemExit):
-        main()
+        main(["--only", "d-table-2", "nosuch"])
     message = capsys.readouterr().err.splitlines()[-1]
     assert "'nosuch'" in message
     assert all(part.name in message for _, parts in PAGES.values() for part in parts)
 
 
-@pytest.mark.exhaustive
-def test_parts_without_data_are_skipped(tmp_path):
-    folder = ["--out", tmp_path / "out", "--cells", tmp_path / "cells"]
-    command = [sys.executable, "-m", "benchmarks.papers", "--only", "a-figure-7", *map(str, folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "a-figure-7: skipped, no --data folder was given\n"
+def test_parts_without_data_are_skipped(tmp_path, capsys):
+    main(["--only", "a-figure-7", "--out", str(tmp_path / "out"), "--cells", str(tmp_path / "cells")])
+    assert capsys.readouterr().out == "a-figure-7: skipped, no --data folder was given\n"

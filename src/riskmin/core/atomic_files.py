@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import os
 import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from io import BufferedRandom, FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,7 +46,7 @@ def stat_or_none(path: Path) -> os.stat_result | None:
 
 
 # ---------------------------------------------------------------- files
-def create(path: Path, like: os.stat_result | None = None) -> BufferedRandom:
+def create(path: Path, like: os.stat_result | None = None) -> io.BufferedRandom:
     """Create a file for writing, with the permissions of the file that it will replace.
 
     At no moment may more users open it than the file that it replaces.
@@ -59,11 +59,11 @@ def create(path: Path, like: os.stat_result | None = None) -> BufferedRandom:
     """
     # the permissions hold from the creation of the file on, not only after `_permit`
     mode = 0o666 if like is None else stat.S_IMODE(like.st_mode) & 0o777
-    raw = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, mode))
+    raw = io.FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, mode))
     try:
         if like is not None:
             _permit(raw.fileno(), like)
-        return BufferedRandom(raw)
+        return io.BufferedRandom(raw)
     except BaseException:
         raw.close()
         raise
