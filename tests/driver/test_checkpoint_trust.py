@@ -433,7 +433,7 @@ def check_hints(name, folder, n, seed):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_changed_checkpoints_give_no_false_status(name, folder):
     """The unchanged file resumes: a run changes nothing of its data."""
-    J, solver, (arrays, meta), _ = saved_run(name, folder)
+    _, solver, (arrays, meta), _ = saved_run(name, folder)
     forge(folder / "same", arrays, meta)
     assert minimize(family(name)[0], solver, tol=0.0, max_iter=4, checkpoint=folder / "same").n_iter >= 3
     check_hints(name, folder, 2, seed=0)
