@@ -3,10 +3,10 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-import reference
 import scipy.optimize
 import scipy.sparse as sp
 
+import reference
 from riskmin import (
     L1,
     L2,

@@ -216,7 +216,7 @@ def test_grids_decrease_from_lam_max():
     [
         (
             lambda risk: path(risk, [L2()], [1.0, 2.0]),
-            "there are 1 regularizers for 2 lams: give one for each",
+            "1 regularizers for 2 lams: give one for each",
         ),
         (lambda risk: path(risk, L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
         (lambda risk: path(risk, L2(), [np.nan]), "lam must be a finite number > 0"),

@@ -1,4 +1,4 @@
-"""Runs with default settings on raw tables: certified and optimal for every kind of loss, within few steps."""
+"""Runs with default settings on raw tables: certified and optimal for every kind of loss, in few steps."""
 
 import numpy as np
 import pytest
