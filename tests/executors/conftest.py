@@ -54,7 +54,7 @@ def placed(backend):
 
 @pytest.fixture(scope="session")
 def ranks(tmp_path_factory):
-    """The outcome of all checks of mpi_checks.py on two ranks: what they print, and (passed, errors) by name."""
+    """All checks of mpi_checks.py on two ranks: what they print, and (passed, errors) by name."""
     if mpiexec() is None:
         pytest.skip("there is no mpiexec")
     with job(2, "mpi_checks.py", tmp_path_factory.mktemp("ranks")) as process:

@@ -1,4 +1,4 @@
-"""DaskExecutor: every kind of Dask collection, rows that stay on the workers, one-sentence errors, no leaks."""
+"""DaskExecutor: every kind of Dask collection, rows that stay on the workers, errors, no leaks."""
 
 import copy
 import datetime as dt
