@@ -163,12 +163,10 @@ def test_threads_that_slept_and_threads_of_two_fits_give_the_same_bits():
 
 
 def test_little_work_starts_no_thread(no_collector):
-    settings = Threads(n_workers=4)
-    X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
-    risk = linear_risk(X, y, "hinge", executor=settings, n_shards=2)
-    assert risk.executor.map_local(abs, range(-9, 0), work=100.0) == list(range(9, 0, -1))
+    executor = Threads(n_workers=4).place(shards())
+    assert executor.map_local(abs, range(-9, 0), work=100.0) == list(range(9, 0, -1))
     assert not own_threads()
-    assert risk.executor.map_local(abs, range(-9, 0)) == list(range(9, 0, -1))
+    assert executor.map_local(abs, range(-9, 0)) == list(range(9, 0, -1))
     assert own_threads()
 
 
