@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,9 +36,11 @@ from riskmin import (
     PrecisionAtK,
     Quantile,
     RecallAtK,
+    Shard,
     SmoothedHinge,
     Squared,
     SquaredHinge,
+    as_matrix,
     linear_risk,
 )
 from riskmin.testing import expected_failed_checks
@@ -287,7 +290,13 @@ class Problem:
         assert result.value - result.lower <= tol * max(1.0, abs(result.value))
 
 
-# ---------------------------------------------------------------- functions that run on a shard
+# ---------------------------------------------------------------- shards, and functions that run on one
+def shards(n=5):
+    """Shards with 1 to n rows."""
+    rows = [np.ones(k + 1) for k in range(n)]
+    return [Shard(as_matrix(np.ones((len(c), 2))), c, c, {}) for c in rows]
+
+
 def size(shard, *args):
     return shard.X.shape[0]
 
@@ -346,7 +355,11 @@ def stick(shard):
 
 
 def unsendable(shard):
-    return lambda: None
+    return threading.Lock()
+
+
+def trapped(shard):
+    return Trap(os.getpid())
 
 
 class Trap:

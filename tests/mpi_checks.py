@@ -15,24 +15,21 @@ import numpy as np
 import scipy.sparse as sp
 from mpi4py import MPI as MPI  # early: if a rank exits before MPI is initialized, the others wait forever
 
+import everywhere
 import riskmin
 from riskmin import (
     L1,
     L2,
     Bundle,
-    ChainCrf,
     Checkpoint,
     Hinge,
     InMemoryPartition,
     Lbfgs,
     Logistic,
-    Ndcg,
     Objective,
     PartitionedMatrix,
-    RocArea,
     Serial,
     Shard,
-    Softmax,
     Spmd,
     as_matrix,
     linear_risk,
@@ -68,34 +65,10 @@ def table(n=240, p=7, seed=0):
     return X, np.where(X @ rng.standard_normal(p) + rng.standard_normal(n) > 0, 1.0, -1.0)
 
 
-def problem(loss, reg, executor, X=None, **settings):
+def problem(loss, reg, executor):
     """An objective on 5 shards of the given executor."""
-    rows, y = table()
-    if isinstance(loss, Ndcg):
-        y = np.clip(np.round(rows[:, 0] + 1), 0, 3)
-        settings["qid"] = np.arange(len(y)) // 12
-    if isinstance(loss, ChainCrf):
-        y = np.where(rows[:, 0] > 0.5, 2.0, (y + 1) / 2)
-        settings["lengths"] = np.full(len(y) // 6, 6)
-    if isinstance(loss, Softmax):
-        y = np.where(rows[:, 0] > 0.5, 2.0, (y + 1) / 2)
-    risk = linear_risk(
-        rows if X is None else X, y, loss, executor=executor, n_shards=5 if X is None else None, **settings
-    )
-    return Objective(risk, reg, 0.01)
-
-
-PROBLEMS = {
-    "hinge": (Hinge(), L2(), {}),
-    "hinge, intercept": (Hinge(), L2(), {"fit_intercept": True}),
-    "logistic": (Logistic(), L2(), {}),
-    "logistic, intercept": (Logistic(), L2(), {"fit_intercept": True}),
-    "logistic, L1": (Logistic(), L1(), {}),
-    "ROC area": (RocArea(), L2(), {}),
-    "NDCG": (Ndcg(), L2(), {}),
-    "chain": (ChainCrf(), L2(), {}),
-    "softmax, intercepts": (Softmax(), L2(), {"fit_intercept": True}),
-}
+    X, y = table()
+    return Objective(linear_risk(X, y, loss, executor=executor, n_shards=5), reg, 0.01)
 
 
 # ---------------------------------------------------------------- bit-equal results
@@ -107,14 +80,17 @@ def contract():
 
 @check
 def fits_have_the_bits_of_one_process():
-    for name, (loss, reg, settings) in PROBLEMS.items():
-        distributed = minimize(problem(loss, reg, ranks, **settings), tol=1e-6)
-        assert distributed.status == "converged", name
-        solver = riskmin.Auto().choose(problem(loss, reg, ranks, **settings), 1e-6)[0]
-        local = minimize(problem(loss, reg, RemoteSerial, **settings), solver, tol=1e-6)
-        same_bits(distributed, local, name)
-        for rank, w in enumerate(ranks.communicator.exchange("compare", 0, lambda r=distributed: r.w)):
-            assert np.array_equal(w, distributed.w), f"{name}: rank {rank} has another w"
+    for name in everywhere.PROBLEMS:
+        distributed = everywhere.solve(name, ranks)
+        local = everywhere.solve(name, everywhere.RemoteExecutor(Serial))
+        assert distributed.tobytes() == local.tobytes(), name
+        for rank, bits in enumerate(ranks.communicator.exchange("compare", 0, lambda d=distributed: d)):
+            assert np.array_equal(bits, distributed), f"{name}: rank {rank} has another result"
+
+
+@check
+def long_gradients_are_kept():
+    everywhere.check_long_sums(ranks)
 
 
 class RemoteSerial(SerialExecutor):
@@ -171,14 +147,13 @@ def long_sums_have_them():
 
 @check
 def unordered_sums_agree_up_to_rounding():
-    fast = Spmd(ordered=False)
-    for name, (loss, reg, settings) in PROBLEMS.items():
-        w = np.random.default_rng(2).standard_normal(problem(loss, reg, Serial, **settings).risk.dim)
-        (v, g), (value, grad) = (problem(loss, reg, e, **settings).risk(w) for e in (fast, Serial))
+    for name, make in everywhere.PROBLEMS.items():
+        fast, local = (make(e).risk for e in (Spmd(ordered=False), Serial))
+        w = np.random.default_rng(2).standard_normal(local.dim)
+        (v, g), (value, grad) = fast(w), local(w)
         assert abs(v - value) <= 1e-12 * abs(value), name
         np.testing.assert_allclose(g, grad, rtol=0, atol=1e-12 * np.abs(grad).max())
-        result = minimize(problem(loss, reg, fast, **settings), tol=1e-6)
-        assert result.status == "converged", name
+    assert minimize(everywhere.PROBLEMS["hinge"](Spmd(ordered=False)), tol=1e-6).status == "converged"
 
 
 @check

@@ -1,11 +1,7 @@
 """The driver: its results are correct, whatever the solver, the oracle or the user do."""
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
-import time
+import threading
 import warnings
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -16,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helpers import ALL_LOSSES, labels
+from helpers import ALL_LOSSES, Problem, labels, ticking_clock
 from riskmin import (
     L1,
     L2,
@@ -38,32 +34,32 @@ from riskmin import (
     minimize,
 )
 from riskmin.driver import run
-from riskmin.problem.convexity import check
-from riskmin.solvers.base import loss_of
 from riskmin.testing import check_solver
 
-ALL_SOLVERS = [Bundle(), Bundle(keep=1), Lbfgs(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Auto()]
-each_solver = pytest.mark.parametrize("solver", ALL_SOLVERS, ids=repr)
+SOLVERS = [Bundle(), Bundle(keep=1), Lbfgs(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Auto()]
+each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+ROW = {"iteration", "seconds", "calls", "value", "lower", "gap"}
+"""What every row of a trace has."""
 
 
-def objective(loss=None, lam=0.01, n=60, p=5, seed=0, **settings):
-    loss = loss or Hinge()
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p))
-    y = labels(loss, X @ rng.standard_normal(p), rng)
-    return Objective(linear_risk(X, y, loss, **settings), L2(), lam)
+def objective(loss=None, **settings):
+    return Problem(loss or Hinge(), n=60, p=5, **settings).objective()
 
 
 # ---------------------------------------------------------------- the contract of solvers
-@pytest.mark.parametrize("solver", [Bundle(), Bundle(keep=1), Bmrm(), Bmrm(floor=True), Auto()], ids=repr)
-def test_contract(solver):
-    check_solver(solver)
-
-
-def test_contract_of_the_others():
-    check_solver(Lbfgs(), smooth=True)
-    check_solver(Lbfgs(memory=1), smooth=True)
-    check_solver(LineSearchBmrm(), tol=1e-2)
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        (Bundle(keep=2), {"tol": 1e-3}),
+        (Bmrm(floor=True), {"nonsmooth": True, "tol": 1e-2}),
+        (LineSearchBmrm(), {"nonsmooth": True, "tol": 1e-2}),
+        (Lbfgs(memory=1), {"smooth": True}),
+        (Auto(), {"nonsmooth": True}),
+    ],
+    ids=repr,
+)
+def test_contract(solver, options):
+    check_solver(solver, **options)
 
 
 @dataclass(frozen=True)
@@ -113,129 +109,34 @@ def test_contract_refuses(fault, message):
         check_solver(Broken(fault), smooth=True, tol=1e-2)
 
 
-# ---------------------------------------------------------------- status
+# ---------------------------------------------------------------- results and traces
 @each_solver
-def test_converged_runs_have_a_proved_gap(solver):
-    obj = objective(Logistic() if solver == Lbfgs() else Hinge(), lam=0.1)
-    result = minimize(obj, solver, tol=1e-3)
-    assert result.status == "converged"
-    assert 0 <= result.gap <= 1e-3 * result.value
-    assert result.gap == result.value - result.lower
-    assert result.value == obj.value(result.w)
+def test_results_are_certified_and_bounds_are_monotone(solver):
+    """From a point that is worse than w = 0, which is used and not changed."""
+    intercept = isinstance(solver, Bundle | Auto)
+    problem = Problem(Logistic(), n=60, p=5, lam=0.1, intercept=intercept)
+    obj, w0, points = problem.objective(), np.arange(5.0), []
+    result = minimize(obj, solver, w0, tol=1e-3, callback=lambda it, row: points.append(it.w))
+    problem.check(result, tol=1e-3)
+    np.testing.assert_array_equal(w0, np.arange(5.0))
+    np.testing.assert_array_equal(points[0], w0)
+    assert result.gap == result.value - result.lower >= 0
+    assert result.value == pytest.approx(obj.value(result.w), rel=1e-14)
     assert result.lower == pytest.approx(obj.lower(result.cut), rel=1e-12)
-    assert result.n_iter == len(result.trace) == result.trace[-1]["iteration"]
-
-
-def test_max_iter():
-    result = minimize(objective(), Bundle(), tol=1e-9, max_iter=3)
-    assert result.status == "max_iter"
-    assert result.n_iter == 3
-    assert result.gap > 1e-9 * result.value
-
-
-def test_max_seconds():
-    slow = Slow(objective().risk, 0.02)
-    result = minimize(Objective(slow, L2(), 1e-6), Bmrm(), tol=1e-12, max_seconds=0.3)
-    assert result.status == "max_seconds"
-    assert result.trace[-1]["seconds"] >= 0.3
-
-
-@dataclass(frozen=True)
-class Slow:
-    """An oracle that sleeps in each call."""
-
-    inner: object
-    seconds: float
-
-    @property
-    def dim(self):
-        return self.inner.dim
-
-    def __call__(self, w):
-        time.sleep(self.seconds)
-        return self.inner(w)
-
-
-def test_solver_that_ends_early_is_stalled():
-    class Once:
-        def iterates(self, obj, w0):
-            value, _, cut = obj(w0)
-            yield Iterate(w0, value, cut)
-
-    result = minimize(objective(), Once(), tol=1e-6)
-    assert result.status == "stalled"
-    assert result.n_iter == 1
-
-
-def test_solver_without_progress_is_stalled():
-    class Stuck:
-        def iterates(self, obj, w0):
-            value, _, cut = obj(w0)
-            while True:
-                yield Iterate(w0, value, cut)
-
-    result = minimize(objective(), Stuck(), tol=1e-6)
-    assert result.status == "stalled"
-    assert 100 <= result.n_iter < 110
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
-def test_tol_zero_ends(solver, intercept):
-    for loss in (Hinge(), Logistic(), Squared(), Absolute()):
-        if isinstance(solver, Lbfgs) and not loss.smooth:
-            continue
-        result = minimize(objective(loss, fit_intercept=intercept), solver, tol=0.0, max_iter=5000)
-        assert result.status in ("stalled", "converged")
-        assert 0 <= result.gap <= 1e-8 * result.value
-
-
-@pytest.mark.parametrize("settings", [{"tol": -1}, {"tol": np.nan}, {"max_iter": 0}])
-def test_limits_are_checked(settings):
-    with pytest.raises(ValueError, match="must be"):
-        minimize(objective(), **settings)
-
-
-# ---------------------------------------------------------------- callbacks, w0 and Ctrl-C
-def test_callback_gets_each_row_and_can_stop():
-    rows = []
-
-    def callback(it, row):
-        rows.append(row)
-        assert it.w.shape == (5,)
-        return len(rows) == 4
-
-    result = minimize(objective(), Bundle(), tol=1e-9, callback=callback)
-    assert result.status == "interrupted"
-    assert rows == result.trace
-    assert len(rows) == 4
-
-
-def test_callback_does_not_override_convergence():
-    result = minimize(
-        objective(), Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
-    )
-    assert result.status == "converged"
-
-
-def test_exceptions_of_the_callback_propagate():
-    with pytest.raises(ZeroDivisionError):
-        minimize(objective(), callback=lambda it, row: 1 / 0)
-
-
-@each_solver
-def test_w0_is_used_and_not_modified(solver):
-    obj = objective(Logistic())
-    w0 = np.arange(5.0)
-    original, points = w0.copy(), []
-    first = minimize(obj, solver, w0, max_iter=1, callback=lambda it, row: points.append(it.w))
-    np.testing.assert_array_equal(w0, original)
-    np.testing.assert_array_equal(points[0], original)
-    assert obj.value(original) > obj.value(np.zeros(5)) == first.value  # the result is never worse than w = 0
-    best = minimize(obj, Lbfgs(), tol=1e-10)
+    assert result.n_iter == len(result.trace)
+    for k, row in enumerate(result.trace):
+        assert row.keys() >= ROW
+        assert row["iteration"] == k + 1
+        assert row["gap"] == row["value"] - row["lower"] >= 0
+    for one, two in pairwise(result.trace):
+        assert two["lower"] >= one["lower"] * (1 - 1e-12)
+        assert two["value"] <= one["value"] * (1 + 1e-9)
+        assert two["calls"] >= one["calls"]
+        assert two["seconds"] >= one["seconds"]
+    first = minimize(obj, solver, w0, max_iter=1)
+    assert first.value == obj.value(np.zeros(5)) < obj.value(w0)  # the result is never worse than w = 0
     if not isinstance(solver, (Bmrm, LineSearchBmrm)):
-        assert minimize(obj, solver, best.w, tol=1e-6).n_iter <= 30
+        assert minimize(obj, solver, result.w, tol=1e-3).n_iter <= 10
 
 
 def test_w0_of_other_dtypes_and_shapes():
@@ -248,12 +149,136 @@ def test_w0_of_other_dtypes_and_shapes():
             minimize(obj, w0=np.asarray(w0))
 
 
+def test_calls_are_counted_per_run():
+    obj = objective()
+    one, two = minimize(obj, Bundle()), minimize(obj, Bundle())
+    assert one.trace[-1]["calls"] == two.trace[-1]["calls"]
+    assert obj.count.calls == 0
+
+
+def test_the_result_names_the_solver_and_the_reason():
+    assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
+    assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth, and has second derivatives")
+    assert ": Hinge " in minimize(objective(), Auto()).solver
+    anonymous = minimize(Objective(OwnRisk(objective().risk), L2(), 0.1))
+    assert anonymous.solver.startswith("Bundle(keep=20): OwnRisk ")
+
+
+@pytest.mark.parametrize("loss", ["softmax", "multiclass_hinge"])
+def test_no_result_is_worse_than_the_best_constant_scores(loss):
+    """Rare classes, intercepts in w, and a run that ends at once."""
+    y = np.repeat(np.arange(5), [900, 60, 30, 8, 2])
+    X = np.random.default_rng(0).normal(size=(1000, 3)) * [1e6, 1.0, 1e-6] + [1e9, 0.0, 5.0]
+    p = np.bincount(y) / 1000
+    best = -p @ np.log(p) if loss == "softmax" else 2 * (1 - p[0])  # margins of 1 for the first class
+    result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4), max_iter=1)
+    assert result.lower <= result.value <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
+def test_the_perceptron_on_separable_data(solver, intercept):
+    """The minimum is J(0) = 0: reached at once from w = 0, and approximately from elsewhere."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 3)), np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
+    X[:, 0] = y * (1 + rng.random(30))
+    obj = Objective(linear_risk(X, y, Hinge(margin=0.0), fit_intercept=intercept), L2(), 0.1)
+    result = minimize(obj, solver)
+    assert (result.status, result.value, result.lower) == ("converged", 0.0, 0.0)
+    result = minimize(obj, solver, np.ones(3), max_iter=100)
+    assert result.lower == pytest.approx(0, abs=1e-12)
+    assert result.value <= 0.1
+
+
+# ---------------------------------------------------------------- how runs end
 @dataclass
-class Interrupting:
-    """An oracle that raises KeyboardInterrupt at one call."""
+class Repeat:
+    """A solver that yields the value and the cut at w0 a number of times."""
+
+    times: float
+
+    def iterates(self, obj, w0):
+        value, _, cut = obj(w0)
+        while self.times > 0:
+            self.times -= 1
+            yield Iterate(w0, value, cut)
+
+
+@pytest.mark.parametrize(("times", "n_iter"), [(1, range(1, 2)), (np.inf, range(100, 110))])
+def test_solvers_that_end_early_or_make_no_progress_are_stalled(times, n_iter):
+    result = minimize(objective(), Repeat(times), tol=1e-6)
+    assert result.status == "stalled"
+    assert result.n_iter in n_iter
+
+
+def test_limits_of_iterations_and_seconds():
+    result = minimize(objective(), Bundle(), tol=1e-9, max_iter=3)
+    assert (result.status, result.n_iter) == ("max_iter", 3)
+    assert result.gap > 1e-9 * result.value
+    with ticking_clock():
+        result = minimize(objective(lam=1e-6), Bmrm(), tol=1e-12, max_seconds=0.3)
+    assert result.status == "max_seconds"
+    assert result.trace[-1]["seconds"] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "intercept"),
+    [(Bundle(), Hinge(), True), (Bundle(), Absolute(), False), (Lbfgs(), Logistic(), True)],
+    ids=repr,
+)
+def test_tol_zero_ends(solver, loss, intercept):
+    result = minimize(objective(loss, intercept=intercept), solver, tol=0.0, max_iter=5000)
+    assert result.status in ("stalled", "converged")
+    assert 0 <= result.gap <= 1e-8 * result.value
+
+
+def test_callback_gets_each_row_and_can_stop():
+    rows, obj = [], objective(intercept=True, lam=1e-4)
+
+    def callback(it, row):
+        rows.append(row)
+        assert it.w.shape == (5,)
+        return len(rows) == 4
+
+    result = minimize(obj, Bundle(), tol=1e-9, callback=callback)
+    assert result.status == "interrupted"
+    assert rows == result.trace
+    assert len(rows) == 4
+    assert result.value == pytest.approx(obj.value(result.w), rel=1e-14)
+    assert result.trace[-1]["value"] == result.value
+
+
+def test_callback_does_not_override_convergence():
+    result = minimize(
+        objective(), Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
+    )
+    assert result.status == "converged"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"tol": -1}, ValueError, "tol must be"),
+        ({"tol": np.nan}, ValueError, "tol must be"),
+        ({"atol": -1}, ValueError, "atol must be"),
+        ({"max_iter": 0}, ValueError, "max_iter must be"),
+        ({"max_seconds": -1}, ValueError, "max_seconds must be"),
+        ({"callback": lambda it, row: 1 / 0}, ZeroDivisionError, "division"),
+    ],
+)
+def test_errors_of_settings_and_callbacks_are_raised(settings, error, words):
+    with pytest.raises(error, match=words):
+        minimize(objective(), **settings)
+
+
+# ---------------------------------------------------------------- Ctrl-C
+@dataclass
+class OwnRisk:
+    """A risk of the user's own, which counts its calls and can be interrupted or spoiled."""
 
     risk: object
-    call: int
+    interrupt_at: int = -1
+    sign: float = 1.0
     calls: list = field(default_factory=list)
 
     @property
@@ -262,99 +287,74 @@ class Interrupting:
 
     def __call__(self, w):
         self.calls.append(1)
-        if len(self.calls) == self.call:
+        if len(self.calls) == self.interrupt_at:
             raise KeyboardInterrupt
-        return self.risk(w)
+        value, grad = self.risk(w)
+        return value, self.sign * grad
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A solver that calls a function when its run starts, after the checks of the risk."""
+
+    solver: object
+    at_start: object
+
+    def iterates(self, obj, w0):
+        self.at_start()
+        yield from self.solver.iterates(obj, w0)
 
 
 def calls_before_the_run(risk):
-    """Number of calls of a user-defined risk in the check before a run."""
-    counted = Interrupting(risk, -1)
-    check(counted, L2(), np.zeros(risk.dim))
-    return len(counted.calls)
+    """Number of calls of a user-defined risk in the checks before a run."""
+    counted, counts = OwnRisk(risk), []
+    minimize(Objective(counted, L2(), 1e-4), Starting(Bmrm(), lambda: counts.append(len(counted.calls))))
+    return counts[0]
 
 
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
 def test_ctrl_c_returns_the_best_so_far(solver):
     risk = objective(Logistic()).risk
-    result = minimize(
-        Objective(Interrupting(risk, calls_before_the_run(risk) + 6), L2(), 1e-4), solver, tol=1e-12
-    )
+    before = calls_before_the_run(risk)
+    result = minimize(Objective(OwnRisk(risk, before + 6), L2(), 1e-4), solver, tol=1e-12)
     assert result.status == "interrupted"
     assert result.n_iter >= 1
     assert result.value == pytest.approx(Objective(risk, L2(), 1e-4).value(result.w))
-    for first in (1, calls_before_the_run(risk) + 1):
+    for first in (1, before + 1):
         with pytest.raises(KeyboardInterrupt):  # there is no result yet
-            minimize(Objective(Interrupting(risk, first), L2(), 1e-4), solver)
+            minimize(Objective(OwnRisk(risk, first), L2(), 1e-4), solver)
 
 
-def test_sigint_in_a_process():
-    script = """
-        import time, numpy as np, riskmin
-        rng = np.random.default_rng(0)
-        X, y = rng.standard_normal((500, 50)), np.where(rng.random(500) < 0.5, 1.0, -1.0)
-        obj = riskmin.Objective(riskmin.linear_risk(X, y, riskmin.Hinge()), riskmin.L2(), 1e-9)
-        def callback(it, row):
-            if row["iteration"] == 2:
-                print("running", flush=True)
-            time.sleep(0.001)
-        result = riskmin.minimize(obj, riskmin.LineSearchBmrm(), tol=0, max_iter=10**9, callback=callback)
-        print(result.status, result.lower <= result.value)
-    """
-    run = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
-    assert run.stdout.readline() == "running\n"
-    os.kill(run.pid, signal.SIGINT)
-    out, _ = run.communicate(timeout=30)
-    assert out == "interrupted True\n"
-    assert run.returncode == 0
+def test_a_signal_of_the_terminal_returns_the_best_so_far():
+    def strike(it, row):
+        if row["iteration"] == 4:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
-
-# ---------------------------------------------------------------- the trace
-@each_solver
-@pytest.mark.parametrize("intercept", [False, True])
-def test_bounds_are_monotone_and_rows_complete(solver, intercept):
-    obj = objective(Logistic(), fit_intercept=intercept)
-    result = minimize(obj, solver, np.full(5, 2.0), tol=1e-4, max_iter=300)
-    keys = {"iteration", "seconds", "calls", "value", "lower", "gap"}
-    for k, row in enumerate(result.trace):
-        assert keys <= row.keys()
-        assert row["iteration"] == k + 1
-        assert row["gap"] == row["value"] - row["lower"] >= 0
-    for one, two in zip(result.trace, result.trace[1:], strict=False):
-        assert two["lower"] >= one["lower"] * (1 - 1e-12)
-        assert two["value"] <= one["value"] * (1 + 1e-9)
-        assert two["calls"] >= one["calls"]
-        assert two["seconds"] >= one["seconds"]
-
-
-def test_interrupted_run_returns_the_value_at_w():
-    obj = objective(fit_intercept=True, lam=1e-4)
-    result = minimize(obj, Bundle(), tol=1e-9, callback=lambda it, row: row["iteration"] == 6)
-    assert result.status == "interrupted"
-    assert result.value == pytest.approx(obj.value(result.w), rel=1e-14)
-    assert result.trace[-1]["value"] == result.value
+    handler = signal.getsignal(signal.SIGINT)
+    result = minimize(objective(lam=1e-9), LineSearchBmrm(), tol=0, callback=strike)
+    assert (result.status, result.n_iter) == ("interrupted", 4)
+    assert result.lower <= result.value
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_ctrl_c_during_the_final_evaluation_keeps_the_trace(tmp_path):
     """Ctrl-C during the reevaluation of J at the end of the run."""
     obj, calls = objective(), []
-    uninterrupted, before = minimize(obj, Bmrm(), tol=1e-6), calls_before_the_run(obj.risk)
+    last = calls_before_the_run(obj.risk) + minimize(obj, Bmrm(), tol=1e-6).n_iter + 1
 
-    class Risk:
+    class Risk:  # without a state, which would be part of its data
         dim = obj.risk.dim
 
         def __call__(self, w):
             calls.append(0)
-            if len(calls) == before + uninterrupted.n_iter + 1:
+            if len(calls) == last:
                 raise KeyboardInterrupt
             return obj.risk(w)
 
     broken = Objective(Risk(), L2(), obj.lam)
     result = minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run")
     assert result.status == "interrupted"
-    assert all(
-        {"iteration", "seconds", "calls", "value", "lower", "gap"} <= row.keys() for row in result.trace
-    )
+    assert all(row.keys() >= ROW for row in result.trace)
     assert minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run").status == "converged"
 
 
@@ -372,92 +372,54 @@ def test_ctrl_c_while_resuming_returns_the_saved_result(tmp_path):
     assert result.value == pytest.approx(first.value, rel=1e-12)
 
 
-@pytest.mark.slow
-def test_gaps_below_rounding_are_not_proved():
-    for seed in range(20):
-        obj = objective(Logistic(), seed=seed)
-        result = minimize(obj, Lbfgs(), tol=1e-16)
-        if result.status == "converged":
-            assert obj.lower(result.cut) <= result.value
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_bundle_values_do_not_increase(seed):
-    """Steep losses far from the minimum, where a bracket may end at worse points than the starting point."""
-    obj = objective(Exponential(), lam=1e-4, seed=seed, fit_intercept=True)
-    w0 = np.random.default_rng(seed).standard_normal(5)
-    values = [it.value for it in islice(Bundle().iterates(obj, w0), 25)]
-    assert all(new <= old * (1 + 1e-9) for old, new in pairwise(values))
-    assert minimize(obj, Bundle(), w0, tol=1e-6).status == "converged"
-
-
-def test_calls_are_counted_per_run():
-    obj = objective()
-    one, two = minimize(obj, Bundle()), minimize(obj, Bundle())
-    assert one.trace[-1]["calls"] == two.trace[-1]["calls"]
-    assert obj.count.calls == 0
-
-
-def test_result_names_the_solver_and_the_reason():
-    assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
-    assert minimize(objective(Logistic())).solver.startswith("Newton(")
-    assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth, and has second derivatives")
-    assert minimize(objective(), Auto()).solver.startswith("Newton(): Hinge ")
-    anonymous = minimize(Objective(Slow(objective().risk, 0), L2(), 0.1))
-    assert anonymous.solver.startswith("Bundle(keep=20): Slow ")
-
-
 # ---------------------------------------------------------------- wrong oracles
-@dataclass(frozen=True)
-class WrongSign:
-    """A risk whose gradient has the wrong sign."""
-
-    risk: object
-
-    @property
-    def dim(self):
-        return self.risk.dim
-
-    def __call__(self, w):
-        value, grad = self.risk(w)
-        return value, -grad
-
-
-@dataclass(frozen=True)
+@dataclass
 class Waves:
-    """A risk that is not convex."""
+    """A risk that is convex until it is `spoiled`."""
 
     dim: int = 2
+    sign: float = 1.0
 
     def __call__(self, w):
+        if self.sign > 0:
+            return float(2 + w @ w), 2 * w
         return float(2 + np.sin(3 * w).sum()), 3 * np.cos(3 * w)
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Disable the check before the run, to test the checks during the run."""
-    monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
+def spoiled(risk):
+    """Spoil a risk: the checks before the run have passed."""
+    risk.sign = -1.0
 
 
-def test_wrong_oracle_raises_before_the_run():
-    with pytest.raises(ValueError, match="the risk WrongSign is not convex, or its gradient is wrong: it is"):
-        minimize(Objective(WrongSign(objective(Logistic()).risk), L2(), 0.01))
-    with pytest.raises(ValueError, match="the risk Waves is not convex, or its gradient is wrong: it is"):
-        minimize(Objective(Waves(), L2(), 0.01))
+def test_a_wrong_oracle_raises_before_the_run():
+    for risk, name in ((OwnRisk(objective(Logistic()).risk), "OwnRisk"), (Waves(), "Waves")):
+        spoiled(risk)
+        with pytest.raises(ValueError, match=f"the risk {name} is not convex, or its gradient is wrong: it"):
+            minimize(Objective(risk, L2(), 0.01))
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
-def test_wrong_oracle_is_not_certified(solver):
-    risk = objective(Logistic()).risk
-    for w0 in np.random.default_rng(0).standard_normal((5, 5)):
-        result = minimize(Objective(WrongSign(risk), L2(), 0.01), solver, w0, tol=1e-3, max_iter=200)
+def test_an_oracle_that_is_wrong_in_the_run_is_not_certified(solver):
+    right = objective(Logistic()).risk
+    for w0 in np.random.default_rng(0).standard_normal((3, 5)):
+        risk = OwnRisk(right)
+        wrong = Starting(solver, lambda risk=risk: spoiled(risk))
+        result = minimize(Objective(risk, L2(), 0.01), wrong, w0, tol=1e-3, max_iter=200)
         assert (result.status, result.lower) == ("stalled", 0)
-        assert result.note.startswith("the risk WrongSign is not convex, or its gradient is wrong: it is ")
+        assert result.note.startswith("the risk OwnRisk is not convex, or its gradient is wrong: it is ")
 
 
-def test_refuted_bound_is_discarded():
+def test_a_nonconvex_risk_is_not_certified():
+    for w0 in np.random.default_rng(0).standard_normal((6, 2)):
+        risk = Waves()
+        obj, solver = Objective(risk, L2(), 0.01), Starting(Bundle(), lambda risk=risk: spoiled(risk))
+        result = minimize(obj, solver, w0, tol=1e-3, max_iter=200)
+        assert (result.status, result.lower) == ("stalled", 0)
+        assert "Waves is not convex" in result.note
+        assert result.value == pytest.approx(obj.value(result.w))
+
+
+def test_a_refuted_bound_is_discarded():
     """The first iterate has a false bound, and the second a value below it."""
 
     class Liar:
@@ -475,34 +437,42 @@ def test_refuted_bound_is_discarded():
     assert obj.lower(result.cut) == 0
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_nonconvex_risk_is_not_certified():
-    for seed in range(10):
-        w0 = np.random.default_rng(seed).standard_normal(2)
-        obj = Objective(Waves(), L2(), 0.01)
-        result = minimize(obj, Bundle(), w0, tol=1e-3, max_iter=200)
-        assert (result.status, result.lower) == ("stalled", 0)
-        assert "Waves is not convex" in result.note
-        assert result.value == pytest.approx(obj.value(result.w))
+def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
+    """A cut that rounding makes worthless takes nothing off the bound of another."""
+    poor = Cut(np.array([-0.5]), 0.374)
+    # no data give a valid cut near the optimum such an error
+    monkeypatch.setattr(run, "rounding_allowance", lambda obj, w, cut: 0.1 if cut.b == poor.b else 1e-12)
 
+    class PoorCut:
+        def iterates(self, obj, w0):
+            # J = w^2 / 2 + (w - 1)^2 / 2, with the minimum 1/4 at 1/2; the cut there has the offset 0.375
+            for _ in range(5):
+                yield Iterate(np.array([0.5]), 0.25, poor)
 
-# ---------------------------------------------------------------- a minimum of zero
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
-def test_the_perceptron_on_separable_data(solver, intercept):
-    """The minimum is J(0) = 0: reached at once from w = 0, and approximately from elsewhere."""
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((30, 3)), np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
-    X[:, 0] = y * (1 + rng.random(30))
-    obj = Objective(linear_risk(X, y, Hinge(margin=0.0), fit_intercept=intercept), L2(), 0.1)
-    result = minimize(obj, solver)
-    assert (result.status, result.value, result.lower) == ("converged", 0.0, 0.0)
-    result = minimize(obj, solver, np.ones(3), max_iter=500)
-    assert result.lower == pytest.approx(0, abs=1e-12)
-    assert result.value <= 0.1
+    risk = linear_risk(np.ones((2, 1)), np.ones(2), Squared())
+    result = minimize(Objective(risk, L2(), lam=1.0), PoorCut(), tol=1e-2)
+    assert result.status == "converged"
+    assert 0.25 - 1e-9 <= result.lower <= 0.25
 
 
 # ---------------------------------------------------------------- difficult problems
+@pytest.mark.parametrize("seed", range(2))
+def test_bundle_values_do_not_increase(seed):
+    """Steep losses far from the minimum, where a bracket may end at worse points than the starting point."""
+    obj = objective(Exponential(), lam=1e-4, seed=seed, intercept=True)
+    w0 = np.random.default_rng(seed).standard_normal(5)
+    values = [it.value for it in islice(Bundle().iterates(obj, w0), 25)]
+    assert all(new <= old * (1 + 1e-9) for old, new in pairwise(values))
+    assert minimize(obj, Bundle(), w0, tol=1e-2).status == "converged"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gaps_below_rounding_are_not_proved(seed):
+    obj = objective(Logistic(), seed=seed)
+    result = minimize(obj, Lbfgs(), tol=1e-16)
+    assert result.status != "converged" or obj.lower(result.cut) <= result.value
+
+
 @st.composite
 def difficult_problems(draw):
     """Any loss, on data with various numerical difficulties."""
@@ -533,21 +503,21 @@ def difficult_problems(draw):
     w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(p)
     X = sp.csr_array(X) if draw(st.booleans()) else X
     risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
-    return Objective(risk, L2(), lam), w0
+    return loss, Objective(risk, L2(), lam), w0
 
 
 UNBOUNDED = (Exponential(), Logistic(), Poisson())
 """Losses that may decrease indefinitely as the intercept grows."""
 
 
-def certify(obj, w0, solvers, max_iter):
+def certify(loss, obj, w0, solvers, max_iter):
     """Check that no lower bound exceeds a value of another solver, and that there are no warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             results = [minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
         except ValueError as error:  # all weight on one class, or on counts of zero
-            if "no best intercept exists" in str(error) and loss_of(obj.risk) in UNBOUNDED:
+            if "no best intercept exists" in str(error) and loss in UNBOUNDED:
                 return
             raise
     scale = max(obj.value(np.zeros(obj.risk.dim)), obj.value(w0), 1.0)  # labels are of order one
@@ -560,7 +530,7 @@ def certify(obj, w0, solvers, max_iter):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=70, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_have_valid_certificates(problem):
     certify(*problem, [Bundle(), Auto()], max_iter=50)
@@ -571,31 +541,3 @@ def test_difficult_problems_have_valid_certificates(problem):
 @given(difficult_problems())
 def test_difficult_problems_with_every_solver(problem):
     certify(*problem, [Bundle(), Lbfgs(), Bmrm(), LineSearchBmrm()], max_iter=60)
-
-
-def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
-    """A cut that rounding makes worthless takes nothing off the bound of another."""
-    poor = Cut(np.array([-0.5]), 0.374)
-    monkeypatch.setattr(run, "rounding_allowance", lambda obj, w, cut: 0.1 if cut.b == poor.b else 1e-12)
-
-    class PoorCut:
-        def iterates(self, obj, w0):
-            # J = w^2 / 2 + (w - 1)^2 / 2, with the minimum 1/4 at 1/2; the cut there has the offset 0.375
-            for _ in range(5):
-                yield Iterate(np.array([0.5]), 0.25, poor)
-
-    risk = linear_risk(np.ones((2, 1)), np.ones(2), Squared())
-    result = minimize(Objective(risk, L2(), lam=1.0), PoorCut(), tol=1e-2)
-    assert result.status == "converged"
-    assert 0.25 - 1e-9 <= result.lower <= 0.25
-
-
-@pytest.mark.parametrize("loss", ["softmax", "multiclass_hinge"])
-def test_no_result_is_worse_than_the_best_constant_scores(loss):
-    """Rare classes, intercepts in w, and a run that ends at once."""
-    y = np.repeat(np.arange(5), [900, 60, 30, 8, 2])
-    X = np.random.default_rng(0).normal(size=(1000, 3)) * [1e6, 1.0, 1e-6] + [1e9, 0.0, 5.0]
-    p = np.bincount(y) / 1000
-    best = -p @ np.log(p) if loss == "softmax" else 2 * (1 - p[0])  # margins of 1 for the first class
-    result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4), max_iter=1)
-    assert result.lower <= result.value <= best * (1 + 1e-9)

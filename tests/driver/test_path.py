@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import Problem
 from riskmin import (
     L1,
     L2,
@@ -28,21 +29,8 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.core import Solver
-from riskmin.problem.convexity import check
-from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
-
-
-def risk_of(loss, n=120, p=6, seed=0, intercept=False):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p)) * np.geomspace(1, 0.1, p)
-    z = X @ rng.standard_normal(p) + 0.4 * rng.standard_normal(n) + 0.3
-    y = z if getattr(loss, "task", "") == "regression" else np.where(z > 0, 1.0, -1.0)
-    return linear_risk(X, y, loss, fit_intercept=intercept)
-
-
 K = np.diag(np.arange(1.0, 7.0)) + 0.5
 REGULARIZERS = [
     L2(),
@@ -58,24 +46,32 @@ REGULARIZERS = [
 ]
 
 
+def risk_of(loss, n=80, **settings):
+    return Problem(loss, n=n, p=6, units=np.geomspace(1, 0.1, 6), **settings).objective().risk
+
+
+def check(result, obj, tol=1e-5):
+    """Check the bounds of a result against those of a cold start."""
+    cold = minimize(obj, tol=tol)
+    assert cold.lower <= result.value * (1 + 1e-9)
+    assert result.lower <= cold.value * (1 + 1e-9)
+    assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6)
+    assert obj.lower(result.cut) == pytest.approx(result.lower, rel=1e-6, abs=1e-12)
+
+
 # ---------------------------------------------------------------- agreement with cold starts
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("reg", "intercept"), [(reg, False) for reg in REGULARIZERS] + [(L2(), True), (L1(), True)], ids=repr
-)
-def test_results_agree_with_cold_starts(reg, intercept):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_regularizers_of_a_path_may_differ(intercept):
+    """Warm starts between all kinds of master problems and domains, from large lams to small and back."""
     risk = risk_of(Hinge(), intercept=intercept)
-    results = path(risk, reg, LAMS, tol=1e-5)
-    for lam, result in zip(LAMS, results, strict=True):
-        obj = Objective(risk, reg, lam)
-        cold = minimize(obj, tol=1e-5)
+    regs, lams = REGULARIZERS, np.geomspace(0.3, 0.01, len(REGULARIZERS))
+    if intercept:
+        regs, lams = regs[::-1], lams[::-1]
+    for lam, reg, result in zip(lams, regs, path(risk, regs, lams, tol=1e-3), strict=True):
         assert result.status == "converged"
-        assert result.gap <= 1e-5 * result.value
-        assert cold.lower <= result.value * (1 + 1e-9)
-        assert result.lower <= cold.value * (1 + 1e-9)
-        assert obj.value(result.w) == pytest.approx(result.value, rel=1e-9)
-        assert obj.lower(result.cut) == pytest.approx(result.lower, rel=1e-9)
+        assert result.gap <= 1e-3 * result.value
         assert result.trace[-1]["lam"] == lam
+        check(result, Objective(risk, reg, lam), 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -90,26 +86,13 @@ def test_results_agree_with_cold_starts(reg, intercept):
     ids=repr,
 )
 def test_warm_starts_save_calls(loss, reg, solver):
-    assert type(solver).warm_start is not Solver.warm_start
-    risk = risk_of(loss, n=400)
-    lams = np.geomspace(1, 1e-6, 13)
+    risk = risk_of(loss, n=150)
+    lams = np.geomspace(1, 1e-4, 7)
     warm = path(risk, reg, lams, solver=solver)
     cold = [minimize(Objective(risk, reg, lam), solver) for lam in lams]
     # dual ascent evaluates J on its own schedule, so its work is measured in epochs
     work = [sum(r.trace[-1].get("epochs", r.trace[-1]["calls"]) for r in results) for results in (warm, cold)]
-    assert work[0] < 0.7 * work[1]
-
-
-@pytest.mark.exhaustive
-def test_warm_bundle_needs_a_third_of_the_calls():
-    """On dense rows with noisy labels, as in benchmarks/path.py."""
-    rng = np.random.default_rng(0)
-    X, w = rng.standard_normal((4000, 40)), rng.standard_normal(40)
-    y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(4000) > 0, 1.0, -1.0)
-    risk, lams = linear_risk(X, y, Hinge()), np.geomspace(1, 1e-6, 13)
-    warm = sum(r.trace[-1]["calls"] for r in path(risk, L2(), lams, solver=Bundle()))
-    cold = sum(minimize(Objective(risk, L2(), lam), Bundle()).trace[-1]["calls"] for lam in lams)
-    assert 3 * warm <= cold
+    assert work[0] < 0.75 * work[1]
 
 
 def test_results_are_in_the_order_of_the_lams():
@@ -121,43 +104,17 @@ def test_results_are_in_the_order_of_the_lams():
     assert path(risk, L2(), []) == []
 
 
-def test_regularizers_of_a_path_may_differ():
-    """Warm starts between all kinds of master problems and domains."""
-    risk = risk_of(Hinge())
-    lams = np.geomspace(0.3, 0.01, len(REGULARIZERS))
-    results = path(risk, REGULARIZERS, lams, tol=1e-5)
-    back = path(risk, REGULARIZERS[::-1], lams, tol=1e-5)
-    for path_results, regs in ((results, REGULARIZERS), (back, REGULARIZERS[::-1])):
-        for lam, reg, result in zip(lams, regs, path_results, strict=True):
-            cold = minimize(Objective(risk, reg, lam), tol=1e-5)
-            assert result.status == "converged"
-            assert result.lower <= cold.value * (1 + 1e-9)
-            assert cold.lower <= result.value * (1 + 1e-9)
-
-
-def test_change_of_solver_along_the_path():
-    risk = risk_of(Logistic())
-    results = path(risk, [L2(), L1(), L2()], [1e-1, 1e-2, 1e-3], tol=1e-4)
+def test_the_solver_may_change_along_the_path():
+    """`Auto` chooses for each regularizer, and for the tolerance of the path."""
+    results = path(risk_of(Logistic()), [L2(), L1(), L2()], [1e-1, 1e-2, 1e-3], tol=1e-4)
     assert [result.status for result in results] == ["converged"] * 3
-    assert "Newton" in results[0].solver
-    assert "Newton" not in results[1].solver
-    assert "Newton" in results[2].solver
-
-
-@pytest.mark.parametrize("reg", [L2(), L2(weights=[1.0, 3.0]), Quadratic(np.array([[2.0, 1.0], [1.0, 3.0]]))])
-def test_inherited_cuts_give_the_master_problem_of_new_ones(reg):
-    """Cuts are rescaled for another lam and recomputed for another regularizer."""
-    risk = linear_risk(np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, -1.0]]), np.array([1.0, -1.0, 1.0]), Hinge())
-    before, steps = Objective(risk, reg, 0.5), []
-    minimize(before, Bundle(), callback=lambda it, row: steps.append(it), tol=1e-9)
-    state = steps[-1].state()
-    for obj in (Objective(risk, reg, 0.02), Objective(risk, L2(), 0.02)):
-        warm = CuttingPlaneModel.from_previous_run(obj, state, before)
-        fresh = CuttingPlaneModel.empty(obj, state["w"])
-        for a, b in zip(state["A"], state["b"], strict=True):
-            fresh.add(type(steps[-1].cut)(a, b))
-        np.testing.assert_allclose(warm.master.G, fresh.master.G, rtol=1e-12)
-        assert obj.lower(warm.best_mixture()) == pytest.approx(obj.lower(fresh.best_mixture()), rel=1e-9)
+    assert results[0].solver == results[2].solver != results[1].solver
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
+    risk = linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), Hinge())
+    results = path(risk, L2(), [1e-2, 1e-3], tol=1e-5)
+    assert [result.status for result in results] == ["converged"] * 2
+    assert all("tol=1e-05)" in result.solver for result in results)
 
 
 # ---------------------------------------------------------------- interrupted paths
@@ -173,18 +130,14 @@ def test_callback_ends_the_path_with_valid_bounds():
     assert set(lams_seen) == {1.0, 0.3}
     assert [result.status for result in results] == ["interrupted", "converged", "interrupted", "interrupted"]
     for lam, result in zip(LAMS, results, strict=True):
-        obj = Objective(risk, L2(), lam)
-        minimum = minimize(obj, tol=1e-6).value
-        assert result.lower <= minimum <= result.value * (1 + 1e-6)
-        assert obj.value(result.w) == pytest.approx(result.value, rel=1e-9)
-        assert obj.lower(result.cut) == pytest.approx(result.lower, rel=1e-9)
+        check(result, Objective(risk, L2(), lam))
         assert result.gap == pytest.approx(result.trace[-1]["gap"])
 
 
 class InterruptedRisk:
     """A risk that raises KeyboardInterrupt at one of its calls."""
 
-    def __init__(self, risk, interrupt_at):
+    def __init__(self, risk, interrupt_at=-1):
         self.risk, self.interrupt_at, self.calls, self.dim = risk, interrupt_at, 0, risk.dim
 
     def __call__(self, w):
@@ -194,16 +147,15 @@ class InterruptedRisk:
         return self.risk(w)
 
 
-@pytest.mark.parametrize("call", [4, 12, 20])
-def test_ctrl_c_returns_valid_results(call):
-    risk = risk_of(Hinge())
-    before = InterruptedRisk(risk, -1)
-    check(before, L2(), np.zeros(risk.dim))  # a user-defined risk is checked before the first run
-    results = path(
-        InterruptedRisk(risk, before.calls + call), [L2(), L2(), Entropy(prior=0.1), L1()], LAMS, tol=1e-6
-    )
+@pytest.mark.parametrize("share", [0.7, 0.9])
+def test_ctrl_c_returns_valid_results(share):
+    """In the second half of the calls, so that the checks before the first run are over."""
+    risk, regs = risk_of(Hinge()), [L2(), L2(), Entropy(prior=0.1), L1()]
+    whole = InterruptedRisk(risk)
+    path(whole, regs, LAMS, tol=1e-6)
+    results = path(InterruptedRisk(risk, int(share * whole.calls)), regs, LAMS, tol=1e-6)
     assert "interrupted" in {result.status for result in results}
-    for lam, reg, result in zip(LAMS, [L2(), L2(), Entropy(prior=0.1), L1()], results, strict=True):
+    for lam, reg, result in zip(LAMS, regs, results, strict=True):
         obj = Objective(risk, reg, lam)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6)
         assert result.lower <= minimize(obj, tol=1e-6).value * (1 + 1e-9)
@@ -219,35 +171,20 @@ def test_limits_apply_to_each_fit():
     assert [(result.status, result.n_iter) for result in results] == [("max_iter", 2)] * 2
 
 
-@pytest.mark.parametrize(
-    ("reg", "lams", "message"),
-    [
-        ([L2()], [1.0, 2.0], "there are 1 regularizers for 2 lams: give one for each"),
-        (L2(), [1.0, -1.0], "lam must be a finite number > 0, not -1.0"),
-        (L2(), [np.nan], "lam must be a finite number > 0"),
-    ],
-)
-def test_invalid_arguments_raise(reg, lams, message):
-    with pytest.raises(ValueError, match=message):
-        path(risk_of(Hinge()), reg, lams)
-
-
 # ---------------------------------------------------------------- lam_max
 SPARSE = [
-    L1(),
-    L1(weights=np.arange(1.0, 7.0)),
-    Elastic(eps=0.7),
-    Box(L1(), -1.0, 2.0),
-    Box(Elastic(eps=0.2), 0.0),
-    Box(L1(), 0.1, 1.0),
-    Box(L2(), 0.1, 1.0),
-    Box(L1(weights=2.0), -3.0, -0.2),
+    (L1(), Logistic(), True),
+    (L1(weights=np.arange(1.0, 7.0)), Squared(), False),
+    (Elastic(eps=0.7), Logistic(), False),
+    (Box(L1(), -1.0, 2.0), Squared(), True),
+    (Box(Elastic(eps=0.2), 0.0), Logistic(), True),
+    (Box(L1(), 0.1, 1.0), Squared(), True),
+    (Box(L2(), 0.1, 1.0), Logistic(), False),
+    (Box(L1(weights=2.0), -3.0, -0.2), Squared(), False),
 ]
 
 
-@pytest.mark.parametrize("reg", SPARSE, ids=repr)
-@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=repr)
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("reg", "loss", "intercept"), SPARSE, ids=repr)
 def test_lam_max_is_the_smallest_lam_with_the_trivial_solution(reg, loss, intercept):
     risk = risk_of(loss, intercept=intercept)
     top = lam_max(risk, reg)
@@ -272,8 +209,23 @@ def test_grids_decrease_from_lam_max():
     flat = linear_risk(np.ones((2, 1)), np.zeros(2), Squared())
     assert lam_max(flat, L1()) == 0
     assert lam_grid(flat, L1(), 2).tolist() == [1.0, 1e-6]
-    with pytest.raises(ValueError, match="at least one lam"):
-        lam_grid(risk, L1(), 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda risk: path(risk, [L2()], [1.0, 2.0]),
+            "1 regularizers for 2 lams: give one for each",
+        ),
+        (lambda risk: path(risk, L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
+        (lambda risk: path(risk, L2(), [np.nan]), "lam must be a finite number > 0"),
+        (lambda risk: lam_grid(risk, L1(), 0), "at least one lam"),
+    ],
+)
+def test_invalid_arguments_raise(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(risk_of(Hinge()))
 
 
 # ---------------------------------------------------------------- random paths
@@ -294,13 +246,3 @@ def test_bounds_of_random_paths_are_valid(seed, lams, regs, loss, intercept):
         assert result.lower <= cold.value * (1 + 1e-9)
         assert cold.lower <= result.value * (1 + 1e-9)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6, abs=1e-9)
-
-
-def test_switching_uses_the_tol_of_the_path():
-    rng = np.random.default_rng(0)
-    X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
-    risk = linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), Hinge())
-    results = path(risk, L2(), [1e-2, 1e-3], tol=1e-5)
-    assert [result.status for result in results] == ["converged"] * 2
-    assert all("tol=1e-05)" in result.solver for result in results)
-    assert all("DualCoordinateAscent to the end" in r.solver or "steps, then" in r.solver for r in results)

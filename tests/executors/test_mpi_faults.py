@@ -20,7 +20,7 @@ from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.slow
 
-KILLS = 4
+KILLS = 2
 SHARED = Path("/dev/shm")
 
 
@@ -58,7 +58,7 @@ def check_end(result, undisturbed, progress):
     assert best <= worst * (1 + 1e-12)
     for value in (result["value"], undisturbed.value):
         assert value - best <= mpi_fit.TOL * value
-    assert progress.grew >= KILLS // 2
+    assert progress.grew >= 1
 
 
 def alive(pid):
@@ -141,7 +141,7 @@ def request(process, kind, file):
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_fit_resumes_after_killed_drivers(tmp_path, undisturbed, forks):
     moments, progress = random.Random(2), Progress(tmp_path / "run")
-    for kind in ["serial", "threads"] * ((KILLS - 2) // 2) + ["processes"] * 2:
+    for kind in ["threads", "processes"]:
         request(forks, kind, progress.file)
         (pid,) = wait_for_start(forks, 1)
         children, used = children_and_segments(pid)

@@ -11,12 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from riskmin import L2, Objective, Threads, linear_risk, minimize
-from riskmin._numba.newton import row_vectors
-from riskmin._numba.shards import items
-from riskmin._numba.shards import team as compiled_loops
-from riskmin.executors.compiled_team import CompiledTeam
-from riskmin.solvers import get_solver
+from helpers import shards, size
+from riskmin import L2, Objective, Threads, get_solver, linear_risk, minimize
 
 
 def wait_until(condition, seconds=20):
@@ -24,52 +20,6 @@ def wait_until(condition, seconds=20):
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     return condition()
-
-
-# ---------------------------------------------------------------- compiled calls
-def total_by_items(team, n_items, n_threads=4):
-    """The sums of ranges of ones, computed by a compiled loop."""
-    ends, out = np.arange(n_items + 1) * 3, np.zeros((n_items, 1))
-    args = ends, np.ones(ends[-1]), out
-    called = team.call(row_vectors.total_of_ranges, items.new_progress(0, n_items), args, 0, n_threads)
-    return out if called else None
-
-
-def test_threads_compute_each_item_once_also_after_they_slept():
-    team = CompiledTeam(3)
-    for n_items in (1, 2, 3, 40, 1000, 7):
-        assert (total_by_items(team, n_items) == 3.0).all()
-    asleep = wait_until(lambda: team.board[compiled_loops.N_ASLEEP] == 3)
-    assert asleep
-    assert (total_by_items(team, 100) == 3.0).all()
-
-
-def test_calls_of_two_fits_at_the_same_time():
-    team, results = CompiledTeam(2), []
-    assert total_by_items(team, 5) is not None  # compiles
-
-    def work():
-        results.extend(total_by_items(team, 50, 3) for _ in range(200))
-
-    callers = [threading.Thread(target=work) for _ in range(3)]
-    for thread in callers:
-        thread.start()
-    for thread in callers:
-        thread.join()
-    # the others compute alone, and nobody gets results of another
-    done = [r for r in results if r is not None]
-    assert len(results) == 600
-    assert done
-    assert all((r == 3.0).all() for r in done)
-
-
-def test_the_threads_of_a_team_end_with_it():
-    names = {t.name for t in threading.enumerate()}
-    team = CompiledTeam(2)
-    total_by_items(team, 3)
-    del team
-    gc.collect()
-    assert wait_until(lambda: {t.name for t in threading.enumerate()} <= names)
 
 
 # ---------------------------------------------------------------- the end of threads
@@ -93,16 +43,19 @@ def no_collector():
     EARLIER_THREADS.clear()
 
 
+ROWS = 30_000
+
+
 def threaded_objective(loss="hinge", intercept=True):
     """Enough rows for two threads to share them, in calls of Python and in compiled ones."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((60_000, 20))
-    y = np.sign(X @ rng.standard_normal(20) + rng.standard_normal(60_000))
+    X = rng.standard_normal((ROWS, 20))
+    y = np.sign(X @ rng.standard_normal(20) + rng.standard_normal(ROWS))
     risk = linear_risk(X, y, loss, executor=Threads(2), n_shards=8, fit_intercept=intercept)
     return Objective(risk, L2(), 1e-2)
 
 
-@pytest.mark.parametrize("solver", ["auto", "bundle", "lbfgs", "newton", "smoothing"])
+@pytest.mark.parametrize("solver", ["bundle", "newton", "smoothing"])
 def test_threads_end_with_the_fit(solver, no_collector):
     obj = threaded_objective()
     assert minimize(obj, solver, tol=1e-2).status == "converged"
@@ -153,12 +106,10 @@ def test_ctrl_c_at_any_point_leaves_the_threads_usable(no_collector):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert n_stopped == 60
-    team = obj.risk.executor._team.compiled
-    assert not team.lock.locked()
     value, gradient = obj.risk(w)
     assert value == expected[0]
     assert gradient.tobytes() == expected[1].tobytes()
-    del obj, team
+    del obj
     assert wait_until(lambda: not own_threads())
 
 
@@ -194,3 +145,62 @@ def test_fits_without_further_threads_run_on_those_there_are(monkeypatch):
     expected = minimize(threaded_objective(), "bundle", tol=1e-2).value
     monkeypatch.setattr(threading.Thread, "start", no_start)
     assert minimize(threaded_objective(), "bundle", tol=1e-2).value == expected
+
+
+# ---------------------------------------------------------------- calls
+def test_threads_that_slept_and_threads_of_two_fits_give_the_same_bits():
+    obj, w = threaded_objective("logistic"), np.full(20, 0.1)
+    value, gradient = obj.risk(w)
+    time.sleep(0.3)
+    results = [obj.risk(w)]
+    callers = [threading.Thread(target=lambda: results.append(obj.risk(w))) for _ in range(3)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert {result[0] for result in results} == {value}
+    assert all(result[1].tobytes() == gradient.tobytes() for result in results)
+
+
+def test_little_work_starts_no_thread(no_collector):
+    executor = Threads(n_workers=4).place(shards())
+    assert executor.map_local(abs, range(-9, 0), work=100.0) == list(range(9, 0, -1))
+    assert not own_threads()
+    assert executor.map_local(abs, range(-9, 0)) == list(range(9, 0, -1))
+    assert own_threads()
+
+
+def test_other_shards_share_the_threads(no_collector):
+    executor = Threads(n_workers=3).place(shards())
+    executor.map(size)
+    before = own_threads()
+    assert executor.with_shards(shards(2)).map(size) == [1, 2]
+    assert own_threads() == before
+
+
+def test_a_call_within_a_call_ends():
+    executor = Threads(n_workers=2).place(shards())
+    inner = executor.map_local(lambda i: sum(executor.map_local(abs, range(i))), range(20))
+    assert inner == [i * (i - 1) // 2 for i in range(20)]
+
+
+def test_the_first_error_of_any_thread_is_raised():
+    executor = Threads(n_workers=3).place(shards())
+
+    def fail(i):
+        if i == 7:
+            raise KeyError(i)
+        return i
+
+    for _ in range(5):
+        with pytest.raises(KeyError, match="7"):
+            executor.map_local(fail, range(50))
+        assert executor.map_local(abs, range(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_sums_of_long_arrays_have_the_same_bits(k):
+    arrays = list(np.random.default_rng(0).standard_normal((5, 400, 500)))
+    expected = arrays[0] + arrays[1] + arrays[2] + arrays[3] + arrays[4]
+    (total,) = Threads(n_workers=k).place(shards()).sum(lambda shard, a: (a,), each=arrays)
+    assert total.tobytes() == expected.tobytes()

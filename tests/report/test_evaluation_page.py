@@ -142,19 +142,8 @@ def test_taggers_and_numbers_have_tables_of_their_own(tmp_path, run):
     assert [[int(cell) for cell in row[1:]] for row in rows] == chunk_confusion(y, y)[1].tolist()
     x = np.linspace(0, 9, 40)
     pd.DataFrame({"x": x, "y": 3 * x + 100 + np.sin(9 * x)}).to_csv(tmp_path / "n.csv", index=False)
-    assert (
-        run(
-            "fit",
-            tmp_path / "n.csv",
-            "--loss",
-            "squared",
-            "-o",
-            tmp_path / "n",
-            "--report",
-            tmp_path / "n.html",
-        )[0]
-        == 0
-    )
+    fit = ("fit", tmp_path / "n.csv", "--loss", "squared", "-o", tmp_path / "n")
+    assert run(*fit, "--report", tmp_path / "n.html")[0] == 0
     _, tables = page_of(tmp_path / "n.html")
     means = [float(row[3]) for row in tables["Tenths of the rows, by their prediction"][1:]]
     np.testing.assert_allclose(means, (3 * x + 100 + np.sin(9 * x)).reshape(10, 4).mean(axis=1), rtol=1e-3)

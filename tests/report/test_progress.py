@@ -8,7 +8,6 @@ import pytest
 
 from helpers import ticking_clock
 from riskmin import L2, Hinge, Objective, linear_risk, minimize
-from riskmin.report import progress as module
 from riskmin.report.progress import Progress, duration, time_left
 
 
@@ -18,15 +17,8 @@ class Terminal(io.StringIO):
 
 
 def row(iteration, seconds, value=1.0, lower=0.5, **own):
-    return {
-        "iteration": iteration,
-        "seconds": seconds,
-        "calls": iteration,
-        "value": value,
-        "lower": lower,
-        "gap": value - lower,
-        **own,
-    }
+    counts = {"iteration": iteration, "seconds": seconds, "calls": iteration}
+    return {**counts, "value": value, "lower": lower, "gap": value - lower, **own}
 
 
 def run(progress, rows):
@@ -36,9 +28,11 @@ def run(progress, rows):
 
 
 @pytest.fixture
-def fast(monkeypatch):
-    monkeypatch.setattr(module.Progress, "LIVE_UPDATE_SECONDS", 0.0)
-    monkeypatch.setattr(module.Progress, "LOG_LINE_SECONDS", 0.0)
+def slow_fit():
+    """Ten seconds from one iteration to the next, so that a report is due at each."""
+    with ticking_clock() as clock:
+        clock.TICK = 10.0
+        yield
 
 
 def test_json_has_one_line_per_iteration():
@@ -56,20 +50,23 @@ def test_json_is_valid_with_nonfinite_numbers():
     assert json.loads(out.getvalue(), parse_constant=pytest.fail)["value"] is None
 
 
-def test_quiet_prints_nothing(fast):
-    for json_lines in (False, True):
-        out = Terminal()
-        run(Progress(quiet=True, json=json_lines, file=out), [row(k, k) for k in range(1, 9)])
-        assert out.getvalue() == ""
+@pytest.mark.parametrize("out", [io.StringIO, Terminal])
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_quiet_prints_nothing(out, json_lines, slow_fit):
+    file = out()
+    run(Progress(quiet=True, json=json_lines, file=file), [row(k, k) for k in range(1, 9)])
+    assert file.getvalue() == ""
 
 
-def test_short_fit_prints_nothing():
-    for out in (io.StringIO(), Terminal()):
-        run(Progress(file=out), [row(1, 0.01), row(2, 0.02)])
-        assert out.getvalue() == ""
+@pytest.mark.parametrize("out", [io.StringIO, Terminal])
+def test_a_short_fit_prints_nothing(out):
+    with ticking_clock():
+        file = out()
+        run(Progress(file=file), [row(1, 0.01), row(2, 0.02)])
+    assert file.getvalue() == ""
 
 
-def test_log_gets_plain_lines(fast):
+def test_log_gets_plain_lines(slow_fit):
     out = io.StringIO()
     run(Progress(tol=1e-3, file=out), [row(7, 1.5, value=2.0, lower=1.0)])
     assert out.getvalue() == (
@@ -77,7 +74,7 @@ def test_log_gets_plain_lines(fast):
     )
 
 
-def test_terminal_gets_one_line_that_is_erased(fast):
+def test_terminal_gets_one_line_that_is_erased(slow_fit):
     out = Terminal()
     run(Progress(tol=1e-3, file=out), [row(k, k, lower=1 - 2.0**-k) for k in range(1, 9)])
     assert "8 · 0.996094 ≤ min J ≤ 1 · gap 3.9e-03 → 1e-03" in out.getvalue()
@@ -102,29 +99,24 @@ def test_progress_as_callback_of_minimize():
     assert len(out.getvalue().splitlines()) == result.n_iter
 
 
-@pytest.mark.parametrize("rate", [0.1, 1.0, 30.0])
-def test_time_left_of_a_geometric_gap(rate):
-    t = np.linspace(0, 5 / rate, 40)
-    left = time_left(t, np.exp(-rate * t), np.exp(-8.0))
-    assert left == pytest.approx(3 / rate)
+RATES = np.linspace(0, 5, 40)
 
 
 @pytest.mark.parametrize(
-    ("gaps", "tol"),
+    ("seconds", "gaps", "tol", "left"),
     [
-        ([], 1e-3),
-        ([0.5], 1e-3),
-        ([1, 1, 1, 1], 1e-3),
-        ([0.1, 0.2, 0.3, 0.4], 1e-3),
-        ([0.4, 0.3, 0.2, 0.1], 0),
+        *((RATES / rate, np.exp(-RATES), np.exp(-8.0), 3 / rate) for rate in (0.1, 30.0)),
+        ([0.0, 1.0], [1.0, 1e-5], 1e-3, 0.0),
+        ([], [], 1e-3, None),
+        ([0], [0.5], 1e-3, None),
+        (range(4), [1, 1, 1, 1], 1e-3, None),
+        (range(4), [0.1, 0.2, 0.3, 0.4], 1e-3, None),
+        (range(4), [0.4, 0.3, 0.2, 0.1], 0, None),
     ],
 )
-def test_time_left_is_unknown(gaps, tol):
-    assert time_left(range(len(gaps)), gaps, tol) is None
-
-
-def test_time_left_is_zero_at_the_end():
-    assert time_left([0.0, 1.0], [1.0, 1e-5], 1e-3) == 0.0
+def test_the_time_left_of_a_geometric_gap(seconds, gaps, tol, left):
+    """None if the gap does not shrink, or has no end."""
+    assert time_left(seconds, gaps, tol) == (left if left is None else pytest.approx(left))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,16 @@ class _ReceiveBuffer:
             self.memory = None
 
 
+_NUMBER_BYTES = 8
+"""A message begins with its number, which the reply repeats: a call may be interrupted at any point, so that
+its reply comes after the next call began."""
+
+
+def _numbered(number: int, message: bytes) -> bytes:
+    """Return a message with its number."""
+    return number.to_bytes(_NUMBER_BYTES, "little") + message
+
+
 def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, ...]]) -> list[Any]:
     return [f(s, *a) for s, a in check_each(zip(shards, todo, strict=True))]
 
@@ -109,18 +119,18 @@ def _serve(conn: Connection) -> None:
             reply = sender.pack((True, None))
         except Exception as error:  # a partition that cannot be read
             reply = sender.pack((False, portable(error, "a worker process")))
-        conn.send_bytes(reply)
+        conn.send_bytes(_numbered(0, reply))
         # rounds: a function, its arguments for each shard, and the seconds left until the deadline
         while True:
             message = conn.recv_bytes()
             try:
-                f, todo, seconds = receiver.unpack(message)
+                f, todo, seconds = receiver.unpack(message[_NUMBER_BYTES:])
                 blas_threads.limit_new_libraries()
                 results = TimeLimit(time.perf_counter() + seconds).call(_on_each, f, shards, todo)
                 reply = sender.pack((True, results))
             except Exception as error:  # also where a function or its result cannot be pickled
                 reply = sender.pack((False, portable(error, "a worker process")))
-            conn.send_bytes(reply)
+            conn.send_bytes(message[:_NUMBER_BYTES] + reply)
     sender.close()
     # a regular exit would warn about arrays that still view the shared memory
     os._exit(0)
@@ -138,22 +148,23 @@ class _WorkerHandle:
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
         self.conn.send_bytes(self.data.pack([shard.without_cache() for shard in shards]))
-        # whether a reply is due: a call that is interrupted before it is received leaves it in the pipe
-        self.reply_pending = True
+        self.number = 0  # of the last message
 
     def send(self, obj: Any) -> None:
-        """Send an object, after dropping a reply that was never received."""
-        if self.reply_pending:
-            self._next_message()
+        """Send an object."""
+        self.number += 1
         try:
-            self.conn.send_bytes(self.sender.pack(obj))
+            self.conn.send_bytes(_numbered(self.number, self.sender.pack(obj)))
         except OSError:
             self._raise_died()
-        self.reply_pending = True
 
     def receive(self, *, copy: bool = True) -> Any:
         """Return the worker's reply; without `copy`, its arrays are valid until the next call."""
-        return self.receiver.unpack(self._next_message(), copy=copy)
+        message = self._next_message()
+        # replies to calls that were interrupted before they received them
+        while not message.startswith(_numbered(self.number, b"")):
+            message = self._next_message()
+        return self.receiver.unpack(message[_NUMBER_BYTES:], copy=copy)
 
     def _next_message(self) -> bytes:
         """Receive the next message, before it is unpickled: one that cannot be unpickled is consumed, too."""
@@ -165,7 +176,6 @@ class _WorkerHandle:
             message: bytes = self.conn.recv_bytes()
         except (EOFError, OSError):
             self._raise_died()
-        self.reply_pending = False
         return message
 
     def _raise_died(self) -> NoReturn:
