@@ -268,10 +268,8 @@ class Problem:
         """The minimum by cvxpy and Clarabel; the test is skipped where they fail."""
         from reference import optimum
 
-        queries = QUERIES if self.loss.task == "ranking" else None
-        sizes = lengths(self.n) if self.loss.task == "tagging" else None
         data = self.X, self.y, self.weights
-        best = optimum(self.loss, self.reg, *data, self.lam, self.intercept, queries, sizes)
+        best = optimum(self.loss, self.reg, *data, self.lam, self.intercept, *self._parts)
         if np.isnan(best):
             pytest.skip("Clarabel does not solve the problem")
         return best
@@ -282,6 +280,18 @@ class Problem:
         assert result.status == status
         assert result.lower - slack <= self.optimum <= result.value + slack
         assert result.value - result.lower <= tol * max(1.0, abs(result.value))
+
+    def value(self, w, lam):
+        """lam Omega(w) + R(w) by the formulas of the other program, without intercept."""
+        from reference import value
+
+        return value(self.loss, self.reg, self.X, self.y, self.weights, lam, w, *self._parts)
+
+    @property
+    def _parts(self):
+        """The queries of a ranking, and the lengths of sequences."""
+        queries = QUERIES if self.loss.task == "ranking" else None
+        return queries, lengths(self.n) if self.loss.task == "tagging" else None
 
 
 # ---------------------------------------------------------------- functions that run on a shard
@@ -402,3 +412,14 @@ def customers(n=240, seed=0):
             "bought": np.where(z > 0.5, "yes", "no"),
         }
     )
+
+
+def altered(base, **changes):
+    """A copy of a loss or a regularizer whose methods return ``change(result, *arguments)``."""
+
+    def method(name, change):
+        return lambda self, *args: change(getattr(super(type(self), self), name)(*args), *args)
+
+    methods = {name: method(name, change) for name, change in changes.items()}
+    made = type("Altered", (type(base),), methods)
+    return made(**{name: getattr(base, name) for name in base.__dataclass_fields__})
