@@ -11,6 +11,7 @@ from riskmin import (
     L2,
     AcceleratedGradient,
     Bundle,
+    ExpectedRankUtility,
     FBeta,
     Ndcg,
     Objective,
@@ -192,7 +193,12 @@ def test_too_many_rows_are_not_smoothed():
         Smoothed(PrecisionAtK(4000), 0.1).value_grad(np.zeros(8000), y, np.full(8000, 1 / 8000))
 
 
-@pytest.mark.parametrize("loss", [loss for loss in LIST_LOSSES if loss.can_be_smoothed], ids=repr)
+OF_POSITIONS = [Ndcg(k=3, weights="discount"), ExpectedRankUtility(1.5, weights="discount")]
+
+
+@pytest.mark.parametrize(
+    "loss", [*(loss for loss in LIST_LOSSES if loss.can_be_smoothed), *OF_POSITIONS], ids=repr
+)
 def test_smoothing_certifies_lists(loss):
     problem = Problem(loss, lam=0.05)
     problem.check(minimize(problem.objective(n_shards=2), Smoothing(), tol=1e-3), 1e-3)

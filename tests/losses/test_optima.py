@@ -12,9 +12,13 @@ from riskmin import (
     ChainCrf,
     ChainMaxMargin,
     Elastic,
+    ExpectedRankUtility,
     Lbfgs,
     LineSearchBmrm,
+    Mrr,
     MulticlassHinge,
+    Ndcg,
+    PositionWeights,
     SmoothedHinge,
     Smoothing,
     Softmax,
@@ -24,7 +28,12 @@ from riskmin import (
 )
 
 MANY = [*MANY_LOSSES, MulticlassHinge(COST, rescaled=0.7, scaled_margin=True)]
-each_loss = pytest.mark.parametrize("loss", [*ALL_LOSSES, *LIST_LOSSES, *MANY], ids=repr)
+RANKINGS = [
+    Ndcg(k=3, weights=PositionWeights(power=0.5, k=2)),
+    Mrr(weights="discount"),
+    ExpectedRankUtility(1.5, weights="discount"),
+]
+each_loss = pytest.mark.parametrize("loss", [*ALL_LOSSES, *LIST_LOSSES, *RANKINGS, *MANY], ids=repr)
 
 
 def check(problem, solver, tol=1e-7, **settings):
