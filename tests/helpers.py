@@ -21,6 +21,8 @@ from riskmin import (
     EpsilonInsensitive,
     Exponential,
     FBeta,
+    HierarchicalHinge,
+    HierarchicalSoftmax,
     Hinge,
     Huber,
     KernelClassifier,
@@ -38,6 +40,7 @@ from riskmin import (
     SmoothedHinge,
     Squared,
     SquaredHinge,
+    Tree,
     linear_risk,
 )
 from riskmin.testing import expected_failed_checks
@@ -72,6 +75,16 @@ MANY_LOSSES = [
     ChainMaxMargin(rescaled=True),
 ]
 """Every registered multi-output loss, sequence losses included, and some with extreme parameters."""
+
+TREE = Tree.from_parents({"C": None, "C15": "C", "C151": "C15", "M": None}, ["M", "C151", "C"])
+"""Two trees side by side, of unequal depth; an inner node is a label, too."""
+TREE_LOSSES = [
+    HierarchicalSoftmax(TREE),
+    HierarchicalHinge(TREE),
+    HierarchicalHinge(TREE, "zero one"),
+    HierarchicalHinge(TREE, COST),
+    HierarchicalHinge(TREE, rescaled=True),
+]
 
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},

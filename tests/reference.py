@@ -22,11 +22,13 @@ from riskmin import (
     Exponential,
     FBeta,
     GroupLasso,
+    HierarchicalSoftmax,
     Hinge,
     Huber,
     LinearConstraints,
     Logistic,
     Mrr,
+    MulticlassHinge,
     MulticlassSquaredHinge,
     MultivariateSquared,
     Ndcg,
@@ -203,6 +205,23 @@ def multi_output_losses(loss, Z, y):
     return cp.max(cp.multiply(factor, lead) + (factor if loss.scaled_margin else 1) * cost, axis=1)
 
 
+def without_tree(loss):
+    """The multiclass loss of a hierarchical one, and which nodes (rows) are on the path of which label."""
+    tree = loss.tree
+    on_path = np.zeros((len(tree.nodes), len(tree.labels)))
+    for j, label in enumerate(tree.labels):
+        node = tree.nodes.index(label)
+        while node >= 0:
+            on_path[node, j] = 1.0
+            node = tree.parents[node]
+    if isinstance(loss, HierarchicalSoftmax):
+        return Softmax(), on_path
+    depth = on_path.sum(axis=0)
+    edges = depth[:, None] + depth - 2 * on_path.T @ on_path
+    cost = {"tree distance": edges, "zero one": np.sign(edges)}.get(str(loss.cost), loss.cost)
+    return MulticlassHinge(cost, loss.rescaled, loss.scaled_margin), on_path
+
+
 def chain_scores(X, paths, k):
     """The coefficients of w in the score of each label sequence, one row per sequence."""
     n, p = X.shape
@@ -289,9 +308,11 @@ def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
         value, domain = omega(reg, w)
         return cp.Problem(cp.Minimize(lam * value + c @ chains(loss, X, y, k, lengths)(w)), domain)
     if loss.multi_output:
-        w, b = cp.Variable(p * k), cp.Variable((1, k)) if intercept else np.zeros((1, k))
+        loss, on_path = without_tree(loss) if hasattr(loss, "tree") else (loss, np.eye(k))
+        nodes, k = on_path.shape
+        w, b = cp.Variable(p * nodes), cp.Variable((1, k)) if intercept else np.zeros((1, k))
         value, domain = omega(reg, w)
-        Z = X @ cp.reshape(w, (p, k), order="C") + np.ones((len(X), 1)) @ b
+        Z = X @ cp.reshape(w, (p, nodes), order="C") @ on_path + np.ones((len(X), 1)) @ b
         return cp.Problem(cp.Minimize(lam * value + c @ multi_output_losses(loss, Z, y)), domain)
     w, b = cp.Variable(p), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)

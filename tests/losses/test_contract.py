@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, Problem, altered
+from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, TREE_LOSSES, Problem, altered
 from riskmin import (
     LOSSES,
     Absolute,
@@ -18,7 +18,6 @@ from riskmin import (
     Exponential,
     FBeta,
     HierarchicalHinge,
-    HierarchicalSoftmax,
     Hinge,
     Huber,
     Logistic,
@@ -38,7 +37,6 @@ from riskmin import (
     Softmax,
     Squared,
     SquaredHinge,
-    Tree,
     check_loss,
     get_loss,
 )
@@ -47,7 +45,6 @@ from riskmin.losses import formula
 from riskmin.losses.conjugate import ClosedFormConjugate
 from riskmin.testing.cases import make_case_sampler
 
-TREE = Tree.from_paths(["C/C15", "C", "M"])
 RANKINGS = [
     Ndcg(k=2),
     Ndcg(weights=0.5),
@@ -68,8 +65,7 @@ INSTANCES = [
     MulticlassHinge(COST, rescaled=0.5),
     MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),
     ChainMaxMargin(rescaled=0.4),
-    HierarchicalSoftmax(TREE),
-    HierarchicalHinge(TREE, rescaled=True),
+    *TREE_LOSSES,
 ]
 """Every loss by its name, and one entry per extreme parameter."""
 
@@ -80,8 +76,8 @@ def case(loss):
 
 def check_value(loss):
     """The risk is that of the independent formulas, as of all labellings, rankings or paths."""
-    if isinstance(loss, SmoothedHinge) or hasattr(loss, "tree"):
-        return  # an envelope, compared in test_formulas; paths, in test_hierarchy
+    if isinstance(loss, SmoothedHinge):
+        return  # an envelope, compared in test_formulas
     if loss.task == "ordinal" and loss.costs:
         loss = Ordinal(costs=[[], [1.0], [0.0, 2.0]])  # for three grades
     problem = Problem(loss, n=8, weighted=True)

@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import COST, QUERIES, lengths, problem
+from helpers import COST, QUERIES, TREE_LOSSES, lengths, problem
 from riskmin import (
     L2,
     Bundle,
     ChainCrf,
     ChainMaxMargin,
     FBeta,
-    HierarchicalHinge,
-    HierarchicalSoftmax,
     MulticlassHinge,
     MultivariateSquared,
     Ndcg,
@@ -24,18 +22,15 @@ from riskmin import (
     RocArea,
     Softmax,
     Threads,
-    Tree,
     linear_risk,
     minimize,
 )
 
-TREE = Tree.from_paths(["C/C15", "C", "M"])
 FAMILIES = [
     Softmax(),
     MulticlassHinge(COST),
     MultivariateSquared(),
-    HierarchicalSoftmax(TREE),
-    HierarchicalHinge(TREE),
+    *TREE_LOSSES[:2],
     RocArea(),
     Ordinal(),
     Prbep(),
@@ -133,7 +128,7 @@ def test_tensors_give_the_same_risk(loss):
     np.testing.assert_allclose(slope.numpy(), grad, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Prbep(), HierarchicalSoftmax(TREE), MulticlassHinge(COST)], ids=repr)
+@pytest.mark.parametrize("loss", [Prbep(), TREE_LOSSES[0], MulticlassHinge(COST)], ids=repr)
 def test_fits_on_tensors_have_the_optimum_of_numpy(loss):
     torch, data = pytest.importorskip("torch"), Data(loss)
     tensors = data.risk(torch.as_tensor(data.X))

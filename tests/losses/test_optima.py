@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, Problem
+from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, TREE_LOSSES, Problem
 from riskmin import (
     L1,
     Auto,
@@ -33,7 +33,9 @@ RANKINGS = [
     Mrr(weights="discount"),
     ExpectedRankUtility(1.5, weights="discount"),
 ]
-each_loss = pytest.mark.parametrize("loss", [*ALL_LOSSES, *LIST_LOSSES, *RANKINGS, *MANY], ids=repr)
+each_loss = pytest.mark.parametrize(
+    "loss", [*ALL_LOSSES, *LIST_LOSSES, *RANKINGS, *MANY, *TREE_LOSSES], ids=repr
+)
 
 
 def check(problem, solver, tol=1e-7, **settings):
