@@ -77,7 +77,7 @@ def case(loss):
 def check_value(loss):
     """The risk is that of the independent formulas, as of all labellings, rankings or paths."""
     if isinstance(loss, SmoothedHinge):
-        return  # an envelope, compared in test_formulas
+        return  # an envelope, compared in test_loss_formulas
     if loss.task == "ordinal" and loss.costs:
         loss = Ordinal(costs=[[], [1.0], [0.0, 2.0]])  # for three grades
     problem = Problem(loss, n=8, weighted=True)
