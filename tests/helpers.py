@@ -22,6 +22,8 @@ from riskmin import (
     EpsilonInsensitive,
     Exponential,
     FBeta,
+    HierarchicalHinge,
+    HierarchicalSoftmax,
     Hinge,
     Huber,
     KernelClassifier,
@@ -40,6 +42,7 @@ from riskmin import (
     SmoothedHinge,
     Squared,
     SquaredHinge,
+    Tree,
     as_matrix,
     linear_risk,
 )
@@ -75,6 +78,16 @@ MANY_LOSSES = [
     ChainMaxMargin(rescaled=True),
 ]
 """Every registered multi-output loss, sequence losses included, and some with extreme parameters."""
+
+TREE = Tree.from_parents({"C": None, "C15": "C", "C151": "C15", "M": None}, ["M", "C151", "C"])
+"""Two trees side by side, of unequal depth; an inner node is a label, too."""
+TREE_LOSSES = [
+    HierarchicalSoftmax(TREE),
+    HierarchicalHinge(TREE),
+    HierarchicalHinge(TREE, "zero one"),
+    HierarchicalHinge(TREE, COST),
+    HierarchicalHinge(TREE, rescaled=True),
+]
 
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
@@ -274,10 +287,8 @@ class Problem:
         """The minimum by cvxpy and Clarabel; the test is skipped where they fail."""
         from reference import optimum
 
-        queries = QUERIES if self.loss.task == "ranking" else None
-        sizes = lengths(self.n) if self.loss.task == "tagging" else None
         data = self.X, self.y, self.weights
-        best = optimum(self.loss, self.reg, *data, self.lam, self.intercept, queries, sizes)
+        best = optimum(self.loss, self.reg, *data, self.lam, self.intercept, *self._parts)
         if np.isnan(best):
             pytest.skip("Clarabel does not solve the problem")
         return best
@@ -288,6 +299,18 @@ class Problem:
         assert result.status == status
         assert result.lower - slack <= self.optimum <= result.value + slack
         assert result.value - result.lower <= tol * max(1.0, abs(result.value))
+
+    def value(self, w, lam):
+        """lam Omega(w) + R(w) by the formulas of the other program, without intercept."""
+        from reference import value
+
+        return value(self.loss, self.reg, self.X, self.y, self.weights, lam, w, *self._parts)
+
+    @property
+    def _parts(self):
+        """The queries of a ranking, and the lengths of sequences."""
+        queries = QUERIES if self.loss.task == "ranking" else None
+        return queries, lengths(self.n) if self.loss.task == "tagging" else None
 
 
 # ---------------------------------------------------------------- shards, and functions that run on one
@@ -418,3 +441,14 @@ def customers(n=240, seed=0):
             "bought": np.where(z > 0.5, "yes", "no"),
         }
     )
+
+
+def altered(base, **changes):
+    """A copy of a loss or a regularizer whose methods return ``change(result, *arguments)``."""
+
+    def method(name, change):
+        return lambda self, *args: change(getattr(super(type(self), self), name)(*args), *args)
+
+    methods = {name: method(name, change) for name, change in changes.items()}
+    made = type("Altered", (type(base),), methods)
+    return made(**{name: getattr(base, name) for name in base.__dataclass_fields__})

@@ -22,11 +22,13 @@ from riskmin import (
     Exponential,
     FBeta,
     GroupLasso,
+    HierarchicalSoftmax,
     Hinge,
     Huber,
     LinearConstraints,
     Logistic,
     Mrr,
+    MulticlassHinge,
     MulticlassSquaredHinge,
     MultivariateSquared,
     Ndcg,
@@ -100,59 +102,78 @@ def _discrepancy(loss, y, other):
     return 1 - hits / (positives if isinstance(loss, RecallAtK) else loss.k)
 
 
-def _labellings(loss, z, y, c):
-    """The maximum over all labellings, enumerated."""
-    n, deltas = len(y), {}
-    for labels in itertools.product([-1.0, 1.0], repeat=n):
+def labellings(loss, y):
+    """The slopes (y' - y) / n of all labellings y' that count, and their Delta(y', y)."""
+    slopes, deltas = [], []
+    for labels in itertools.product([-1.0, 1.0], repeat=len(y)):
         other = np.array(labels)
         delta = _discrepancy(loss, y, other)
         if delta is not None:
-            deltas[tuple((other - y) / n)] = delta
-    return cp.max(np.array(list(deltas.values())) + np.array(list(deltas)) @ z)
+            slopes.append((other - y) / len(y))
+            deltas.append(delta)
+    return np.array(slopes), np.array(deltas)
 
 
 def _utility(loss, grades):
-    """The utility of a ranking with these grades, best position first."""
-    i = np.arange(len(grades))
+    """The utilities of rankings with these grades, best position first, along the last axis."""
+    i = np.arange(grades.shape[-1])
     if isinstance(loss, Ndcg):
-        return float(np.sum(((2.0**grades - 1) / np.log2(i + 2))[: loss.k]))
+        return np.sum(((2.0**grades - 1) / np.log2(i + 2))[..., : loss.k], axis=-1)
     if isinstance(loss, Mrr):
-        return 1 / (1 + int(np.argmax(grades > 0)))
-    return float(grades @ 2.0 ** (-i / (loss.half_life - 1)))
+        return 1 / (1 + np.argmax(grades > 0, axis=-1))
+    return grades @ 2.0 ** (-i / (loss.half_life - 1))
 
 
-def _rankings(loss, z, y, queries):
+def position_weights(loss, m):
+    """The weights of the m positions, of the loss's own discount or of a power."""
+    i, weights = np.arange(1.0, m + 1), loss.weights
+    if weights != "discount":
+        return np.where(i <= (weights.k or m), 1 / (i + weights.shift) ** weights.power, 0)
+    if isinstance(loss, Ndcg):
+        return np.where(i <= loss.k, 1 / np.log2(i + 1), 0)
+    return 1 / i if isinstance(loss, Mrr) else 2.0 ** (-(i - 1) / (loss.half_life - 1))
+
+
+def rankings(loss, grades):
+    """1 minus the metric of every ranking of a query, and the gradient of its lead in the scores."""
+    grades = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
+    orders = np.array(list(itertools.permutations(range(len(grades)))))
+    deltas = 1 - _utility(loss, grades[orders]) / _utility(loss, -np.sort(-grades))
+    places = np.argsort(orders, axis=1)
+    if loss.weights is not None:  # the weights of the rows, less their mean over all ideal rankings
+        slopes = position_weights(loss, len(grades))[places]
+        ideal = np.all(np.diff(grades[orders], axis=1) <= 0, axis=1)
+        return deltas, slopes - slopes[ideal].mean(axis=0)
+    i, j = np.nonzero(grades[:, None] > grades)
+    rows = np.eye(len(grades))
+    return deltas, (places[:, i] > places[:, j]) @ (rows[j] - rows[i]) / len(i)
+
+
+def _queries(loss, z, y, queries):
     """The mean over queries of the maximum over all rankings, enumerated."""
     per_query = []
     for query in np.unique(queries):
         rows = np.flatnonzero(queries == query)
         grades, one = y[rows], z[rows]
-        grades = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
-        i, j = np.nonzero(grades[:, None] > grades)
         if isinstance(loss, PairwiseHinge):
+            i, j = np.nonzero(grades[:, None] > grades)
             per_query.append(cp.sum(cp.pos(1 - one[i] + one[j])) / len(i))
-            continue
-        best, losses, slopes = _utility(loss, -np.sort(-grades)), [], []
-        for ranking in itertools.permutations(range(len(rows))):
-            place, slope = np.argsort(ranking), np.zeros(len(rows))
-            wrong = place[i] > place[j]
-            np.add.at(slope, j[wrong], 1 / len(i))
-            np.add.at(slope, i[wrong], -1 / len(i))
-            losses.append(1 - _utility(loss, grades[list(ranking)]) / best)
-            slopes.append(slope)
-        per_query.append(cp.max(np.array(losses) + np.array(slopes) @ one))
+        else:
+            deltas, slopes = rankings(loss, grades)
+            per_query.append(cp.max(deltas + slopes @ one))
     return sum(per_query) / len(per_query)
 
 
 def risk(loss, z, y, c, queries=None):
     """R for scores z: a sum over rows, over pairs, or a maximum over labellings or rankings."""
     if isinstance(loss, Ndcg | Mrr | ExpectedRankUtility | PairwiseHinge):
-        return _rankings(loss, z, y, queries)
+        return _queries(loss, z, y, queries)
     if isinstance(loss, RocArea | Ordinal):
         return _pairs(loss, z, y, c)
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
         if len(y) <= 10:
-            return _labellings(loss, z, y, c)
+            slopes, deltas = labellings(loss, y)
+            return cp.max(deltas + slopes @ z)
         if isinstance(loss, Prbep):
             return _break_even(z, y)
     return c @ losses(loss, z, y)
@@ -182,6 +203,23 @@ def multi_output_losses(loss, Z, y):
     cost = (1 - np.eye(k) if loss.cost is None else loss.cost)[y.astype(int)]
     factor = cost ** float(loss.rescaled)
     return cp.max(cp.multiply(factor, lead) + (factor if loss.scaled_margin else 1) * cost, axis=1)
+
+
+def without_tree(loss):
+    """The multiclass loss of a hierarchical one, and which nodes (rows) are on the path of which label."""
+    tree = loss.tree
+    on_path = np.zeros((len(tree.nodes), len(tree.labels)))
+    for j, label in enumerate(tree.labels):
+        node = tree.nodes.index(label)
+        while node >= 0:
+            on_path[node, j] = 1.0
+            node = tree.parents[node]
+    if isinstance(loss, HierarchicalSoftmax):
+        return Softmax(), on_path
+    depth = on_path.sum(axis=0)
+    edges = depth[:, None] + depth - 2 * on_path.T @ on_path
+    cost = {"tree distance": edges, "zero one": np.sign(edges)}.get(str(loss.cost), loss.cost)
+    return MulticlassHinge(cost, loss.rescaled, loss.scaled_margin), on_path
 
 
 def chain_scores(X, paths, k):
@@ -270,13 +308,25 @@ def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
         value, domain = omega(reg, w)
         return cp.Problem(cp.Minimize(lam * value + c @ chains(loss, X, y, k, lengths)(w)), domain)
     if loss.multi_output:
-        w, b = cp.Variable(p * k), cp.Variable((1, k)) if intercept else np.zeros((1, k))
+        loss, on_path = without_tree(loss) if hasattr(loss, "tree") else (loss, np.eye(k))
+        nodes, k = on_path.shape
+        w, b = cp.Variable(p * nodes), cp.Variable((1, k)) if intercept else np.zeros((1, k))
         value, domain = omega(reg, w)
-        Z = X @ cp.reshape(w, (p, k), order="C") + np.ones((len(X), 1)) @ b
+        Z = X @ cp.reshape(w, (p, nodes), order="C") @ on_path + np.ones((len(X), 1)) @ b
         return cp.Problem(cp.Minimize(lam * value + c @ multi_output_losses(loss, Z, y)), domain)
     w, b = cp.Variable(p), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)
     return cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c, queries)), domain)
+
+
+def value(loss, reg, X, y, weights, lam, w, queries=None, lengths=None):
+    """J(w) without intercept, by the formulas of the program."""
+    n = len(X) if lengths is None else len(lengths)
+    c = np.full(n, 1 / n) if weights is None else weights / weights.sum()
+    problem = program(loss, reg, X, y, c, lam, False, queries, lengths)
+    (variable,) = (v for v in problem.variables() if v.shape == w.shape)
+    variable.value = w
+    return float(problem.objective.value)
 
 
 def optimum(loss, reg, X, y, weights, lam, intercept, queries=None, lengths=None):

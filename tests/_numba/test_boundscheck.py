@@ -5,7 +5,6 @@ empty rows, blocks that do not divide the rows), so that an index out of bounds
 raises IndexError under NUMBA_BOUNDSCHECK=1.
 """
 
-import dataclasses
 import importlib
 import io
 import os
@@ -19,19 +18,10 @@ import riskmin
 import riskmin._numba
 from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core.limits import LIMITS
 from riskmin.data import load_svmlight
-from riskmin.data.formats.svmlight import SvmlightReader
 from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
-from riskmin.executors.local import ThreadExecutor
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
-from riskmin.problem import design_operator
-from riskmin.problem.compiled import shard_tables
-from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.kernel.rkhs import kernel_risk
-from riskmin.problem.risk import Risk
-from riskmin.solvers.newton.small.stages import SmallProblem
-from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -163,44 +153,31 @@ def subsets():
         solve(linear_risk(X, Y, loss), solver="smoothing")
 
 
-def traced_losses():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 1)
-        for A in (X, np.asfortranarray(X), sp.csr_array(X), X[:1, :1]):
-            for intercept in (False, True):
-                risk = linear_risk(A, Y[: A.shape[0]], "huber", fit_intercept=intercept)
-                solve(risk, solver="lbfgs")
-                solve(risk, solver="bundle")
-
-
 def text():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SvmlightReader, "INTERPRETED_BYTES", 0)
-        for blob in (
-            b"1 1:1",
-            b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1\n"[:24] + b"\n",
-            b"1 3:123456789012345678901234567890\n",
-        ):
-            load_svmlight(io.BytesIO(blob))
+    # short files are parsed without compiled code
+    rows = (
+        b"1 1:1",
+        b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1"[:24],
+        b"1 3:123456789012345678901234567890",
+    )
+    for row in rows:
+        load_svmlight(io.BytesIO(b"\n".join([row] * 20_000) + b"\n"))
 
 
 def large_problems():
     """Losses compiled from their array code, loops that threads share, and sums over ranges of rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Risk, "COMPILE_FROM_ENTRIES", 0)
-        patch.setattr(shard_tables, "MIN_ENTRIES", 0)
-        patch.setattr(ThreadExecutor, "MIN_WORK_PER_THREAD", 1)
-        patch.setattr(DesignOperator, "MIN_ROWS_PER_RANGE", 5)
-        patch.setattr(LbfgsMemory, "COMPILED_FROM_COLUMNS", 0)
-        patch.setattr(design_operator, "LIMITS", dataclasses.replace(LIMITS, shard_entries=20))
-        patch.setattr(SmallProblem, "accepts", lambda obj, direct: False)
-        for A in (X, np.asfortranarray(X), sp.csr_array(X)):
-            for loss, solver in (("hinge", "bundle"), ("logistic", "lbfgs"), ("hinge", "newton")):
-                threads = {"executor": riskmin.Threads(n_workers=3), "n_shards": 5}
-                for intercept in (False, True):
-                    solve(linear_risk(A, Y, loss, fit_intercept=intercept, **threads), solver=solver)
-            solve(linear_risk(A, Y, "logistic", **threads), solver="newton")
-            solve(linear_risk(A, Y, "hinge", **threads), solver="dual")
+    n, p = 2**18 + 3, 17
+    A = np.where(rng.random((n, p)) < 0.9, rng.standard_normal((n, p)), 0.0)
+    y = np.where(A[:, 0] > 0, 1.0, -1.0)
+    for B in (A, np.asfortranarray(A), sp.csr_array(A)):
+        for threads in ({}, {"executor": riskmin.Threads(n_workers=3), "n_shards": 5}):
+            for loss, solver in (("huber", "lbfgs"), ("hinge", "bundle"), ("logistic", "newton")):
+                risk = linear_risk(B, y, loss, fit_intercept=bool(threads), **threads)
+                minimize(Objective(risk, L2(), 0.01), solver, max_iter=3)
+        minimize(Objective(linear_risk(B, y, "hinge", **threads), L2(), 0.01), "dual", max_iter=3)
+    wide = sp.random_array((200, 2**18), density=1e-3, format="csr", rng=rng)
+    signs = np.where(np.arange(200) % 2, 1.0, -1.0)
+    minimize(Objective(linear_risk(wide, signs, "logistic"), L2(), 0.01), "lbfgs", max_iter=5)
 
 
 checks_bounds = pytest.mark.skipif(
@@ -219,7 +196,6 @@ FAMILIES = [
     projections,
     sorting,
     subsets,
-    traced_losses,
     text,
 ]
 

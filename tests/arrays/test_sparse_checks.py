@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import riskmin
 from riskmin import L2, KernelRegressor, LinearClassifier, LinearRegressor, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
-from riskmin.arrays.sparse_checks import MAX_ROWS_OR_COLUMNS, validated_sparse
+from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.data import save, save_svmlight
 from riskmin.problem.kernel.rkhs import kernel_risk
 
@@ -58,10 +58,14 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    return LinearClassifier().fit(DENSE, Y)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_inconsistent_arrays_are_refused_everywhere(kind, tmp_path):
+def test_inconsistent_arrays_are_refused_everywhere(kind, fitted, tmp_path):
     X = broken(kind)
-    fitted = LinearClassifier().fit(DENSE, Y)
     for use in (
         lambda: as_matrix(X),
         lambda: linear_risk(X, Y, "hinge"),
@@ -80,7 +84,6 @@ def test_inconsistent_arrays_are_refused_everywhere(kind, tmp_path):
 def test_valid_matrices_of_every_format_are_accepted(format):
     X = sp.csr_array(DENSE).asformat(format)
     np.testing.assert_array_equal(validated_sparse(X).toarray(), DENSE)
-    assert (validated_sparse(X) is X) == (format in ("csr", "csc"))
     w = rng.standard_normal(4)
     np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
 
@@ -93,6 +96,14 @@ def test_indices_of_unusual_dtypes_are_read_correctly(dtype):
     np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
 
 
+def test_duplicates_are_summed_in_their_dtype_as_by_scipy():
+    twice = sp.csr_array((np.full(3, 100, np.int8), [1, 0, 1], [0, 3, 3]), shape=(2, 2))
+    twice.has_canonical_format = True  # a flag that is out of date
+    assert validated_sparse(twice).indices.tolist() == [0, 1]
+    assert validated_sparse(twice).data.tolist() == [100, -56]
+    assert twice.indices.tolist() == [1, 0, 1]
+
+
 def test_entries_behind_the_last_row_are_not_read():
     X = sp.csr_array(DENSE)
     X.indices = np.append(X.indices, 99).astype(np.int32)
@@ -101,7 +112,7 @@ def test_entries_behind_the_last_row_are_not_read():
     assert risk(np.ones(4))[0] == linear_risk(sp.csr_array(DENSE), Y, "hinge")(np.ones(4))[0]
 
 
-@pytest.mark.parametrize("shape", [(2, MAX_ROWS_OR_COLUMNS + 1), (MAX_ROWS_OR_COLUMNS + 1, 2)])
+@pytest.mark.parametrize("shape", [(2, 2**32 + 1), (2**32 + 1, 2)])
 def test_more_columns_than_kernels_can_index_are_refused(shape):
     X = sp.coo_array((np.ones(1), ([1], [1])), shape=shape)
     for use in (lambda: as_matrix(X), lambda: LinearClassifier().fit(X, [0, 1])):
@@ -178,9 +189,8 @@ def test_dates_are_not_accepted_as_labels():
             model.fit(DENSE, DAYS[:, 0])
 
 
-def test_masked_arrays_are_refused():
+def test_masked_arrays_are_refused(fitted):
     X, y = np.ma.array(DENSE, mask=DENSE == 0), np.ma.array(Y, mask=Y > 0)
-    fitted = LinearClassifier().fit(DENSE, Y)
     for use in (
         lambda: LinearClassifier().fit(X, Y),
         lambda: LinearClassifier().fit(DENSE, y),

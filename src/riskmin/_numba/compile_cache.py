@@ -74,7 +74,7 @@ def import_generated(source: str, kind: str) -> Any:
 
 
 @cache
-def _source_digest(source: Path | str) -> bytes:
+def source_digest(source: Path | str, kernels: Path = KERNEL_FOLDER) -> bytes:
     """Return a digest of a kernel file or of generated source, and of the kernel files that it imports.
 
     Imported kernels are inlined into the compiled code. Numba's own stamp covers one file only, so a change
@@ -84,7 +84,7 @@ def _source_digest(source: Path | str) -> bytes:
     digest = hashlib.sha256(text.encode())
     # imports of kernel files have one form, at the start of a line
     for name in re.findall(r"^from riskmin\._numba\.([\w.]+) import", text, re.MULTILINE):
-        digest.update(_source_digest(KERNEL_FOLDER / f"{name.replace('.', '/')}.py"))
+        digest.update(source_digest(kernels / f"{name.replace('.', '/')}.py", kernels))
     return digest.digest()
 
 
@@ -112,9 +112,9 @@ def _locator_variants(kind: Any) -> tuple[Any, Any]:
 
         def get_source_stamp(self) -> Any:
             if self.source is not None:
-                return _source_digest(self.source)
+                return source_digest(self.source)
             path = Path(self._py_file)
-            return _source_digest(path) if path.exists() else super().get_source_stamp()
+            return source_digest(path) if path.exists() else super().get_source_stamp()
 
     # a read-only folder is used only if it holds compiled code
     class ReadOnlyLocator(WritableLocator):

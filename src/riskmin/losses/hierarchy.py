@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_numpy
 from riskmin.core import Array, NDArray
 from riskmin.linear_maps.linear import TreePaths
 from riskmin.linear_maps.tree import Tree
@@ -29,10 +30,10 @@ class _PathLoss(Loss):
         """Require labels numbered as in `Tree.labels`."""
         self.multiclass_loss.check_labels(y)
         # labels are indices into tree.labels
-        n_labels = len(self.tree.labels)
-        if y.max() >= n_labels:
+        n_labels, largest = len(self.tree.labels), float(as_numpy(y, "y").max())
+        if largest >= n_labels:
             raise ValueError(
-                f"y holds {y.max():g}, but the tree has {n_labels} labels: number them from 0 to "
+                f"y holds {largest:g}, but the tree has {n_labels} labels: number them from 0 to "
                 f"{n_labels - 1}, in the order of tree.labels"
             )
 

@@ -330,11 +330,11 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         _, factor, true_class = self._slack(0.0 * dz, y)
         # the active face: classes with positive multipliers
         face = (self._multipliers(dz, factor, true_class, c) > self.ZERO_MULTIPLIER_TOLERANCE).astype(float)
-        return (
-            scaled_face_hessian(face, factor, true_class, c / mu)
-            if self.rescaled
-            else simplex_face_hessian(face, c / mu)
-        )
+        if not self.rescaled:
+            return simplex_face_hessian(face, c / mu)
+        # a mistake that costs nothing has the term of the true class, 0, and so its multiplier
+        face = np.where(factor > 0, face, np.sum(face * true_class, axis=1, keepdims=True))
+        return scaled_face_hessian(face, factor, true_class, c / mu)
 
     def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes F and offsets O of the linear lower bounds F_yj (z_j - z_y) + O_yj of the loss."""

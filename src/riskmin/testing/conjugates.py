@@ -76,6 +76,37 @@ def check_hessian(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         )
 
 
+def check_block_hessian(loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float = 0.0) -> None:
+    """Check `block_hessian` of a multi-output loss against differences of dz, and its parts by products."""
+
+    def gradient(scores: Array) -> Array:
+        return loss.smoothed_value_grad(scores, y, c, mu)[1] if mu else loss.value_grad(scores, y, c)[1]
+
+    H = loss.block_hessian(gradient(z), y, c, mu)
+    if H is None:
+        return
+    (n, k), every = z.shape, slice(None)
+    # the gradient of a smoothed loss may change its piece within a distance of order mu
+    d, h = rng.standard_normal(z.shape), 1e-7 * min(mu or 1.0, 1.0)
+    difference = (gradient(z + h * d) - gradient(z - h * d)) / (2 * h)
+    size = 1e-5 * float(np.max(np.abs(difference)))
+    same = close(H.product(d, every), difference, 1e-5, size)
+    require(same, loss, f"block_hessian with mu = {mu:g} is not what differences of dz give")
+    half = slice(n // 2, None)
+    require(close(H.product(d[half], half), difference[half], 1e-5, size), loss, "block_hessian of some rows")
+    blocks = np.stack([H.product(np.tile(e, (n, 1)), every) for e in np.eye(k)], axis=1)
+    size = 1e-12 * float(np.max(c) / (mu or 1.0) + np.max(np.abs(blocks)))
+    diagonal = close(H.diagonal, np.diagonal(blocks, axis1=1, axis2=2), 1e-9, size)
+    require(diagonal, loss, "the diagonal of block_hessian is not that of its products")
+    total = close(H.total(), blocks.sum(axis=0), 1e-9, n * size)
+    require(total, loss, "the total of block_hessian is not the sum of its products")
+    if H.factors is not None:
+        rows, U = H.factors()
+        sums = np.zeros_like(blocks)
+        np.add.at(sums, rows, U[:, :, None] * U[:, None, :])
+        require(close(sums, blocks, 1e-9, size), loss, "the factors of block_hessian are not its roots")
+
+
 def _curvature(loss: Loss, z: Array, y: Array, c: Array) -> Array:
     hessian = loss.hessian(z, y, c)
     assert hessian is not None

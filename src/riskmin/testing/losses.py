@@ -10,7 +10,7 @@ from riskmin.core import Array
 from riskmin.losses.base import Loss, as_loss
 from riskmin.testing.base import Rng, close, require
 from riskmin.testing.cases import LabelSampler, LossCase, make_case_sampler
-from riskmin.testing.conjugates import check_conjugate, check_hessian
+from riskmin.testing.conjugates import check_block_hessian, check_conjugate, check_hessian
 from riskmin.testing.smoothing import check_smoothed_loss
 
 
@@ -24,9 +24,9 @@ def check_loss(
     must count as repeated rows, and the parts of any split must add up. If it declares itself invariant, a
     constant added to all scores must not change it. If it has them, `values` must be the loss of each row,
     `conjugate` its convex conjugate, `smoothed_value_grad` a smooth minorant whose tangents, raised by their
-    minorant offset, stay below the loss, and `hessian` the second derivatives of the loss, and of that
-    minorant. Non-decomposable losses may reject rows of different weights with a ValueError; they are then
-    checked with equal weights.
+    minorant offset, stay below the loss, and `hessian` (with several scores per row, `block_hessian`) the
+    second derivatives of the loss, and of that minorant. Non-decomposable losses may reject rows of different
+    weights with a ValueError; they are then checked with equal weights.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def check_loss(
     # intermediate overflow is an error even if the result is finite
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         for scale in (1e-3, 1.0, 30.0):
-            for _ in range(10):
+            for _ in range(5):
                 _check_minorant(loss, rng, *draw(scale))
         _check_derivative(loss, rng, *draw(1.0))
         for digits in (0, 12):  # with many tied scores, and with none
@@ -78,10 +78,13 @@ def check_loss(
             _check_values(loss, *draw(1.0))
         if loss.separable and drawn.columns is None:
             try:
-                check_conjugate(loss, rng, *draw(1.0))
+                # few rows, which are evaluated one by one
+                check_conjugate(loss, rng, *drawn.case(rng, 1.0, 12))
                 check_hessian(loss, rng, *draw(1.0))
             except FloatingPointError as error:
                 raise AssertionError(f"{loss!r}: {error} in its conjugate or its Hessian") from error
+        if loss.multi_output and loss.smooth and loss.has_hessian:
+            check_block_hessian(loss, rng, *draw(1.0))
         try:
             check_smoothed_loss(loss, rng, draw(1.0))
         except FloatingPointError as error:

@@ -12,6 +12,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.hessian import hessian_product
 from riskmin.testing.base import Rng, close, require
 from riskmin.testing.cases import LossCase
+from riskmin.testing.conjugates import check_block_hessian
 
 CHECKED_MUS = (1e-3, 0.1, 1.0, 30.0)
 """Smoothing parameters mu for which the smoothed form is checked."""
@@ -101,7 +102,10 @@ def _check_hessian(
     loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, center: Array | None
 ) -> None:
     """Check the product of the Hessian with a random direction against differences of the gradient."""
-    if loss.multi_output or not loss.has_hessian:
+    if not loss.has_hessian:
+        return
+    if loss.multi_output:
+        check_block_hessian(loss, rng, z, y, c, mu)
         return
     H = loss.hessian(z, y, c, mu) if center is None else loss.hessian(z, y, c, mu, center)
     require(H is not None, loss, f"hessian returns None for mu = {mu:g}, though the loss can be smoothed")

@@ -1,0 +1,140 @@
+"""The risk of a loss of each family: the same for every storage format, executor, library and repetition."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from helpers import COST, QUERIES, TREE_LOSSES, lengths, problem
+from riskmin import (
+    L2,
+    Bundle,
+    ChainCrf,
+    ChainMaxMargin,
+    FBeta,
+    MulticlassHinge,
+    MultivariateSquared,
+    Ndcg,
+    Objective,
+    Ordinal,
+    Prbep,
+    PrecisionAtK,
+    Processes,
+    RocArea,
+    Softmax,
+    Threads,
+    linear_risk,
+    minimize,
+)
+
+FAMILIES = [
+    Softmax(),
+    MulticlassHinge(COST),
+    MultivariateSquared(),
+    *TREE_LOSSES[:2],
+    RocArea(),
+    Ordinal(),
+    Prbep(),
+    FBeta(),
+    PrecisionAtK(3),
+    Ndcg(k=3),
+    Ndcg(weights="discount"),
+    ChainCrf(),
+    ChainMaxMargin(),
+    ChainMaxMargin(rescaled=True),
+]
+each_family = pytest.mark.parametrize("loss", FAMILIES, ids=repr)
+
+
+class Data:
+    """Rows with zeros, labels, weights, and the queries or the sequences that the loss takes."""
+
+    def __init__(self, loss):
+        X, self.y, self.weights = problem(loss, n=24)
+        self.X = np.where(np.random.default_rng(0).random(X.shape) < 0.3, 0.0, X)
+        self.loss, self.extra = loss, {}
+        if loss.task == "ranking":
+            self.extra["qid"] = QUERIES
+        if loss.task == "tagging":
+            self.extra["lengths"] = lengths(24)
+
+    def risk(self, X=None, **settings):
+        X = self.X if X is None else X
+        return linear_risk(X, self.y, self.loss, sample_weight=self.weights, **self.extra, **settings)
+
+
+@each_family
+def test_formats_and_shards_give_the_same_risk(loss):
+    data = Data(loss)
+    reference = data.risk()
+    w, d = np.random.default_rng(1).standard_normal((2, reference.dim))
+    (value, grad), (moved, slope) = reference(w), reference(w + 0.3 * d)
+    narrow = data.X.astype(np.float32)
+    for X in (data.X, np.asfortranarray(data.X), sp.csr_array(data.X), sp.csc_array(data.X), narrow):
+        risk, tol = data.risk(X, n_shards=3), 1e-12 if X.dtype == np.float64 else 1e-5
+        np.testing.assert_allclose([risk(w)[0], *risk(w)[1]], [value, *grad], rtol=tol, atol=tol)
+        cursor = risk.cursor(w)
+        cursor.set_direction(d)
+        np.testing.assert_allclose(cursor.value_slope(0.3), (moved, slope @ d), rtol=10 * tol, atol=10 * tol)
+        cursor.advance(0.3)
+        np.testing.assert_allclose(cursor.evaluate().gradient, slope, rtol=10 * tol, atol=10 * tol)
+
+
+@each_family
+def test_executors_give_the_same_bits(loss):
+    data = Data(loss)
+    serial, threads = (data.risk(n_shards=3, executor=e) for e in (None, Threads(n_workers=2)))
+    w = np.random.default_rng(2).standard_normal(serial.dim)
+    assert serial(w)[0] == threads(w)[0]
+    assert np.array_equal(serial(w)[1], threads(w)[1])
+
+
+@pytest.mark.exhaustive
+@each_family
+def test_processes_give_the_same_fit(loss):
+    """By the same solver: Auto's choice depends on where the rows are."""
+    data = Data(loss)
+    one, two = (
+        minimize(Objective(data.risk(n_shards=3, executor=e), L2(), 0.1), Bundle(), tol=1e-4)
+        for e in (None, Processes(n_workers=2))
+    )
+    assert (one.value, one.lower, one.w.tobytes()) == (two.value, two.lower, two.w.tobytes())
+
+
+@each_family
+def test_weights_count_repeated_examples(loss):
+    data = Data(loss)
+    if data.weights is None:
+        pytest.skip("all rows weigh the same")
+    counts = np.random.default_rng(3).integers(1, 4, len(data.weights))
+    units = data.extra.get("lengths", np.ones(len(data.y), int))
+    ends = np.cumsum(units)
+    rows = [np.arange(end - n, end) for n, end in zip(units, ends, strict=True)]
+    chosen = np.repeat(np.arange(len(units)), counts)
+    repeated = np.concatenate([rows[i] for i in chosen])
+    extra = {"lengths": np.array(units)[chosen]} if data.extra else {}
+    data.weights = counts
+    weighted, same = data.risk(), linear_risk(data.X[repeated], data.y[repeated], loss, **extra)
+    w = np.random.default_rng(4).standard_normal(weighted.dim)
+    np.testing.assert_allclose(weighted(w)[0], same(w)[0], rtol=1e-12)
+    np.testing.assert_allclose(weighted(w)[1], same(w)[1], atol=1e-13)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in FAMILIES if loss.task != "tagging"], ids=repr)
+def test_tensors_give_the_same_risk(loss):
+    torch, data = pytest.importorskip("torch"), Data(loss)
+    w = np.random.default_rng(5).standard_normal(data.risk().dim)
+    (value, grad), (other, slope) = data.risk()(w), data.risk(torch.as_tensor(data.X))(torch.as_tensor(w))
+    assert other == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(slope.numpy(), grad, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Prbep(), TREE_LOSSES[0], MulticlassHinge(COST)], ids=repr)
+def test_fits_on_tensors_have_the_optimum_of_numpy(loss):
+    torch, data = pytest.importorskip("torch"), Data(loss)
+    tensors = data.risk(torch.as_tensor(data.X))
+    w0 = torch.zeros(tensors.dim, dtype=torch.float64)
+    one = minimize(Objective(data.risk(), L2(), 0.1), tol=1e-5)
+    two = minimize(Objective(tensors, L2(), 0.1), None, w0, tol=1e-5)
+    assert one.status == two.status == "converged"
+    assert isinstance(two.w, torch.Tensor)
+    assert max(one.lower, two.lower) <= min(one.value, two.value) * (1 + 1e-9)

@@ -1,0 +1,247 @@
+"""Every regularizer in fits with losses of each kind: certified optima, several outputs, estimators."""
+
+import math
+
+import numpy as np
+import pytest
+
+from helpers import Problem
+from reference import optimum
+from riskmin import (
+    L1,
+    L2,
+    Absolute,
+    Bmrm,
+    Box,
+    Bundle,
+    Cut,
+    Elastic,
+    Entropy,
+    GroupLasso,
+    Hinge,
+    LinearClassifier,
+    LinearConstraints,
+    LinearRegressor,
+    Logistic,
+    Objective,
+    ProximalGradient,
+    QNorm,
+    Quadratic,
+    Quantile,
+    Smoothing,
+    Softmax,
+    Squared,
+    certify,
+    linear_risk,
+    load_model,
+    minimize,
+    save_model,
+)
+from riskmin.regularizers import repeat_per_output, unpenalized_tail, with_scaled_variables
+from riskmin.regularizers.from_conjugate import as_regularizer
+from riskmin.regularizers.rescaled import rescaled
+
+P = 5
+INCREASING = np.diff(np.eye(P), axis=0)
+TOTAL = np.vstack([INCREASING, np.ones((1, P))])
+UNITS = np.array([1e-3, 1.0, 1e3, 1.0, 10.0])
+GROUPS = ["b", "a", "b", "c", "a"]
+ORDERED = LinearConstraints(L2(), TOTAL, [0.0] * 4 + [-1.0], [math.inf] * 4 + [2.0])
+RANDOM = np.random.default_rng(5).normal(size=(6, P))
+CASES = [
+    (L2([0.5, 1.0, 2.0, 3.0, 0.1]), Hinge(), None, UNITS, 1e-6),
+    (L1(), Logistic(), None, 1.0, 1e-6),
+    (Elastic(0.3), Absolute(), None, 1.0, 1e-6),
+    (Box(L1(), -0.2, 0.3), Squared(), None, 1.0, 1e-6),
+    (Box(Elastic(0.5), -0.1, 0.1), Hinge(), None, 1.0, 1e-6),
+    (Entropy(0.2), Logistic(), Bundle(), 1.0, 1e-6),
+    (Entropy(balanced=True), Hinge(), Bundle(), 1.0, 1e-6),
+    (Entropy(normalized=False, balanced=True), Hinge(), Bundle(), 1.0, 1e-6),
+    (QNorm(1.5, 2.0), Squared(), None, 1.0, 1e-6),
+    (Quadratic(np.eye(P) + 0.5), Quantile(0.3), None, 1.0, 1e-6),
+    (GroupLasso(GROUPS), Squared(), ProximalGradient(), 1.0, 1e-6),
+    (GroupLasso(GROUPS, weights=[1e-3, 2.0, 50.0]), Squared(), None, 1.0, 1e-6),
+    (GroupLasso(GROUPS, ridge=0.5), Hinge(), Bundle(), 1.0, 1e-6),
+    (GroupLasso(GROUPS), Hinge(), Smoothing(ProximalGradient()), 1.0, 1e-3),
+    (GroupLasso(GROUPS), Hinge(), None, 1.0, 1e-3),
+    (ORDERED, Logistic(), Bundle(), UNITS, 1e-6),
+    (LinearConstraints(L2(), np.ones((1, P)), 1.0, 1.0), Hinge(), None, UNITS, 1e-6),
+    (LinearConstraints(Elastic(0.3), INCREASING, 0.0), Logistic(), ProximalGradient(), 1.0, 1e-5),
+    (LinearConstraints(Box(Elastic(0.2), -1.0, 1.0), RANDOM, upper=0.5), Hinge(), None, UNITS, 1e-6),
+    (LinearConstraints(L2(), np.vstack([INCREASING] * 2), lower=0.0), Quantile(0.3), None, UNITS, 1e-6),
+    (
+        LinearConstraints(L2(), RANDOM * UNITS[[0, 1, 2, 3, 4, 0]][:, None], -1.0, 1.0),
+        Squared(),
+        None,
+        1.0,
+        1e-6,
+    ),
+]
+
+
+@pytest.mark.parametrize(("reg", "loss", "solver", "units", "tol"), CASES, ids=lambda v: repr(v)[:40])
+def test_the_bounds_enclose_the_optimum(reg, loss, solver, units, tol):
+    intercept = not isinstance(reg, Entropy)
+    problem = Problem(loss, reg, lam=0.05, n=50, p=P, intercept=intercept, units=units)
+    problem.check(minimize(problem.objective(), solver, tol=tol), tol)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_balanced_entropy_equals_the_entropy_of_stacked_data(normalized):
+    """[X, -X] with twice as many weights: the same minimum, and the same w = w+ - w-."""
+    problem, prior = Problem(Hinge(), n=40), np.array([0.5, 1.0, 0.2, 0.7])
+    X, y = problem.X, problem.y
+    one = Objective(linear_risk(X, y, Hinge()), Entropy(prior, normalized, balanced=True), 0.05)
+    stacked = linear_risk(np.hstack([X, -X]), y, Hinge())
+    two = Objective(stacked, Entropy(np.tile(prior, 2), normalized), 0.05)
+    a, b = (minimize(obj, Bundle(), tol=1e-9, max_iter=2000) for obj in (one, two))
+    assert a.status == b.status == "converged"
+    assert a.value == pytest.approx(b.value, rel=1e-8)
+    np.testing.assert_allclose(a.w, b.w[:4] - b.w[4:], atol=1e-3)
+
+
+# ---------------------------------------------------------------- regularizers by their conjugate
+class LogCosh:
+    """Omega*(u) = sum_j log cosh u_j, so that Omega is finite in the cube |w_j| <= 1 only."""
+
+    def conjugate(self, u):
+        a = np.abs(u)
+        return float((a + np.log1p(np.exp(-2 * a)) - np.log(2)).sum())
+
+    def conjugate_grad(self, u):
+        return np.tanh(u)
+
+
+class ConjugateOnly:
+    """What a bundle method needs of a regularizer."""
+
+    def __init__(self, reg):
+        self.reg = reg
+
+    def conjugate(self, u):
+        return self.reg.conjugate(u)
+
+    def conjugate_grad(self, u):
+        return self.reg.conjugate_grad(u)
+
+
+class FourMethods(ConjugateOnly):
+    def value(self, w):
+        return self.reg.value(w)
+
+    def prox(self, v, step):
+        return self.reg.prox(v, step)
+
+
+@pytest.mark.parametrize(
+    ("given", "loss", "solver"),
+    [
+        (FourMethods(L2()), Hinge(), Bundle()),
+        (ConjugateOnly(QNorm(1.5, 2.0)), Logistic(), Bundle()),
+        (FourMethods(QNorm(1.5, 2.0)), Hinge(), Bmrm()),
+        (ConjugateOnly(Elastic(0.3)), Hinge(), Bmrm()),
+        (ConjugateOnly(Entropy(0.25)), Hinge(), Bundle()),
+        (FourMethods(Entropy(1.0, normalized=False)), Logistic(), Bundle()),
+    ],
+)
+def test_few_methods_give_the_optimum_of_the_regularizer(given, loss, solver):
+    problem = Problem(loss, given.reg, lam=0.05, n=30)
+    problem.check(minimize(Objective(problem.objective().risk, given, 0.05), solver, tol=1e-5), 1e-5)
+
+
+def test_a_new_regularizer_by_its_conjugate_has_the_optimum_of_cvxpy():
+    """Omega(w) = sum_j ((1 + w_j) log(1 + w_j) + (1 - w_j) log(1 - w_j)) / 2 is never written down."""
+    import cvxpy as cp
+
+    data = Problem(Absolute(), n=30)
+    result = minimize(Objective(data.objective().risk, LogCosh(), 0.02), Bundle(), tol=1e-7)
+    w = cp.Variable(4)
+    omega = -cp.sum(cp.entr(1 + w) + cp.entr(1 - w)) / 2
+    problem = cp.Problem(cp.Minimize(0.02 * omega + cp.sum(cp.abs(data.X @ w - data.y)) / 30))
+    best = problem.solve(solver=cp.CLARABEL)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(best, rel=1e-6)
+    np.testing.assert_allclose(result.w, w.value, atol=1e-3)
+
+
+def test_value_subgradient_and_prox_are_those_of_the_conjugate():
+    reg, rng = as_regularizer(LogCosh()), np.random.default_rng(2)
+    for _ in range(10):
+        v, step = 2 * rng.standard_normal(4), float(10 ** rng.uniform(-0.3, 1))
+        w = np.tanh(v)
+        value = float(((1 + w) * np.log1p(w) + (1 - w) * np.log1p(-w)).sum()) / 2
+        assert reg.value(w) == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(reg.grad(w), v, rtol=1e-6)
+        p = reg.prox(v, step)  # (v - p) / step is the gradient of Omega at p
+        np.testing.assert_allclose(step * np.arctanh(p), v - p, rtol=1e-6, atol=1e-8)
+    assert reg.value(np.array([0.5, 1.01, 0.0, 0.0])) == np.inf
+    np.testing.assert_allclose(reg.prox(np.array([0.5, 3.0, -4.0, 0.0]), 0.0), [0.5, 1, -1, 0], atol=1e-3)
+
+
+# ---------------------------------------------------------------- several outputs and other variables
+@pytest.mark.parametrize(
+    ("reg", "repeated"),
+    [
+        (GroupLasso(GROUPS), GroupLasso(np.repeat(GROUPS, 3))),
+        (
+            LinearConstraints(L2(), INCREASING, 0.0),
+            LinearConstraints(L2(), np.kron(INCREASING, np.eye(3)), 0.0),
+        ),
+    ],
+    ids=["groups", "constraints"],
+)
+def test_settings_of_features_hold_for_all_outputs(reg, repeated):
+    problem = Problem(Softmax(), n=50, p=P)
+    model = LinearClassifier("logistic", regularizer=reg, alpha=0.08, tol=1e-5).fit(problem.X, problem.y)
+    exact = optimum(Softmax(), repeated, problem.X, problem.y, None, 0.08, True)
+    assert model.lower_bound_ - 1e-7 <= exact <= model.objective_ + 1e-7
+
+
+def test_settings_are_repeated_per_output():
+    box = repeat_per_output(Box(Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
+    assert box == Box(Elastic(0.5, [1.0, 1.0, 2.0, 2.0]), [0.0, 0.0, -1.0, -1.0], 5.0)
+    entropy = repeat_per_output(Entropy([1.0, 2.0], balanced=True), 2, 6)
+    assert entropy == Entropy([1.0] * 3 + [2.0] * 3, balanced=True)
+    for reg, dim in ((L2(), 4), (L2([1.0, 2.0]), 2), (L2([1.0, 2.0]), 5), (QNorm(), 4)):
+        assert repeat_per_output(reg, 2, dim) is reg
+
+
+@pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3), Box(L2()), QNorm(1.5, 2.0)], ids=repr)
+def test_free_entries_are_not_penalized(reg):
+    rng, free = np.random.default_rng(4), unpenalized_tail(reg, 2)
+    assert free.smooth == reg.smooth
+    u, v, d = np.append(rng.uniform(-1, 1, 3), [0.0, 0.0]), *rng.standard_normal((2, 5))
+    w = np.append(reg.conjugate_grad(u[:3]), rng.standard_normal(2))
+    assert free.value(w) == reg.value(w[:3])
+    assert free.value(w) + free.conjugate(u) == pytest.approx(u @ w, abs=1e-9)
+    assert free.conjugate_grad(u)[-2:].tolist() == [0.0, 0.0]
+    assert free.conjugate(np.ones(5)) == np.inf
+    np.testing.assert_array_equal(free.prox(v, 0.7), np.append(reg.prox(v[:3], 0.7), v[3:]))
+    assert free.line(w, d)(0.0)[0] == pytest.approx(free.value(w))
+    assert free.scale(Cut(u, 0.3), 0.5) == reg.scale(Cut(u[:3], 0.3), 0.5)
+    assert free.scale(Cut(np.ones(5), 1.0), 0.5) == 0.0
+
+
+def test_functions_of_scaled_variables():
+    sizes, w = np.array([1.0, 10.0]), np.array([2.0, -0.3])
+    assert with_scaled_variables(L2(), np.array([2.0, 3.0])) == L2(weights=[4.0, 9.0])
+    assert with_scaled_variables(QNorm(), np.full(2, 2.0)) is None
+    reg = rescaled(QNorm(1.5), sizes)
+    assert reg.value(w) == QNorm(1.5).value(sizes * w)
+    assert reg.scaled(1 / sizes) == rescaled(QNorm(1.5), np.ones(2)) == QNorm(1.5)
+
+
+# ---------------------------------------------------------------- estimators
+@pytest.mark.parametrize(
+    "reg", [GroupLasso(GROUPS), LinearConstraints(L2(), TOTAL, [-math.inf] * 4 + [1.0], [0.0] * 4 + [1.0])]
+)
+def test_estimators_standardize_save_and_certify(reg, tmp_path):
+    problem = Problem(Squared(), n=50, p=P, units=UNITS)
+    X, y = problem.X + np.array([0, 0, 5, 1, 0]), problem.y
+    model = LinearRegressor("squared", regularizer=reg, alpha=0.05, standardize=True).fit(X, y)
+    exact = optimum(Squared(), reg, (X - X.mean(0)) / X.std(0), y, None, 0.05, True)
+    assert model.lower_bound_ - 1e-7 <= exact <= model.objective_ + 1e-7
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.regularizer == reg
+    assert certify(loaded, X, y).status == "certified"
