@@ -165,6 +165,20 @@ def assert_same(one, other, **close):
             np.testing.assert_allclose(value, other[method], err_msg=method, **close)
 
 
+def assert_same_attributes(one, other):
+    """Check that all fitted attributes but the trace are the same."""
+    # the machines of the classes of a kernel are in no file
+    names, others = ({k for k in vars(model) if k.endswith("_")} - {"estimators_"} for model in (one, other))
+    assert names == others
+    for key in names - {"result_", "tree_"}:
+        a, b = getattr(one, key), getattr(other, key)
+        if callable(a):
+            assert repr(a) == repr(b)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=key)
+            assert np.asarray(a).dtype == np.asarray(b).dtype
+
+
 def close_minima(one, other):
     """Check that two models have certificates of the same problem: each bound is below both objectives."""
     rounding = 1e-12 * abs(one.objective_)

@@ -24,6 +24,7 @@ from estimator_cases import (
     RemoteExecutor,
     X,
     assert_same,
+    assert_same_attributes,
     close_minima,
     fitted,
     outputs,
@@ -108,20 +109,6 @@ def test_copies_are_the_same_model(name):
     method = "transform" if name == "incomplete Cholesky" else "predict"
     with pytest.raises(NotFittedError):
         getattr(clone(model), method)(X)
-
-
-def assert_same_attributes(one, other):
-    """Check that all fitted attributes but the trace are the same."""
-    # the machines of the classes of a kernel are in no file
-    names, others = ({k for k in vars(model) if k.endswith("_")} - {"estimators_"} for model in (one, other))
-    assert names == others
-    for key in names - {"result_", "tree_"}:
-        a, b = getattr(one, key), getattr(other, key)
-        if callable(a):
-            assert repr(a) == repr(b)
-        else:
-            np.testing.assert_array_equal(a, b, err_msg=key)
-            assert np.asarray(a).dtype == np.asarray(b).dtype
 
 
 @of(SAVED)

@@ -134,7 +134,7 @@ OF_PARAMETERS = [
     (LinearClassifier(regularizer=L1(weights=[1.0, 2.0, 3.0])), "weights has shape"),
     (
         LinearClassifier(regularizer=L2([1.0, 2.0, 3.0]), standardize=True),
-        r"weights has shape \(3,\), but w has 2 entries",
+        r"weights has shape \(3,\), but w has 6 entries: give a number, or one per entry",
     ),
     (LinearClassifier(regularizer="entropy", positive=True), "bounds L1, L2 and Elastic, not Entropy"),
     (
@@ -232,13 +232,14 @@ def remote(rows, ends=(0, 10, 40, N)):
 NAN = X.copy()
 NAN[45, 2] = np.nan
 LINE = LinearRegressor().fit(ROWS, LABELS)
+OF_FRAME = LinearRegressor().fit(pd.DataFrame(ROWS, columns=list(FRAME)), LABELS)
 STEEP = LinearRegressor(alpha=1e-9).fit(ROWS, 1e9 * LABELS)
 CALLS = [
     (lambda: LINE.predict(with_entry(np.nan)), PLACE),
     (lambda: STEEP.predict(with_entry(1e308)), r"X holds numbers too large to score \(row 1\)"),
     (lambda: LINE.predict(ROWS + 1j), "real and imaginary parts"),
-    (lambda: LINE.predict(COMPLEX_FRAME), "real and imaginary parts"),
-    (lambda: LINE.predict(pd.DataFrame(FRAME)), CITY),
+    (lambda: OF_FRAME.predict(COMPLEX_FRAME), "real and imaginary parts"),
+    (lambda: OF_FRAME.predict(pd.DataFrame(FRAME)), CITY),
     (
         lambda: LinearClassifier().fit(ROWS, LABELS, [1.0, 0, 0]),
         "only one class, 0, in the rows whose weight is not",
@@ -281,7 +282,10 @@ CALLS = [
     (lambda: certify(fitted("ranking"), X, GRADE), "give qid"),
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: get_scorer("ndcg")(fitted("ranking"), X, GRADE), "rankings are evaluated per query: give qid"),
-    (lambda: certify(fitted("classes"), X, QID), "the label 0 is none of the model's, a/b, a/c and d"),
+    (
+        lambda: certify(fitted("classes"), X, QID),
+        "the label 0 is none of the model's, a/b, a/c, d: check the data",
+    ),
     (
         lambda: get_scorer("accuracies"),
         "there is no scorer named 'accuracies'; the names are roc_area, prbep, f1",
