@@ -9,6 +9,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from sklearn.base import clone
 
 from helpers import COST
@@ -45,6 +46,7 @@ from riskmin import (
     Softmax,
     Squared,
 )
+from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.executors.base import Executor, call_arguments
 
 N, P = 60, 4
@@ -60,6 +62,8 @@ RNG = np.random.default_rng(3)
 X = read_only(RNG.normal(size=(N, P)) + 0.5)
 Z = read_only(X @ [1.0, -1.0, 0.5, 0.0] + 0.7 * RNG.normal(size=N))
 HIGH, GRADE = read_only(Z > 0.4), read_only(np.digitize(Z, [-0.6, 1.0]))
+FAR = X * [1e-3, 20.0, 3e4, 1.0] + [1.0, -5.0, 1e5, 0.0]
+"""The same columns in other units, far from zero."""
 SIGNS = np.where(HIGH, 1.0, -1.0)
 BOTH = read_only(np.c_[Z, -2 * Z])
 WEIGHT = read_only(RNG.integers(0, 3, N).astype(float))
@@ -166,11 +170,11 @@ def assert_same(one, other, **close):
 
 
 def assert_same_attributes(one, other):
-    """Check that all fitted attributes but the trace are the same."""
+    """Check that all fitted attributes but the trace and the command line are the same."""
     # the machines of the classes of a kernel are in no file
     names, others = ({k for k in vars(model) if k.endswith("_")} - {"estimators_"} for model in (one, other))
     assert names == others
-    for key in names - {"result_", "tree_"}:
+    for key in names - {"result_", "tree_", "command_"}:
         a, b = getattr(one, key), getattr(other, key)
         if callable(a):
             assert repr(a) == repr(b)
@@ -183,6 +187,21 @@ def close_minima(one, other):
     """Check that two models have certificates of the same problem: each bound is below both objectives."""
     rounding = 1e-12 * abs(one.objective_)
     assert max(one.lower_bound_, other.lower_bound_) <= min(one.objective_, other.objective_) + rounding
+
+
+def agree(ours, scaler, inner, rows):
+    """Check that J, bounds, weights in units of the data and predictions agree."""
+    assert ours.objective_ == pytest.approx(inner.objective_, rel=5e-6)
+    close_minima(ours, inner)
+    np.testing.assert_allclose(ours.scale_, scaler.scale_, rtol=1e-12)
+    np.testing.assert_allclose(
+        ours.coef_ * ours.scale_, inner.coef_, atol=5e-3 * (1 + abs(inner.coef_).max())
+    )
+    method = "decision_function" if hasattr(ours, "decision_function") else "predict"
+    z, expected = getattr(ours, method)(rows), getattr(inner, method)(scaler.transform(rows))
+    if z.ndim == 2 or ours.task == "ranking":  # these scores are only compared
+        z, expected = z - z.mean(axis=-1, keepdims=True), expected - expected.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(z, expected, atol=1e-2 * (1 + abs(expected).max()))
 
 
 class RemoteExecutor(Executor):
@@ -202,3 +221,11 @@ class RemoteExecutor(Executor):
 def partitioned(X, executor=None, ends=ENDS):
     parts = [InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
     return PartitionedMatrix(parts, executor)
+
+
+def edit(path, change):
+    """Change the content and recompute the checksum, as another program might write it."""
+    arrays, meta = load_arrays(path, "model")
+    meta.pop("sha256")
+    change(arrays, meta)
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})

@@ -13,6 +13,7 @@ import sklearn
 from estimator_cases import (
     CASES,
     CERTIFIED,
+    FAR,
     OF_ROWS,
     ONE_OF_EACH,
     QID,
@@ -23,6 +24,7 @@ from estimator_cases import (
     P,
     RemoteExecutor,
     X,
+    agree,
     assert_same,
     assert_same_attributes,
     close_minima,
@@ -135,10 +137,10 @@ def test_files_keep_the_model(name, tmp_path):
 
 
 # ---------------------------------------------------------------- weights
-@of([name for name in CERTIFIED if CASES[name].more.get("sample_weight") is WEIGHT and name not in SEARCHES])
+@of([name for name in SAVED if "sample_weight" in CASES[name].more])
 def test_weights_are_repetitions(name):
     case = CASES[name]
-    again = np.repeat(np.arange(N), WEIGHT.astype(int))
+    again = np.repeat(np.arange(N), case.more["sample_weight"].astype(int))
     weighted = case.fit(tol=1e-8)
     repeated = clone(case.model).set_params(tol=1e-8)
     repeated.fit(X[again], None if case.y is None else case.y[again])
@@ -274,29 +276,11 @@ def test_partitions_in_any_form(form):
 
 
 # ---------------------------------------------------------------- standardized columns
-FAR = X * [1e-3, 20.0, 3e4, 1.0] + [1.0, -5.0, 1e5, 0.0]
-
-
 def scaled_by_a_pipeline(name, rows, with_mean, **settings):
     """scikit-learn's scaler, and the model of its columns."""
     case = CASES[name]
     scaler = StandardScaler(with_mean=with_mean).fit(rows, sample_weight=case.more.get("sample_weight"))
     return scaler, case.fit(scaler.transform(rows), **settings)
-
-
-def agree(ours, scaler, inner, rows):
-    """Check that J, bounds, weights in units of the data and predictions agree."""
-    assert ours.objective_ == pytest.approx(inner.objective_, rel=5e-6)
-    close_minima(ours, inner)
-    np.testing.assert_allclose(ours.scale_, scaler.scale_, rtol=1e-12)
-    np.testing.assert_allclose(
-        ours.coef_ * ours.scale_, inner.coef_, atol=5e-3 * (1 + abs(inner.coef_).max())
-    )
-    method = "decision_function" if hasattr(ours, "decision_function") else "predict"
-    z, expected = getattr(ours, method)(rows), getattr(inner, method)(scaler.transform(rows))
-    if z.ndim == 2 or ours.task == "ranking":  # these scores are only compared
-        z, expected = z - z.mean(axis=-1, keepdims=True), expected - expected.mean(axis=-1, keepdims=True)
-    np.testing.assert_allclose(z, expected, atol=1e-2 * (1 + abs(expected).max()))
 
 
 TIGHT = {"tol": 1e-6}

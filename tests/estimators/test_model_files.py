@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import safetensors.numpy
 import scipy.sparse as sp
-from estimator_cases import BOTH, GRADE, HIGH, METHODS, X, Z, assert_same_attributes
+from estimator_cases import BOTH, GRADE, HIGH, METHODS, X, Z, assert_same_attributes, edit
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import StandardScaler
 
@@ -37,7 +37,7 @@ from riskmin import (
     Quadratic,
     RocArea,
 )
-from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.core.persist import FileError, load_arrays, save_arrays
 from riskmin.estimators import estimator, load_model, save_model
 from riskmin.losses import Smoothed
 
@@ -83,10 +83,9 @@ def test_files_keep_every_parameter(model, y, tmp_path):
     save_model(model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert type(loaded) is type(model)
-    for name, value in model.get_params().items():
-        if not isinstance(value, np.floating):
-            assert repr(getattr(loaded, name)) == repr(value)
-            assert type(getattr(loaded, name)) is type(value)
+    assert loaded.get_params() == model.get_params()
+    for name in ("loss", "regularizer", "solver"):
+        assert type(getattr(loaded, name, None)) is type(getattr(model, name, None))
     for name in METHODS:
         assert hasattr(loaded, name) == hasattr(model, name)
         if hasattr(model, name):
@@ -313,14 +312,6 @@ def test_flipped_bits_are_detected_or_harmless(file):
         assert loaded.objective_ == model.objective_
         np.testing.assert_array_equal(loaded.coef_, model.coef_)
     assert survived <= 4
-
-
-def edit(path, change):
-    """Change the content and recompute the checksum, as another program might write it."""
-    arrays, meta = load_arrays(path, "model")
-    meta.pop("sha256")
-    change(arrays, meta)
-    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
 
 
 def put(*keys_and_value):
