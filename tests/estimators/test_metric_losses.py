@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from estimator_cases import HIGH, ONCE, WEIGHT, N, X, close_minima
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, fbeta_score, make_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
@@ -42,6 +42,7 @@ def scored(rows):
     return z, np.where(y > 0, 1.0, -1.0), c / c.sum()
 
 
+@settings(deadline=None)
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]), st.integers(1, 9))
 def test_the_threshold_is_the_best_of_all(rows, beta, k):
     z, y, c = scored(rows)
@@ -139,7 +140,6 @@ SCORES = {
     "roc_area": roc_auc_score,
     "prbep": prbep_score,
     "f1": lambda y, z: fbeta_score(y, z > 0, beta=1),
-    "f_beta:beta=2": lambda y, z: fbeta_score(y, z > 0, beta=2),
     "precision_at_k:k=10": lambda y, z: precision_at_k_score(y, z, k=10),
     "recall_at_k:k=10": lambda y, z: recall_at_k_score(y, z, k=10),
     "hinge": lambda y, z: np.mean(y == (z > 0)),
@@ -149,10 +149,10 @@ SCORES = {
 @pytest.mark.parametrize("loss", SCORES)
 def test_a_search_scores_by_the_metric_of_the_loss(loss):
     folds = list(StratifiedKFold(2).split(X, Y))
-    search = LinearClassifierCV(loss, alphas=[1.0, 2.0], cv=folds, tol=1e-4).fit(X, NAMED)
+    search = LinearClassifierCV(loss, alphas=[1.0, 2.0], cv=folds).fit(X, NAMED)
     for k, (train, test) in enumerate(folds):
         for j, alpha in enumerate([1.0, 2.0]):
-            model = LinearClassifier(loss, alpha=alpha, tol=1e-4).fit(X[train], Y[train])
+            model = LinearClassifier(loss, alpha=alpha).fit(X[train], Y[train])
             score = SCORES[loss](Y[test], model.decision_function(X[test]))
             assert search.scores_[k, j] == pytest.approx(score, abs=0.02)
     assert search.threshold_ == search.best_estimator_.threshold_
