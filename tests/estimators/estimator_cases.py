@@ -95,15 +95,15 @@ CASES = {
     "hinge": Case(LinearClassifier(alpha=1e-2), HIGH, {}, (Hinge(), SIGNS)),
     "logistic": Case(LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (Logistic(), SIGNS)),
     "classes": Case(LinearClassifier("logistic", alpha=1e-2), KINDS, {}, (Softmax(), NUMBERS)),
-    "hinge of classes": Case(LinearClassifier(alpha=0.1), KINDS, WEIGHTED, (MulticlassHinge(), NUMBERS)),
+    "hinge of classes": Case(LinearClassifier(alpha=0.2), KINDS, WEIGHTED, (MulticlassHinge(), NUMBERS)),
     "costs": Case(
-        LinearClassifier(MulticlassHinge(COST), alpha=0.1), KINDS, {}, (MulticlassHinge(COST), NUMBERS)
+        LinearClassifier(MulticlassHinge(COST), alpha=0.2), KINDS, {}, (MulticlassHinge(COST), NUMBERS)
     ),
     "balanced": Case(LinearClassifier(alpha=0.1, class_weight="balanced"), HIGH, WEIGHTED),
     "two scores": Case(LinearClassifier("softmax", alpha=0.1), HIGH, {}, (Softmax(), HIGH.astype(float))),
     "no intercept": Case(LinearClassifier(alpha=1e-2, fit_intercept=False), HIGH, {}, (Hinge(), SIGNS)),
     "area": Case(LinearClassifier("roc_area", alpha=0.1), HIGH, WEIGHTED, (RocArea(), SIGNS)),
-    "f1": Case(LinearClassifier("f1", alpha=1.0), HIGH),
+    "f1": Case(LinearClassifier("f1", alpha=2.0), HIGH),
     "counted": Case(LinearClassifier("prbep", alpha=0.1), HIGH, {"sample_weight": ONCE}),
     "squares": Case(LinearRegressor(alpha=1e-2), Z, WEIGHTED, (Squared(), Z)),
     "quantile": Case(LinearRegressor("quantile:level=0.8", alpha=1e-2), Z, {}, (Quantile(0.8), Z)),
@@ -119,7 +119,7 @@ CASES = {
     "ranking": Case(LinearRanker(alpha=0.1), GRADE, {"qid": QID}, (PairwiseHinge(), NUMBERS)),
     "ndcg": Case(LinearRanker("ndcg", alpha=1.0), GRADE, {"qid": QID}),
     "tree": Case(HierarchicalClassifier("softmax", alpha=1e-2), KINDS, WEIGHTED),
-    "hinge of a tree": Case(HierarchicalClassifier(alpha=0.1), KINDS),
+    "hinge of a tree": Case(HierarchicalClassifier(alpha=0.5), KINDS),
     "tagging": Case(ChainTagger(alpha=0.1), GRADE, {"lengths": LENGTHS}, (ChainCrf(), NUMBERS)),
     "kernel": Case(KernelClassifier(alpha=1e-2), HIGH),
     "kernel of classes": Case(KernelClassifier("logistic", alpha=0.1), KINDS, WEIGHTED),

@@ -403,7 +403,6 @@ def corpus(tmp_path):
     return path
 
 
-@pytest.mark.slow
 def test_command_with_a_tagger(tmp_path, corpus, run):
     model = tmp_path / "m.riskmin"
     code, out, _ = run(
@@ -443,10 +442,7 @@ def test_command_with_a_tagger(tmp_path, corpus, run):
     assert "not" in err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss", [pytest.param("chain_max_margin", marks=pytest.mark.exhaustive), "chain_max_margin:rescaled=1"]
-)
+@pytest.mark.parametrize("loss", ["chain_max_margin", "chain_max_margin:rescaled=1"])
 def test_command_certifies_max_margin_taggers(tmp_path, corpus, run, loss):
     model = tmp_path / "m.riskmin"
     assert run("fit", corpus, "--loss", loss, "--lam", 0.1, "-o", model, "--quiet")[0] == 0
