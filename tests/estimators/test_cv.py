@@ -107,11 +107,11 @@ def test_groups_stay_together():
 
 
 def test_the_best_model_can_be_saved(tmp_path):
-    frame, reg = pd.DataFrame(X, columns=list("abcd")), Box(L1(), -1.0, 1.0)
+    frame, reg = pd.DataFrame(X, columns=list("abcé")), Box(L1(), -1.0, 1.0)
     model = LinearClassifierCV(alphas=[1e-2], cv=3, regularizer=reg).fit(frame, GRADE)
     save_model(model.best_estimator_, tmp_path / "model")
     back = load_model(tmp_path / "model")
-    assert (back.feature_names_in_.tolist(), back.regularizer) == (list("abcd"), reg)
+    assert (back.feature_names_in_.tolist(), back.regularizer) == (list("abcé"), reg)
     np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
 
 

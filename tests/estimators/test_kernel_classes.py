@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import sklearn.multiclass
 import sklearn.svm
-from estimator_cases import KINDS, WEIGHT, X, fitted
+from estimator_cases import KINDS, X, fitted
 from sklearn.exceptions import ConvergenceWarning
 
-from riskmin import KernelClassifier, certify, load_model, save_model
+from riskmin import KernelClassifier, certify, save_model
 
 
 def test_scores_are_those_of_one_support_vector_machine_per_class():
@@ -55,16 +55,6 @@ def test_probabilities_are_normalized():
     np.testing.assert_allclose(p, expected / expected.sum(axis=1, keepdims=True))
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
     assert np.isfinite(model.predict_log_proba(1e3 + X[:2])).all()
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
-def test_files_hold_all_classes(kernel, tmp_path):
-    rows = X @ X.T if kernel == "precomputed" else X
-    model = KernelClassifier("hinge", kernel=kernel, alpha=0.1).fit(rows, KINDS, 1 + WEIGHT)
-    save_model(model, tmp_path / "one")
-    loaded = load_model(tmp_path / "one")
-    np.testing.assert_array_equal(loaded.decision_function(rows), model.decision_function(rows))
-    assert loaded.lower_bound_ == model.lower_bound_
 
 
 def test_the_command_prints_the_loss_of_the_objective(tmp_path, run):

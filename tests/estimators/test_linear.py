@@ -44,7 +44,6 @@ from riskmin import (
     LinearClassifier,
     LinearRegressor,
     MulticlassHinge,
-    MulticlassSquaredHinge,
     MultivariateSquared,
     NoveltyDetector,
     Objective,
@@ -255,14 +254,13 @@ def test_the_objective_of_classes_is_that_of_the_attributes(loss, name):
     assert model.objective_ == pytest.approx(of_scores(name, z, GRADE) + penalty, rel=1e-12)
 
 
-def test_losses_of_two_classes_have_forms_of_several():
-    def of(loss):
-        return LinearClassifier(loss, alpha=0.1, tol=1e-6).fit(X, GRADE).objective_
-
-    assert of("hinge") == of("multiclass_hinge") == of(MulticlassHinge(1 - np.eye(3)))
-    assert of("squared_hinge") == of(MulticlassSquaredHinge())
-    assert of("logistic") == of(Softmax())
-    assert of("hinge:margin=2") == pytest.approx(of(MulticlassHinge(2 * (1 - np.eye(3)))), rel=2e-6)
+def test_the_margin_of_two_classes_is_that_of_several():
+    """The formulas of other losses are in the test above."""
+    one, other = (
+        LinearClassifier(loss, alpha=0.1, tol=1e-6).fit(X, GRADE)
+        for loss in ("hinge:margin=2", MulticlassHinge(2 * (1 - np.eye(3))))
+    )
+    close_minima(one, other)
 
 
 @pytest.mark.parametrize(
@@ -391,16 +389,6 @@ def test_regularizers_of_several_classes(loss):
         model = LinearClassifier(loss, alpha=0.01, **settings).fit(X, GRADE)
         assert (model.coef_ >= 0).all()
         assert model.result_.status == "converged"
-
-
-def test_positive_weights():
-    against = np.abs(X) - np.abs(X).mean(axis=0)
-    for reg in ("l1", L2(), Elastic(eps=0.1)):
-        model = LinearRegressor(regularizer=reg, positive=True)
-        with pytest.warns(TrivialModelWarning, match="positive=True leaves out the weights that would help"):
-            model.fit(against, -against.sum(axis=1))
-        assert (model.coef_ >= 0).all()
-        assert clone(model).get_params()["positive"]
 
 
 def test_a_warm_start_may_change_the_regularizer():
@@ -541,23 +529,6 @@ def test_a_callback_gets_every_iteration_and_can_stop():
     assert [row["iteration"] for row in rows] == [1, 2, 3]
     assert (model.n_iter_, points[0].shape) == (3, (3 * (P + 1),))
     assert model.predict(X).shape == (N,)
-
-
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (
-            {"max_iter": 2},
-            "status 'max_iter' at a certified relative gap of .*, above tol=1e-09: raise max_iter",
-        ),
-        ({"max_seconds": 1e-9}, "status 'max_seconds' at .*: raise max_seconds"),
-    ],
-)
-def test_a_limit_is_named_with_the_gap(limit, message):
-    model = LinearClassifier(alpha=1e-3, tol=1e-9, **limit)
-    with pytest.warns(ConvergenceWarning, match=message):
-        model.fit(X, GRADE)
-    assert model.gap_ > 1e-9 * model.objective_
 
 
 @pytest.mark.parametrize("standardize", [False, True])

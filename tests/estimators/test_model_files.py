@@ -109,16 +109,6 @@ def test_file_contains_the_certificate(tmp_path):
     assert J.lower(cut) == model.lower_bound_
 
 
-def test_feature_names_are_saved(tmp_path):
-    frame = pd.DataFrame(X, columns=list("abcé"))
-    save_model(LinearRegressor().fit(frame, Y), tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
-    assert loaded.feature_names_in_.tolist() == list("abcé")
-    assert loaded.predict(frame).shape == Y.shape
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.predict(frame[list("écba")])
-
-
 def test_kernel_machines_of_sparse_rows_and_of_matrices(tmp_path):
     rows = sp.csr_array(np.where(abs(X) > 0.7, X, 0.0))
     model = KernelClassifier(alpha=0.01).fit(rows, Y)

@@ -75,13 +75,15 @@ def expected(estimator):
 
 # The checks of weights ask for predictions equal to 1e-7, which some losses reach at a small tol only.
 CENTRAL = [
-    LinearClassifier(alpha=0.3),
     LinearClassifier("logistic", standardize=True),
     LinearRegressor(standardize=True, alpha=1e-1, tol=1e-10),
-    LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
     NoveltyDetector(),
     OrdinalClassifier("squared"),
     LinearRanker("squared"),
+]
+ALSO = [
+    LinearClassifier(alpha=0.3),
+    LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
     OneSequence(alpha=0.1, possible_states=False),
     KernelClassifier("squared_hinge", alpha=1.0),
 ]
@@ -113,6 +115,12 @@ OTHERS = [
 
 @parametrize_with_checks(CENTRAL, expected_failed_checks=expected)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(ALSO, expected_failed_checks=expected)
+def test_scikit_learn_checks_that_take_longer(estimator, check):
     check(estimator)
 
 
