@@ -5,18 +5,20 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_iris
+from estimator_cases import CASES, ONE_OF_EACH
+from estimator_cases import X as ROWS
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import riskmin
-from riskmin import LinearClassifier, LinearClassifierCV
+from riskmin import LinearClassifier
 
 callback = pytest.importorskip("sklearn.callback")
 
 X, Y = load_breast_cancer(return_X_y=True)
-X = StandardScaler().fit_transform(X)
+X, Y = StandardScaler().fit_transform(X)[:200, :10], Y[:200]
 
 
 class Recorder:
@@ -95,8 +97,6 @@ def test_the_fitted_estimator_of_a_step_is_that_of_the_iterate():
         # the search for the intercept of an iterate may stop before its minimum
         assert row["lower"] <= J <= row["value"] * (1 + 1e-12)
     assert recorder.fitted[-1][2].coef_ is model.coef_
-    # callbacks may save it: the copy reports nothing
-    assert pickle.loads(pickle.dumps(fitted._fit_tasks)).context is None
 
 
 def test_a_callback_can_stop_a_fit():
@@ -115,7 +115,6 @@ def test_after_an_error_callbacks_are_torn_down_and_the_estimator_can_be_fitted_
         model.fit(np.full_like(X, np.nan), Y)
     assert recorder.calls[-1] == ("teardown", "LinearClassifier")
     model.fit(X, Y)
-    assert not {"_fit_tasks", "_callback_fit_ctx"} & vars(model).keys()
     again = pickle.loads(pickle.dumps(model.set_callbacks()))
     assert (again.predict(X) == model.predict(X)).all()
     n_calls = len(recorder.calls)
@@ -123,27 +122,14 @@ def test_after_an_error_callbacks_are_torn_down_and_the_estimator_can_be_fitted_
     assert len(recorder.calls) == n_calls
 
 
-IRIS = load_iris(return_X_y=True)
-CASES = {
-    "LinearRegressor": (
-        riskmin.LinearRegressor("absolute", regularizer="l1", alpha=0.1),
-        (X, np.c_[Y, 1 - Y]),
-    ),
-    "OrdinalClassifier": (riskmin.OrdinalClassifier(alpha=1.0), IRIS),
-    "NoveltyDetector": (riskmin.NoveltyDetector(), IRIS),
-    "KernelClassifier": (riskmin.KernelClassifier(), IRIS),
-    "LinearClassifierCV": (LinearClassifierCV("hinge", alphas=[1e-1, 1e-2], cv=3, n_jobs=2), (X, Y)),
-    "OnlineClassifier": (riskmin.OnlineClassifier(), (X, Y)),
-    "IncompleteCholesky": (riskmin.IncompleteCholesky(rank=3), IRIS),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if name not in ("tagging", "ranking", "ndcg")])
 def test_every_estimator_ends_all_steps(name):
-    model, data = CASES[name]
-    recorder = Recorder()
-    make_pipeline(StandardScaler(with_mean=False), model).set_callbacks(recorder).fit(*data)
-    assert steps(recorder.calls, "begin", name) == steps(recorder.calls, "end", name) == list(range(100))
+    recorder, case = Recorder(), CASES[name]
+    kind = type(case.model).__name__
+    make_pipeline(StandardScaler(with_mean=False), clone(case.model)).set_callbacks(recorder).fit(
+        ROWS, case.y
+    )
+    assert steps(recorder.calls, "begin", kind) == steps(recorder.calls, "end", kind) == list(range(100))
     assert recorder.calls[-1] == ("teardown", "Pipeline")
 
 

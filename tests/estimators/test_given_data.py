@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from riskmin import (
     L1,
     L2,
     LOSSES,
     Elastic,
-    KernelRegressor,
     LinearClassifier,
     LinearRegressor,
     Objective,
@@ -25,27 +27,15 @@ Z = X @ [1.0, -0.5, 0.2] + 0.3 * rng.standard_normal(80)
 Y = np.where(Z > 0, 1, 0)
 
 
-# ---------------------------------------------------------------- weights
-@pytest.mark.parametrize(
-    "model", [LinearClassifier(), LinearRegressor(), OrdinalClassifier(), KernelRegressor()]
-)
-def test_a_number_as_sample_weight_counts_for_every_row(model):
-    with_number = model.fit(X, Y, sample_weight=2.5).predict(X)
-    np.testing.assert_array_equal(with_number, model.fit(X, Y, sample_weight=np.full(80, 2.5)).predict(X))
-    with pytest.raises(ValueError, match="at least one weight must be > 0"):
-        model.fit(X, Y, sample_weight=0)
-
-
 # ---------------------------------------------------------------- single precision
-@pytest.mark.parametrize("stored", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array])
 @pytest.mark.parametrize(
-    ("model", "y"),
+    ("model", "y", "stored"),
     [
-        (LinearClassifier("hinge"), Y),
-        (LinearClassifier("logistic", standardize=True), np.digitize(Z, [-0.5, 0.5])),
-        (LinearRegressor("squared", regularizer="l1"), Z),
-        (LinearRegressor("absolute"), np.column_stack([Z, -Z])),
-        (OrdinalClassifier(), np.digitize(Z, [-0.5, 0.5])),
+        (LinearClassifier("hinge"), Y, np.asarray),
+        (LinearClassifier("logistic", standardize=True), np.digitize(Z, [-0.5, 0.5]), np.asfortranarray),
+        (LinearRegressor("squared", regularizer="l1"), Z, sp.csr_array),
+        (LinearRegressor("absolute"), np.column_stack([Z, -Z]), sp.csc_array),
+        (OrdinalClassifier(), np.digitize(Z, [-0.5, 0.5]), sp.csr_array),
     ],
 )
 def test_weights_of_rows_in_single_precision_are_in_single_precision(model, y, stored):
@@ -131,51 +121,12 @@ def test_tables_of_every_library_are_read_with_their_names(kind):
     )
 
 
-def test_categories_beside_nullable_integers_are_named():
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(X, columns=list("abc"))
-    frame["a"] = pd.array(np.arange(80), dtype="Int64")
-    LinearClassifier().fit(frame, Y)
-    frame["c"] = pd.Categorical(np.where(Y, "x", "y"))
-    with pytest.raises(ValueError, match="column 'c' of X holds text"):
-        LinearClassifier().fit(frame, Y)
-
-
-def complex_tables():
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    frame = pd.DataFrame(X, columns=list("abc"))
-    mixed = frame.assign(b=(X[:, 1] + 1j))
-    return [
-        (X + 1j, "X holds"),
-        ((X + 1j).astype(object), "X holds"),
-        ([[1.0, 2.0], [3.0, 1j]] * 40, "X holds"),
-        (sp.csr_array(X + 1j), "X holds"),
-        (mixed, "column 'b' of X holds"),
-        (mixed.astype({"b": object}), "column 'b' of X holds"),
-        (
-            pl.DataFrame({"a": X[:, 0], "b": [complex(v) for v in X[:, 1]]}, strict=False),
-            "column 'b' of X holds",
-        ),
-    ]
-
-
-@pytest.mark.parametrize("k", range(7))
-def test_complex_numbers_are_refused_with_a_remedy(k):
-    table, what = complex_tables()[k]
-    with pytest.raises(
-        ValueError, match=f"{what} complex numbers; give their real and imaginary parts"
-    ) as raised:
-        LinearClassifier().fit(table, Y)
-    assert "\n" not in str(raised.value)
-    model = LinearRegressor().fit(X[:, : np.shape(table)[1]], Y)
-    with pytest.raises(ValueError, match="real and imaginary parts"):
-        model.predict(table)
-
-
 # ---------------------------------------------------------------- unpenalized columns
-@pytest.mark.parametrize("kind", [L1, L2, Elastic])
+LOSSES_OF_SIGNS = [k for k, loss in LOSSES.items() if loss.separable and loss.task == "classification"]
+
+
 @pytest.mark.parametrize(
-    "name", [k for k, loss in LOSSES.items() if loss.separable and loss.task == "classification"]
+    ("name", "kind"), [(name, (L1, L2, Elastic)[k % 3]) for k, name in enumerate(LOSSES_OF_SIGNS)]
 )
 def test_a_factor_of_zero_leaves_a_column_unpenalized(kind, name):
     """With a large lam, all weights but that of the column are nearly zero, and the run is certified."""
@@ -196,3 +147,14 @@ def test_an_unpenalized_column_has_the_weight_of_least_squares(kind, alpha):
     expected = np.linalg.lstsq(D[:, :2], Z, rcond=None)[0]
     np.testing.assert_allclose(model.fit(D, Z).coef_[:2], expected, rtol=1e-3)
     assert model.result_.status == "converged"
+
+
+# ---------------------------------------------------------------- text
+def test_numbers_as_text_are_numbers_and_encoded_text_is_fitted():
+    model = LinearClassifier().fit(np.array([["1", "2"], ["3.5", "0"]], dtype=object), [0, 1])
+    assert model.n_features_in_ == 2
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "city": ["Rome", "Oslo", "Rome", "Oslo"]})
+    encoder = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
+    model = make_pipeline(encoder, LinearClassifier(alpha=1e-3)).fit(table, [0, 1, 0, 1])
+    assert model.predict(table).tolist() == [0, 1, 0, 1]

@@ -1,0 +1,231 @@
+"""Every public estimator with data it fits: the instances of the contract of estimators.
+
+All arrays are read only, so that every fit, prediction and certificate shows that it writes to none.
+"""
+
+import pickle
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from helpers import COST
+from riskmin import (
+    L1,
+    Absolute,
+    ChainCrf,
+    ChainTagger,
+    HierarchicalClassifier,
+    Hinge,
+    Huber,
+    IncompleteCholesky,
+    InMemoryPartition,
+    KernelClassifier,
+    KernelRegressor,
+    LinearClassifier,
+    LinearClassifierCV,
+    LinearRanker,
+    LinearRegressor,
+    LinearRegressorCV,
+    Logistic,
+    MulticlassHinge,
+    MultivariateSquared,
+    Novelty,
+    NoveltyDetector,
+    Nu,
+    OnlineClassifier,
+    Ordinal,
+    OrdinalClassifier,
+    PairwiseHinge,
+    PartitionedMatrix,
+    Quantile,
+    RocArea,
+    Softmax,
+    Squared,
+)
+from riskmin.core.persist import checksum, load_arrays, save_arrays
+from riskmin.executors.base import Executor, call_arguments
+
+N, P = 60, 4
+ENDS = [0, 10, 40, N]
+
+
+def read_only(a):
+    a.flags.writeable = False
+    return a
+
+
+RNG = np.random.default_rng(3)
+X = read_only(RNG.normal(size=(N, P)) + 0.5)
+Z = read_only(X @ [1.0, -1.0, 0.5, 0.0] + 0.7 * RNG.normal(size=N))
+HIGH, GRADE = read_only(Z > 0.4), read_only(np.digitize(Z, [-0.6, 1.0]))
+FAR = X * [1e-3, 20.0, 3e4, 1.0] + [1.0, -5.0, 1e5, 0.0]
+"""The same columns in other units, far from zero."""
+SIGNS = np.where(HIGH, 1.0, -1.0)
+BOTH = read_only(np.c_[Z, -2 * Z])
+WEIGHT = read_only(RNG.integers(0, 3, N).astype(float))
+ONCE = read_only(np.minimum(WEIGHT, 1))
+QID, LENGTHS = read_only(np.repeat(np.arange(N // 5), 5)), read_only(np.tile([2, 3], N // 5))
+KINDS = read_only(np.array(["a/b", "a/c", "d"])[GRADE])
+NUMBERS = GRADE.astype(float)
+
+
+@dataclass
+class Case:
+    """An estimator, labels, and further arguments of `fit`."""
+
+    model: object
+    y: object
+    more: dict = field(default_factory=dict)
+    program: tuple = ()
+    """The loss and the labels of the same problem for the reference optimizer, where it has the loss."""
+
+    def fit(self, rows=X, wrap=np.asarray, **settings):
+        """A fitted clone, with labels, weights and ids converted by `wrap`."""
+        y = None if self.y is None else wrap(self.y)
+        model = clone(self.model).set_params(**settings)
+        return model.fit(rows, y, **{name: wrap(value) for name, value in self.more.items()})
+
+
+WEIGHTED = {"sample_weight": WEIGHT}
+CASES = {
+    "hinge": Case(LinearClassifier(alpha=1e-2), HIGH, {}, (Hinge(), SIGNS)),
+    "logistic": Case(LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (Logistic(), SIGNS)),
+    "classes": Case(LinearClassifier("logistic", alpha=1e-2), KINDS, {}, (Softmax(), NUMBERS)),
+    "hinge of classes": Case(LinearClassifier(alpha=0.2), KINDS, WEIGHTED, (MulticlassHinge(), NUMBERS)),
+    "costs": Case(
+        LinearClassifier(MulticlassHinge(COST), alpha=0.2), KINDS, {}, (MulticlassHinge(COST), NUMBERS)
+    ),
+    "balanced": Case(LinearClassifier(alpha=0.1, class_weight="balanced"), HIGH, WEIGHTED),
+    "two scores": Case(LinearClassifier("softmax", alpha=0.1), HIGH, {}, (Softmax(), HIGH.astype(float))),
+    "no intercept": Case(LinearClassifier(alpha=1e-2, fit_intercept=False), HIGH, {}, (Hinge(), SIGNS)),
+    "area": Case(LinearClassifier("roc_area", alpha=0.1), HIGH, WEIGHTED, (RocArea(), SIGNS)),
+    "f1": Case(LinearClassifier("f1", alpha=2.0), HIGH),
+    "counted": Case(LinearClassifier("prbep", alpha=0.1), HIGH, {"sample_weight": ONCE}),
+    "squares": Case(LinearRegressor(alpha=1e-2), Z, WEIGHTED, (Squared(), Z)),
+    "quantile": Case(LinearRegressor("quantile:level=0.8", alpha=1e-2), Z, {}, (Quantile(0.8), Z)),
+    "l1": Case(LinearRegressor("huber", alpha=1e-2, regularizer=L1()), Z, {}, (Huber(), Z)),
+    "outputs together": Case(LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (MultivariateSquared(), BOTH)),
+    "outputs apart": Case(LinearRegressor("absolute", alpha=1e-2), BOTH),
+    "nu": Case(LinearRegressor(Nu(Absolute(), 0.3), alpha=0.1), Z),
+    "classes by folds": Case(LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
+    "regression by folds": Case(LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
+    "novelty": Case(NoveltyDetector(alpha=0.1), None, WEIGHTED, (Novelty(), np.ones(N))),
+    "grades": Case(OrdinalClassifier(alpha=0.1), GRADE, WEIGHTED, (Ordinal(), NUMBERS)),
+    "grades as numbers": Case(OrdinalClassifier("squared", alpha=1e-2), GRADE, {}, (Squared(), NUMBERS)),
+    "ranking": Case(LinearRanker(alpha=0.1), GRADE, {"qid": QID}, (PairwiseHinge(), NUMBERS)),
+    "ndcg": Case(LinearRanker("ndcg", alpha=1.0), GRADE, {"qid": QID}),
+    "tree": Case(HierarchicalClassifier("softmax", alpha=1e-2), KINDS, WEIGHTED),
+    "hinge of a tree": Case(HierarchicalClassifier(alpha=0.5), KINDS),
+    "tagging": Case(ChainTagger(alpha=0.1), GRADE, {"lengths": LENGTHS}, (ChainCrf(), NUMBERS)),
+    "kernel": Case(KernelClassifier(alpha=1e-2), HIGH),
+    "kernel of classes": Case(KernelClassifier("logistic", alpha=0.1), KINDS, WEIGHTED),
+    "kernel regression": Case(KernelRegressor(alpha=1e-2), Z, WEIGHTED),
+    "online": Case(OnlineClassifier(), HIGH),
+    "incomplete Cholesky": Case(IncompleteCholesky(rank=3), None),
+}
+
+
+def with_parameter(parameter):
+    return [name for name, case in CASES.items() if parameter in case.model.get_params()]
+
+
+CERTIFIED = with_parameter("atol")
+"""Those that minimize an objective."""
+SEARCHES = with_parameter("alphas")
+OF_ROWS = with_parameter("standardize")
+"""Those of linear functions of the columns of X."""
+SINGLE = [name for name in OF_ROWS if name not in SEARCHES]
+ONE_OF_EACH = list({type(CASES[name].model): name for name in reversed(CASES)}.values())
+"""A case of each class."""
+
+
+@cache
+def fitted(name):
+    """The fitted model of a case, which tests share and do not change."""
+    return CASES[name].fit()
+
+
+METHODS = "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples", "transform"
+
+
+def outputs(name, model, rows=X):
+    """All predictions of a model."""
+    lengths = {key: value for key, value in CASES[name].more.items() if key == "lengths"}
+    return {method: getattr(model, method)(rows, **lengths) for method in METHODS if hasattr(model, method)}
+
+
+def assert_same(one, other, **close):
+    """Check that all predictions agree: to the last bit, or as close as stated."""
+    assert one.keys() == other.keys()
+    for method, value in one.items():
+        assert type(other[method]) is np.ndarray
+        if value.dtype.kind != "f" or not close:
+            np.testing.assert_array_equal(value, other[method], err_msg=method)
+        else:
+            np.testing.assert_allclose(value, other[method], err_msg=method, **close)
+
+
+def assert_same_attributes(one, other):
+    """Check that all fitted attributes but the trace and the command line are the same."""
+    # the machines of the classes of a kernel are in no file
+    names, others = ({k for k in vars(model) if k.endswith("_")} - {"estimators_"} for model in (one, other))
+    assert names == others
+    for key in names - {"result_", "tree_", "command_"}:
+        a, b = getattr(one, key), getattr(other, key)
+        if callable(a):
+            assert repr(a) == repr(b)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=key)
+            assert np.asarray(a).dtype == np.asarray(b).dtype
+
+
+def close_minima(one, other):
+    """Check that two models have certificates of the same problem: each bound is below both objectives."""
+    rounding = 1e-12 * abs(one.objective_)
+    assert max(one.lower_bound_, other.lower_bound_) <= min(one.objective_, other.objective_) + rounding
+
+
+def agree(ours, scaler, inner, rows):
+    """Check that J, bounds, weights in units of the data and predictions agree."""
+    assert ours.objective_ == pytest.approx(inner.objective_, rel=5e-6)
+    close_minima(ours, inner)
+    np.testing.assert_allclose(ours.scale_, scaler.scale_, rtol=1e-12)
+    np.testing.assert_allclose(
+        ours.coef_ * ours.scale_, inner.coef_, atol=5e-3 * (1 + abs(inner.coef_).max())
+    )
+    method = "decision_function" if hasattr(ours, "decision_function") else "predict"
+    z, expected = getattr(ours, method)(rows), getattr(inner, method)(scaler.transform(rows))
+    if z.ndim == 2 or ours.task == "ranking":  # these scores are only compared
+        z, expected = z - z.mean(axis=-1, keepdims=True), expected - expected.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(z, expected, atol=1e-2 * (1 + abs(expected).max()))
+
+
+class RemoteExecutor(Executor):
+    """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
+
+    def __init__(self, shards=()):
+        self.shards = [pickle.loads(pickle.dumps(shard)).load() for shard in shards]
+
+    def __call__(self, shards):
+        return RemoteExecutor(shards)
+
+    def map(self, f, *args, each=()):
+        todo = pickle.loads(pickle.dumps(call_arguments(len(self.shards), args, each)))
+        return [f(shard, *one) for shard, one in zip(self.shards, todo, strict=True)]
+
+
+def partitioned(X, executor=None, ends=ENDS):
+    parts = [InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
+    return PartitionedMatrix(parts, executor)
+
+
+def edit(path, change):
+    """Change the content and recompute the checksum, as another program might write it."""
+    arrays, meta = load_arrays(path, "model")
+    meta.pop("sha256")
+    change(arrays, meta)
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
