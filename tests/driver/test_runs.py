@@ -1,4 +1,4 @@
-"""Runs with default settings on raw tables: certified and optimal for every kind of loss, with the recorded work."""
+"""Default runs on raw tables: certified and optimal for every kind of loss, with the recorded work."""
 
 import numpy as np
 import pytest
