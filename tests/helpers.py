@@ -189,6 +189,11 @@ def check_sentence(completed, *words):
         assert word in err
 
 
+def name_of(value):
+    """An id of a parameter that is the same in every process: functions have addresses in theirs."""
+    return getattr(value, "__name__", None) or repr(value)
+
+
 def labels(loss, z, rng):
     """Labels valid for the loss, near the scores z, of at least two classes."""
     if loss.task == "classification":

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import Problem, problem
+from helpers import Problem, name_of, problem
 from riskmin import L1, L2, Absolute, Hinge, Logistic, Squared
 
 UNITS = np.array([1.0, 100.0, 1e-3, 10.0])
@@ -126,7 +126,7 @@ def test_tables_too_large_for_a_copy_are_centered_as_well():
         (Squared(), L1(), lambda rng: 2000.0 + rng.integers(0, 20, 300)),  # a year beside indicators
         (Hinge(), L2(), lambda rng: 1e6 * rng.standard_normal(300)),
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_sparse_tables_with_one_full_column_are_certified(loss, reg, column, form):
     rng = np.random.default_rng(4)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg  # noqa: F401
 from numpy.testing import assert_allclose
 
-from helpers import Problem, problem
+from helpers import Problem, name_of, problem
 from riskmin import (
     AugmentedLagrangian,
     Bundle,
@@ -198,7 +198,7 @@ def exact_step(loss, alpha, y, c1, c2):
         (EpsilonInsensitive(0.2), sp.linalg.aslinearoperator, sp.csr_array),
         (EpsilonInsensitive(0.2, power=2), np.asarray, np.asarray),
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_steps_are_exact_for_a_general_metric(loss, metric, form):
     X, y, _ = problem(loss)

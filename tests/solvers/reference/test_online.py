@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from helpers import problem, ticking_clock
+from helpers import name_of, problem, ticking_clock
 from riskmin import L2, Elastic, Entropy, Hinge, OnlineClassifier, QNorm, Quadratic, online
 
 
@@ -70,7 +70,7 @@ ENTRIES = np.eye(4) + 0.5
         (Elastic(eps=0.02), None, np.asarray),
         (Quadratic(ENTRIES), lambda v: np.linalg.solve(ENTRIES, v), np.asfortranarray),
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_any_transfer_function_and_any_storage(reg, transfer, form, rows):
     X, y = rows

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
+from helpers import name_of
 from riskmin.regularizers import L2
 
 EPS = 1e-6
@@ -139,7 +140,9 @@ def test_bmrm_satisfies_theorem_5_of_d(n):
     np.testing.assert_allclose(best.w, star, atol=1e-4)
 
 
-@pytest.mark.parametrize(("loss", "example"), [(rm.RocArea(), roc_area), (rm.Prbep(), break_even)], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "example"), [(rm.RocArea(), roc_area), (rm.Prbep(), break_even)], ids=name_of
+)
 def test_smoothing_is_faster_than_the_bound(loss, example):
     """A gap of 1/n on the same data in steps that do not grow with n, where a bundle needs 2n/3 or n/5."""
     n = 400
