@@ -151,19 +151,43 @@ def key(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def apply(mutant: Mutant) -> None:
-    """Give the living functions of this process the changed code, and forget what others computed."""
-    _, tree, node, changed = next(found for found in mutants(mutant.file) if found[0] == mutant)
-    tree = ast.fix_missing_locations(Replace(node, changed).visit(tree))
-    new = {key(code): code for code in codes(compile(tree, str(SOURCE / mutant.file), "exec"))}
-    for thing in gc.get_objects():
-        if isinstance(thing, functools._lru_cache_wrapper):
-            thing.cache_clear()
-        elif isinstance(thing, FunctionType) and key(thing.__code__) in new:
-            thing.__code__ = new[key(thing.__code__)]
+class Living(NamedTuple):
+    """The functions of the mutated files in this process, and the caches of results."""
+
+    functions: dict[tuple[str, str, int], list[FunctionType]]
+    caches: list[Any]
+
+    @classmethod
+    def found(cls) -> Living:
+        """Search the objects of this process."""
+        functions, files = defaultdict(list), {str(SOURCE / file) for file in TARGETS}
+        caches = []
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType) and thing.__code__.co_filename in files:
+                functions[key(thing.__code__)].append(thing)
+            elif isinstance(thing, functools._lru_cache_wrapper):
+                caches.append(thing)
+        return cls(functions, caches)
+
+    def apply(self, mutant: Mutant) -> int:
+        """Give the functions the changed code, and forget what others computed; return how many changed."""
+        _, tree, node, changed = next(found for found in mutants(mutant.file) if found[0] == mutant)
+        tree = ast.fix_missing_locations(Replace(node, changed).visit(tree))
+        n_changed = 0
+        for code in codes(compile(tree, str(SOURCE / mutant.file), "exec")):
+            for function in self.functions[key(code)]:
+                n_changed += function.__code__ != code
+                function.__code__ = code
+        for cache in self.caches:
+            cache.cache_clear()
+        return n_changed
 
 
 # ---------------------------------------------------------------- runs
+NOT_APPLIED = 3
+"""The exit code of a child in which no function has the changed code."""
+
+
 def neighbors(items: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each test with the next one, for which shared fixtures are kept."""
     return itertools.pairwise([*items, None])
@@ -215,6 +239,7 @@ class Campaign:
         if self.failed:
             sys.exit(f"tests fail without a change: {self.failed}")
         print(f"{len(session.items)} tests, {sum(self.seconds_of.values()):.0f} s", flush=True)
+        self.living = Living.found()
         gc.freeze()
         self.run_mutants()
         return True
@@ -239,7 +264,8 @@ class Campaign:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(60 + int(10 * self.seconds))  # a mutant that does not end is noticed
-            apply(mutant)
+            if not self.living.apply(mutant):
+                os._exit(NOT_APPLIED)
             for item, following in neighbors(items):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
@@ -259,6 +285,7 @@ class Campaign:
             pid, status = os.wait()
             if pid in running:
                 mutant = running.pop(pid)
+                assert os.waitstatus_to_exitcode(status) != NOT_APPLIED, f"no function changes: {mutant}"
                 n_tests = len(self.calls[mutant.file, mutant.function])
                 self.rows.append({**mutant._asdict(), "tests": n_tests, "killed": status != 0})
                 print(len(self.rows), "killed  " if status else "SURVIVED", *mutant, n_tests, flush=True)
