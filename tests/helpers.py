@@ -256,8 +256,7 @@ QUERIES = np.array(["b", "b", "b", "a", "a", "a", "b", "a"])
 class Problem:
     """min lam Omega(w) + R(w) on drawn rows: its data, its objective, and its minimum by another program.
 
-    >>> problem = Problem(Hinge(), n=60, intercept=True)
-    >>> problem.check(minimize(problem.objective(), "bundle"))
+    For example, ``problem.check(minimize(problem.objective()))``.
     """
 
     loss: object = field(default_factory=Hinge)
