@@ -162,10 +162,11 @@ class Living(NamedTuple):
         """Search the objects of this process."""
         functions, files = defaultdict(list), {str(SOURCE / file) for file in TARGETS}
         caches = []
+        # the types themselves: proxies would answer for others
         for thing in gc.get_objects():
-            if isinstance(thing, FunctionType) and thing.__code__.co_filename in files:
+            if type(thing) is FunctionType and thing.__code__.co_filename in files:
                 functions[key(thing.__code__)].append(thing)
-            elif isinstance(thing, functools._lru_cache_wrapper):
+            elif type(thing) is functools._lru_cache_wrapper:
                 caches.append(thing)
         return cls(functions, caches)
 
