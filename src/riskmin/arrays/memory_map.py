@@ -96,26 +96,25 @@ class ResidentSetLimiter:
         self.limited = False
 
     def add(self, memory: mmap.mmap) -> None:
-        """Register a map; start the thread if all maps together exceed the budget."""
+        """Register a map; the thread runs while all maps together exceed the budget of the last one."""
         with self.lock:
             self.maps.add(memory)
             if not hasattr(mmap, "MADV_DONTNEED") or not _STATUS.exists():
                 return  # only Linux reports the resident size and releases pages on request
-            if self.thread is not None and self.thread.is_alive():
-                return
             self.budget = resident_budget()
-            if sum(map(len, self.maps)) > self.budget:
+            self.limited = sum(map(len, self.maps)) > self.budget
+            if self.limited and (self.thread is None or not self.thread.is_alive()):
                 # pages resident by now (libraries, for example) do not count
-                self.baseline_bytes, self.limited = _resident_bytes(), True
+                self.baseline_bytes = _resident_bytes()
                 self.thread = threading.Thread(target=self._run, name="riskmin-maps", daemon=True)
                 self.thread.start()
 
     def _run(self) -> None:
-        """Check the resident size periodically, until no maps are left."""
+        """Check the resident size periodically, as long as there is a limit for the maps."""
         while True:
             self.release_if_over_budget()
             with self.lock:  # a map added meanwhile finds either this thread running, or none
-                if not self.maps:
+                if not (self.maps and self.limited):
                     self.thread, self.limited = None, False
                     return
             threading.Event().wait(self.RESIDENT_CHECK_SECONDS)
