@@ -1,6 +1,5 @@
 """Stored data: memory-mapped, verified by checksums, written atomically, read in parts."""
 
-import gc
 import json
 import os
 import pickle
@@ -198,35 +197,22 @@ def eventually(condition):
     return condition()
 
 
-def maps_are_watched():
-    """Whether pages of maps are released."""
-    return "riskmin-maps" in [thread.name for thread in threading.enumerate()]
-
-
-@pytest.fixture
-def limited_maps(monkeypatch):
-    """Limit the resident pages of this test's maps; the limit holds as long as one of them is open."""
-    yield lambda megabytes: monkeypatch.setenv("RISKMIN_MAPPED_MB", megabytes)
-    gc.collect()
-    assert eventually(lambda: not maps_are_watched())
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only where the system tells what is resident")
-def test_mapped_pages_are_released(tmp_path, limited_maps):
+def test_mapped_pages_are_released(tmp_path, monkeypatch):
     """Pages beyond the budget are given back; the rows are read again when they are needed."""
     path = tmp_path / "data.rsk"
     save(path, [(np.ones((2000, 1000)), np.ones(2000))])
-    limited_maps("4")
+    monkeypatch.setenv("RISKMIN_MAPPED_MB", "4")
     before = resident_bytes()
     X = load(path).X
     for _ in range(2):
         assert X.sum() == 2e6
         assert eventually(lambda: resident_bytes() - before < 8e6)
-    assert maps_are_watched()
+    assert "riskmin-maps" in [thread.name for thread in threading.enumerate()]
 
 
-def test_memory_pressure_of_maps_changes_no_minimum(tmp_path, limited_maps):
-    limited_maps("0.001")
+def test_memory_pressure_of_maps_changes_no_minimum(tmp_path, monkeypatch):
+    monkeypatch.setenv("RISKMIN_MAPPED_MB", "0.001")
     X, y = rows()
     alone = minimum(X, y, rm.L1())
     save(tmp_path / "data.rsk", [(X, y)])
