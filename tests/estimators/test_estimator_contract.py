@@ -36,10 +36,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
-import riskmin
+import riskmin as rm
 from reference import optimum
-from riskmin import InMemoryPartition, PartitionedMatrix, Serial, Threads, certify, load_model, save_model
-from riskmin import get_regularizer as named_regularizer
 
 SAVED = [name for name in CERTIFIED if name not in SEARCHES]
 PROVED = [name for name in SAVED if name not in ("outputs apart", "kernel of classes")]
@@ -53,9 +51,7 @@ def of(names):
 
 
 def test_every_public_estimator_has_a_case():
-    public = {
-        getattr(riskmin.estimators, name) for name in riskmin.__all__ if hasattr(riskmin.estimators, name)
-    }
+    public = {getattr(rm.estimators, name) for name in rm.__all__ if hasattr(rm.estimators, name)}
     assert {kind for kind in public if hasattr(kind, "fit")} == {type(case.model) for case in CASES.values()}
 
 
@@ -81,7 +77,7 @@ def test_the_bounds_enclose_the_minimum_of_another_program(name):
     loss, labels = case.program
     without = loss.task in ("ordinal", "ranking", "tagging", "novelty") or name == "area"
     intercept = not without and model.fit_intercept
-    reg = named_regularizer(getattr(model, "regularizer", "l2"))
+    reg = rm.get_regularizer(getattr(model, "regularizer", "l2"))
     given = [case.more.get(key) for key in ("sample_weight", "qid", "lengths")]
     best = optimum(loss, reg, X, labels, given[0], model.alpha, intercept, *given[1:])
     assert model.lower_bound_ - 1e-8 <= best <= model.objective_ + 1e-8
@@ -90,7 +86,7 @@ def test_the_bounds_enclose_the_minimum_of_another_program(name):
 @of(PROVED)
 def test_the_certificate_holds_on_the_data(name):
     case, model = CASES[name], fitted(name)
-    found = certify(model, X, case.y, **case.more)
+    found = rm.certify(model, X, case.y, **case.more)
     assert (found.status, bool(found)) == ("certified", True), found.reason
     assert found.value == pytest.approx(model.objective_, rel=1e-9)
     assert found.lower <= found.value
@@ -115,8 +111,8 @@ def test_copies_are_the_same_model(name):
 @of(SAVED)
 def test_files_keep_the_model(name, tmp_path):
     model, case = fitted(name), CASES[name]
-    save_model(model, tmp_path / "one")
-    loaded = load_model(tmp_path / "one")
+    rm.save_model(model, tmp_path / "one")
+    loaded = rm.load_model(tmp_path / "one")
     assert type(loaded) is type(model)
     assert loaded.get_params() == model.get_params()
     assert_same(outputs(name, model), outputs(name, loaded))
@@ -126,10 +122,10 @@ def test_files_keep_the_model(name, tmp_path):
         assert getattr(theirs, key) == getattr(ours, key)
     np.testing.assert_array_equal(theirs.cut.a, ours.cut.a)
     assert (theirs.cut.b, theirs.trace) == (ours.cut.b, ours.trace[-1:])
-    save_model(loaded, tmp_path / "two")
+    rm.save_model(loaded, tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     if name in PROVED:
-        assert certify(loaded, X, case.y, **case.more).status == "certified"
+        assert rm.certify(loaded, X, case.y, **case.more).status == "certified"
     again = loaded.set_params(warm_start=True).fit(X, case.y, **case.more)
     assert again.result_.trace[0]["value"] <= model.objective_ * (1 + 1e-3)
     close_minima(model, again)
@@ -222,7 +218,7 @@ def test_all_forms_of_rows_give_the_same_minimum(name):
 
 @of(REMOTE)
 def test_rows_of_local_partitions_give_the_same_bits(name):
-    executors = (None, Serial, Threads(n_workers=2), Threads)
+    executors = (None, rm.Serial, rm.Threads(n_workers=2), rm.Threads)
     other = CASES[name].fit(partitioned(X, executors[REMOTE.index(name) % 4]))
     assert_same_attributes(fitted(name), other)
 
@@ -261,8 +257,8 @@ def test_estimators_that_need_all_rows_say_so(name):
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.float32, frame])
 def test_partitions_in_any_form(form):
-    parts = [InMemoryPartition(form(X[:20])), InMemoryPartition(form(X[20:]))]
-    remote, case = PartitionedMatrix(parts, RemoteExecutor()), CASES["hinge"]
+    parts = [rm.InMemoryPartition(form(X[:20])), rm.InMemoryPartition(form(X[20:]))]
+    remote, case = rm.PartitionedMatrix(parts, RemoteExecutor()), CASES["hinge"]
     model = case.fit(remote)
     close_minima(model, case.fit(form(X)))
     assert list(getattr(model, "feature_names_in_", [])) == (list("abcd") if form is frame else [])
@@ -271,7 +267,9 @@ def test_partitions_in_any_form(form):
     )
     if form is frame:
         with pytest.raises(ValueError, match="feature names should match"):
-            model.predict(PartitionedMatrix([InMemoryPartition(frame(X)[list("dcba")])], RemoteExecutor()))
+            model.predict(
+                rm.PartitionedMatrix([rm.InMemoryPartition(frame(X)[list("dcba")])], RemoteExecutor())
+            )
 
 
 # ---------------------------------------------------------------- standardized columns
@@ -296,13 +294,13 @@ def test_standardized_columns_give_the_model_of_a_pipeline(name):
 def test_standardized_models_are_kept_certified_and_spread(name, tmp_path):
     case = CASES[name]
     ours = case.fit(FAR, standardize=True)
-    save_model(ours, tmp_path / "m")
-    again = load_model(tmp_path / "m")
+    rm.save_model(ours, tmp_path / "m")
+    again = rm.load_model(tmp_path / "m")
     np.testing.assert_array_equal(again.scale_, ours.scale_)
     np.testing.assert_array_equal(again.coef_, ours.coef_)
     assert again.standardize
     if name in PROVED:
-        assert certify(again, FAR, case.y, **case.more).status == "certified"
+        assert rm.certify(again, FAR, case.y, **case.more).status == "certified"
     remote = case.fit(partitioned(FAR, RemoteExecutor()), standardize=True)
     np.testing.assert_allclose(remote.scale_, ours.scale_, rtol=1e-13)
     close_minima(remote, ours)

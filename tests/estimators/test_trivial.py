@@ -7,21 +7,7 @@ import pytest
 from estimator_cases import BOTH, GRADE, KINDS, QID, N, RemoteExecutor, X, Z, partitioned
 from sklearn.calibration import CalibratedClassifierCV
 
-import riskmin
-from riskmin import (
-    ChainTagger,
-    HierarchicalClassifier,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRanker,
-    LinearRegressor,
-    LinearRegressorCV,
-    NoveltyDetector,
-    OrdinalClassifier,
-    TrivialModelWarning,
-)
+import riskmin as rm
 
 
 def rare(n=400, apart=0.6, share=0.05, seed=1):
@@ -53,7 +39,7 @@ CONSTANT = ["y is 3 in every row, and so is every prediction; check y"]
 TRIVIAL = [
     *(
         (
-            LinearClassifier(loss, alpha=alpha),
+            rm.LinearClassifier(loss, alpha=alpha),
             (RARE, FEW),
             {},
             [RARE_POSITIVES, f"or alpha={alpha:g} is", INSTEAD],
@@ -65,30 +51,40 @@ TRIVIAL = [
             ("recall_at_k:k=20", 1.0),
         ]
     ),
-    (LinearClassifier("roc_area", alpha=1e4), (RARE, FEW), {}, [f"alpha=10000 {UNITS}, or X carries no"]),
+    (rm.LinearClassifier("roc_area", alpha=1e4), (RARE, FEW), {}, [f"alpha=10000 {UNITS}, or X carries no"]),
     (
-        LinearClassifier("hinge", alpha=1e-1),
+        rm.LinearClassifier("hinge", alpha=1e-1),
         (RARE, FEW),
         {},
         ["all rows get the same class, as J is least at w = 0 within tol: a class of ", HINGE_OF_RARE],
     ),
-    (KernelClassifier("hinge", kernel="linear", alpha=1.0), (RARE, FEW), {}, ["is too rare for this loss"]),
+    (
+        rm.KernelClassifier("hinge", kernel="linear", alpha=1.0),
+        (RARE, FEW),
+        {},
+        ["is too rare for this loss"],
+    ),
     *(
-        (LinearClassifier(loss, alpha=1e5), (FREQUENT, MANY), {}, [f"alpha=100000 {UNITS}"])
+        (rm.LinearClassifier(loss, alpha=1e5), (FREQUENT, MANY), {}, [f"alpha=100000 {UNITS}"])
         for loss in ("hinge", "logistic", "squared_hinge", "smoothed_hinge", "exponential")
     ),
-    (LinearClassifier("hinge", alpha=1e4), (FREQUENT[:80], THREE[:80]), {}, ["all rows get the same class"]),
-    (LinearClassifier("logistic", alpha=1e4), (FREQUENT, THREE), {}, ["all rows get the same class"]),
-    (HierarchicalClassifier("softmax", alpha=1e4), (FREQUENT, THREE), {}, ["all rows get the same class"]),
     (
-        LinearClassifier("perceptron"),
+        rm.LinearClassifier("hinge", alpha=1e4),
+        (FREQUENT[:80], THREE[:80]),
+        {},
+        ["all rows get the same class"],
+    ),
+    (rm.LinearClassifier("logistic", alpha=1e4), (FREQUENT, THREE), {}, ["all rows get the same class"]),
+    (rm.HierarchicalClassifier("softmax", alpha=1e4), (FREQUENT, THREE), {}, ["all rows get the same class"]),
+    (
+        rm.LinearClassifier("perceptron"),
         (FREQUENT, MANY),
         {},
         ["so the loss asks for too little"],
     ),
     *(
         (
-            LinearRegressor(loss, alpha=1e-2),
+            rm.LinearRegressor(loss, alpha=1e-2),
             (1e-4 * X, UNIT),
             {},
             [
@@ -100,41 +96,41 @@ TRIVIAL = [
         for loss in ("squared", "absolute", "quantile:level=0.9", "huber", "squared_epsilon_insensitive")
     ),
     (
-        LinearRegressor("absolute", alpha=1e6, standardize=True),
+        rm.LinearRegressor("absolute", alpha=1e6, standardize=True),
         (X, UNIT),
         {},
         ["alpha=1e+06 is too large, or X carries no information on y; use a smaller alpha"],
     ),
-    *((LinearRegressor(loss), (X, np.full(N, 3.0)), {}, CONSTANT) for loss in ("squared", "huber")),
-    (KernelRegressor("absolute", kernel="linear"), (X, np.full(N, 3.0)), {}, ["check y"]),
-    (LinearRegressor("poisson", alpha=1e9), (X, np.exp(Z)), {}, ["is too large"]),
+    *((rm.LinearRegressor(loss), (X, np.full(N, 3.0)), {}, CONSTANT) for loss in ("squared", "huber")),
+    (rm.KernelRegressor("absolute", kernel="linear"), (X, np.full(N, 3.0)), {}, ["check y"]),
+    (rm.LinearRegressor("poisson", alpha=1e9), (X, np.exp(Z)), {}, ["is too large"]),
     (
-        LinearRegressor("epsilon_insensitive:epsilon=1000"),
+        rm.LinearRegressor("epsilon_insensitive:epsilon=1000"),
         (X, Z),
         {},
         ["a margin, or a smaller epsilon"],
     ),
     (
-        LinearClassifier(alpha=1e-3, tol=1.0),
+        rm.LinearClassifier(alpha=1e-3, tol=1.0),
         (X, Z > 0),
         {},
         ["tol=1 lets no weights at all pass; use"],
     ),
-    (LinearRegressor("absolute", alpha=1e-2), (1e-5 * X, BOTH), {}, ["alpha=0.01 is too large"]),
-    (LinearRegressor("squared", alpha=1e-2), (1e-5 * X, BOTH), {}, ["alpha=0.01 is too large"]),
-    (OrdinalClassifier(alpha=1e6), (X, GRADE), {}, ["carry no information"]),
-    (OrdinalClassifier("squared", alpha=1e9), (X, GRADE), {}, ["is too large"]),
+    (rm.LinearRegressor("absolute", alpha=1e-2), (1e-5 * X, BOTH), {}, ["alpha=0.01 is too large"]),
+    (rm.LinearRegressor("squared", alpha=1e-2), (1e-5 * X, BOTH), {}, ["alpha=0.01 is too large"]),
+    (rm.OrdinalClassifier(alpha=1e6), (X, GRADE), {}, ["carry no information"]),
+    (rm.OrdinalClassifier("squared", alpha=1e9), (X, GRADE), {}, ["is too large"]),
     (
-        LinearRanker("ndcg", alpha=1e6),
+        rm.LinearRanker("ndcg", alpha=1e6),
         (X, GRADE),
         {"qid": QID},
         ["scores of Ndcg(k=10) carry no info", POSITIONS],
     ),
-    (NoveltyDetector(), (CENTERED,), {}, ["rows lie on all sides of the origin"]),
-    (ChainTagger("crf", alpha=1e6), (WORDS, TAGS), {}, ["is too large"]),
-    (LinearRegressor(regularizer="l1", alpha=1e3), (X, Z), {}, ["is too large"]),
+    (rm.NoveltyDetector(), (CENTERED,), {}, ["rows lie on all sides of the origin"]),
+    (rm.ChainTagger("crf", alpha=1e6), (WORDS, TAGS), {}, ["is too large"]),
+    (rm.LinearRegressor(regularizer="l1", alpha=1e3), (X, Z), {}, ["is too large"]),
     (
-        LinearRegressor(positive=True),
+        rm.LinearRegressor(positive=True),
         (np.abs(X[:, :1]), -np.abs(X[:, 0])),
         {},
         ["leaves out the weights that"],
@@ -144,7 +140,7 @@ TRIVIAL = [
 
 def trivial_warning(model, *data, **more):
     """The only warning of a fit: one sentence, attributed to the line that called `fit`."""
-    with pytest.warns(TrivialModelWarning) as caught:
+    with pytest.warns(rm.TrivialModelWarning) as caught:
         model.fit(*data, **more)
     (warning,) = caught
     text = str(warning.message)
@@ -163,32 +159,32 @@ def test_a_model_without_information_is_named_with_the_remedy(model, data, more,
 
 INFORMATIVE = [
     *(
-        (LinearClassifier(loss, alpha=1e-3), rare(apart=1.5), {})
+        (rm.LinearClassifier(loss, alpha=1e-3), rare(apart=1.5), {})
         for loss in ("f1", "prbep", "precision_at_k:k=20", "roc_area")
     ),
-    (LinearClassifier("hinge", alpha=1e-2), (FREQUENT, MANY), {}),
-    (LinearClassifier("exponential", alpha=1e-2), (FREQUENT, MANY), {}),
-    (LinearClassifier("logistic", alpha=1e-3), (X, KINDS), {}),
-    (HierarchicalClassifier(alpha=1e-2), (X, KINDS), {}),
+    (rm.LinearClassifier("hinge", alpha=1e-2), (FREQUENT, MANY), {}),
+    (rm.LinearClassifier("exponential", alpha=1e-2), (FREQUENT, MANY), {}),
+    (rm.LinearClassifier("logistic", alpha=1e-3), (X, KINDS), {}),
+    (rm.HierarchicalClassifier(alpha=1e-2), (X, KINDS), {}),
     *(
-        (LinearRegressor(loss, alpha=1e-2), (X, UNIT), {})
+        (rm.LinearRegressor(loss, alpha=1e-2), (X, UNIT), {})
         for loss in ("squared", "absolute", "quantile:level=0.9", "huber", "squared_epsilon_insensitive")
     ),
-    (LinearRegressor("absolute", alpha=1e-2, standardize=True), (1e-4 * X, UNIT), {}),
-    (LinearRegressor("absolute", alpha=1e-10, tol=1e-2), (1e-4 * X, UNIT), {}),
+    (rm.LinearRegressor("absolute", alpha=1e-2, standardize=True), (1e-4 * X, UNIT), {}),
+    (rm.LinearRegressor("absolute", alpha=1e-10, tol=1e-2), (1e-4 * X, UNIT), {}),
     # an outlying label does not set the scale
-    (LinearRegressor("absolute", alpha=1e-3), (X, np.append(Z[1:], 1e6)), {}),
-    (LinearRegressor("poisson", alpha=1e-2), (X, np.exp(Z)), {}),
-    (LinearRegressor("absolute", alpha=1e-2), (X, np.c_[UNIT, np.ones(N)]), {}),
-    (OrdinalClassifier(alpha=1e-2), (X, GRADE), {}),
-    (LinearRanker("ndcg", alpha=1e-1), (X, GRADE), {"qid": QID}),
-    (NoveltyDetector(), (X + 5,), {}),
-    (ChainTagger("crf", alpha=1e-2), (WORDS, TAGS), {}),
-    (LinearRegressor(regularizer="l1", alpha=0.1), (X, Z), {}),
-    (LinearRegressor(regularizer=riskmin.Entropy(balanced=True), alpha=0.1), (X, Z), {}),
+    (rm.LinearRegressor("absolute", alpha=1e-3), (X, np.append(Z[1:], 1e6)), {}),
+    (rm.LinearRegressor("poisson", alpha=1e-2), (X, np.exp(Z)), {}),
+    (rm.LinearRegressor("absolute", alpha=1e-2), (X, np.c_[UNIT, np.ones(N)]), {}),
+    (rm.OrdinalClassifier(alpha=1e-2), (X, GRADE), {}),
+    (rm.LinearRanker("ndcg", alpha=1e-1), (X, GRADE), {"qid": QID}),
+    (rm.NoveltyDetector(), (X + 5,), {}),
+    (rm.ChainTagger("crf", alpha=1e-2), (WORDS, TAGS), {}),
+    (rm.LinearRegressor(regularizer="l1", alpha=0.1), (X, Z), {}),
+    (rm.LinearRegressor(regularizer=rm.Entropy(balanced=True), alpha=0.1), (X, Z), {}),
     # classes whose rows weigh nothing to speak of
-    (LinearClassifier(class_weight={0: 1000.0, 1: 1e-4}), (FREQUENT, MANY), {}),
-    (LinearClassifier(), (FREQUENT, MANY), {"sample_weight": np.where(MANY == 0, 1.0, 1e-7)}),
+    (rm.LinearClassifier(class_weight={0: 1000.0, 1: 1e-4}), (FREQUENT, MANY), {}),
+    (rm.LinearClassifier(), (FREQUENT, MANY), {"sample_weight": np.where(MANY == 0, 1.0, 1e-7)}),
 ]
 
 
@@ -204,33 +200,33 @@ def test_small_weights_that_separate_classes(alpha):
     y = np.tile([0, 1], 100)
     rows = np.random.default_rng(0).standard_normal((200, 3)) + 2.0 * y[:, None]
     for loss in ("hinge", "logistic"):
-        model = LinearClassifier(loss, alpha=alpha, tol=1e-6).fit(rows, y)
+        model = rm.LinearClassifier(loss, alpha=alpha, tol=1e-6).fit(rows, y)
         assert len(np.unique(model.predict(rows))) == 1 or model.result_.note == ""
 
 
 def test_the_recommended_change_helps():
-    area = LinearClassifier("roc_area", alpha=1e-2).fit(RARE, FEW)
-    assert riskmin.get_scorer("roc_area")(area, RARE, FEW) > 0.7
-    hinge = LinearClassifier("hinge", alpha=1e-2, class_weight="balanced").fit(RARE, FEW)
+    area = rm.LinearClassifier("roc_area", alpha=1e-2).fit(RARE, FEW)
+    assert rm.get_scorer("roc_area")(area, RARE, FEW) > 0.7
+    hinge = rm.LinearClassifier("hinge", alpha=1e-2, class_weight="balanced").fit(RARE, FEW)
     assert 0.1 < hinge.predict(RARE).mean() < 0.9
     # that for the probabilities of a hinge, too
-    proba = CalibratedClassifierCV(LinearClassifier("hinge", alpha=1e-2), cv=3).fit(X, X[:, 0] > 0)
+    proba = CalibratedClassifierCV(rm.LinearClassifier("hinge", alpha=1e-2), cv=3).fit(X, X[:, 0] > 0)
     assert np.mean((proba.predict_proba(X)[:, 1] > 0.5) == (X[:, 0] > 0)) > 0.9
 
 
 def test_searches_warn_only_about_the_final_fit():
-    with pytest.warns(TrivialModelWarning) as caught:
-        LinearClassifierCV("prbep", alphas=[1.0, 0.5], cv=2).fit(RARE, FEW)
+    with pytest.warns(rm.TrivialModelWarning) as caught:
+        rm.LinearClassifierCV("prbep", alphas=[1.0, 0.5], cv=2).fit(RARE, FEW)
     assert len(caught) == 1
-    model = LinearRegressorCV("absolute", alphas=[1e6, 1e-3], cv=3).fit(X, Z)
+    model = rm.LinearRegressorCV("absolute", alphas=[1e6, 1e-3], cv=3).fit(X, Z)
     assert (model.alpha_, model.result_.note) == (1e-3, "")
 
 
 def test_warm_starts_and_remote_rows_hide_nothing():
-    model = LinearClassifier(alpha=1e-2, warm_start=True).fit(FREQUENT, MANY)
+    model = rm.LinearClassifier(alpha=1e-2, warm_start=True).fit(FREQUENT, MANY)
     assert "is too large" in trivial_warning(model.set_params(alpha=1e7), FREQUENT, MANY)
     remote = partitioned(RARE, RemoteExecutor(), [0, 150, 400])
-    trivial_warning(LinearClassifier("hinge", alpha=1e-1), remote, FEW)
+    trivial_warning(rm.LinearClassifier("hinge", alpha=1e-1), remote, FEW)
 
 
 def test_warning_of_the_command(run, tmp_path):
