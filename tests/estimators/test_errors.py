@@ -268,6 +268,10 @@ CALLS = [
         r"certify model\.estimators_",
     ),
     (lambda: rm.certify(fitted("ranking"), X, GRADE), "give qid"),
+    (
+        lambda: rm.certify(rm.ChainTagger().fit(ONE, AB), ONE, [["A", "D"]]),
+        r"y holds the label 'D', which is none of the model's \(A, B\)",
+    ),
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (
         lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE),
@@ -287,10 +291,8 @@ CALLS = [
         lambda: rm.get_scorer("ndcg:k"),
         "'ndcg:k' does not read as a scorer; write it like 'precision_at_k:k=50'",
     ),
-    (lambda: rm.get_loss("log_loss"), r"named 'log_loss'.*; did you mean 'logistic'\?$"),
     (lambda: rm.get_loss("Hinge"), r"named 'Hinge'.*; did you mean 'hinge'\?$"),
     (lambda: rm.get_loss("squared-hinge"), r"; did you mean 'squared_hinge'\?$"),
-    (lambda: rm.get_loss("auc"), r"; did you mean 'roc_area'\?$"),
     (lambda: rm.get_loss("poison"), r"; did you mean 'poisson'\?$"),
     (lambda: rm.get_loss("zzz"), r"chain_max_margin$"),
     (lambda: rm.get_regularizer("L1"), r"; did you mean 'l1'\?$"),
@@ -309,8 +311,43 @@ CALLS = [
 ]
 
 
+SYNONYMS = {
+    rm.get_loss: {
+        "logistic": "log_loss logloss log binary_crossentropy",
+        "softmax": "cross_entropy multinomial",
+        "multiclass_hinge": "crammer_singer",
+        "smoothed_hinge": "modified_huber",
+        "hinge": "svm",
+        "squared": "squared_error squared_loss mse least_squares",
+        "absolute": "absolute_error mae",
+        "quantile": "pinball",
+        "epsilon_insensitive": "svr",
+        "roc_area": "auc roc_auc",
+        "ndcg": "lambdarank",
+        "pairwise_hinge": "ranksvm",
+        "novelty": "one_class",
+        "chain_crf": "crf",
+    },
+    rm.get_regularizer: {"l1": "lasso", "l2": "ridge", "elastic": "elasticnet elastic_net"},
+    rm.get_solver: {
+        "dual": "liblinear sdca",
+        "newton": "newton_cg newton_cholesky",
+        "lbfgs": "l_bfgs l_bfgs_b",
+        "owlqn": "owl_qn",
+        "pegasos": "sgd",
+        "proximal_gradient": "fista",
+        "coordinate_descent": "cd",
+    },
+}
+"""Names in other libraries: none of them is a name here, and each suggests one."""
+
+
 def fits():
-    """The calls of all tables of fits."""
+    """The calls of all tables of fits and of names."""
+    for lookup, names in SYNONYMS.items():
+        for name, others in names.items():
+            for other in others.split():
+                yield lambda f=lookup, other=other: f(other), rf"'{other}'; .*; did you mean '{name}'\?$"
     for model, rows, y, words in OF_INPUTS:
         yield lambda m=model, X=rows, y=y: m.fit(X, y), words
     for model, words in OF_PARAMETERS:

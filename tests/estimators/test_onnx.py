@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -24,31 +23,27 @@ def run(made, inputs):
     return dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("loss", "labels"), [("logistic", ["no", "yes"]), ("hinge", [0, 7]), ("roc_area", [False, True])]
-)
-def test_two_classes(loss, labels):
-    y = np.array(labels)[(Z[:, 0] + Z[:, 1] > 5).astype(int)]
+OF_CLASSES = [
+    ("logistic", ["no", "yes"]),
+    ("hinge", [0, 7]),
+    ("roc_area", [False, True]),
+    ("logistic", ["ash", "oak", "yew"]),
+    ("hinge", [1, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("loss", "labels"), OF_CLASSES)
+def test_labels_scores_and_probabilities(loss, labels):
+    y = np.array(labels)[np.digitize(Z[:, 0] + Z[:, 1], [5.0, 6.0][: len(labels) - 1])]
     model = rm.LinearClassifier(loss, standardize=True).fit(X, y)
     out = run(rm.to_onnx(model), {"X": X})
     assert out["label"].tolist() == model.predict(X).tolist()
-    assert len(set(out["label"].tolist())) == 2
-    np.testing.assert_allclose(out["scores"][:, 0], model.decision_function(X), rtol=1e-12, atol=1e-12)
+    assert len(set(out["label"].tolist())) == len(labels)
+    scores = model.decision_function(X).reshape(len(X), -1)
+    np.testing.assert_allclose(out["scores"], scores, rtol=1e-12, atol=1e-12)
     assert ("probabilities" in out) == (loss == "logistic")
     if loss == "logistic":
         np.testing.assert_allclose(out["probabilities"], model.predict_proba(X), rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_several_classes(loss):
-    rows, y = load_iris(return_X_y=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = rm.LinearClassifier(loss).fit(rows, names)
-    out = run(rm.to_onnx(model), {"X": rows})
-    assert out["label"].tolist() == model.predict(rows).tolist()
-    np.testing.assert_allclose(out["scores"], model.decision_function(rows), rtol=1e-12, atol=1e-12)
-    if loss == "logistic":
-        np.testing.assert_allclose(out["probabilities"], model.predict_proba(rows), rtol=1e-12, atol=1e-15)
 
 
 def test_regressions_and_rankings_and_their_certificate():

@@ -16,7 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskmin as rm
-from helpers import check_sentence
 
 SETTINGS = [
     {"regularizer": "l1"},
@@ -166,10 +165,3 @@ def test_paths_standardize(table, tmp_path, run):
     code, out, _ = run(*fit, "-o", tmp_path / "page.html")
     assert (code, "divided by their standard deviations" in out) == (0, True)
     assert "standardized" in (tmp_path / "page.html").read_text()
-
-
-def test_taggers_have_no_columns_to_standardize(tmp_path, run):
-    path = tmp_path / "some.conll"
-    path.write_text("the B\ncat I\n\na B\ndog I\n")
-    fit = run("fit", path, "--loss", "chain_crf", "--standardize", "-o", tmp_path / "m")
-    check_sentence(fit, "--standardize is for models of rows")

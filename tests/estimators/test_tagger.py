@@ -459,6 +459,10 @@ def test_command_certifies_max_margin_taggers(tmp_path, corpus, run, loss):
         (["fit", "DATA", "--constraints", "bio", "-o", "m"], "--constraints is for tagging"),
         (["fit", "DATA", "--loss", "chain_crf", "--target", "pos", "-o", "m"], "columns have no names"),
         (["fit", "DATA", "--loss", "chain_crf", "--positive", "-o", "m"], "--positive is for models of rows"),
+        (
+            ["fit", "DATA", "--loss", "chain_crf", "--standardize", "-o", "m"],
+            "--standardize is for models",
+        ),
         (["path", "DATA", "--loss", "chain_crf"], "path is for models of rows"),
         (["cv", "DATA", "--loss", "chain_crf", "-o", "m"], "cv is for models of rows"),
     ],
