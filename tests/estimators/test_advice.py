@@ -86,10 +86,7 @@ def test_another_solver_is_recommended(settings):
         (rm.LinearClassifier(solver="lbfgs", **SHORT), "or try solver='auto'"),
         (rm.LinearClassifier(solver=rm.Bundle(), **SHORT), "or try solver='auto'"),
         (rm.KernelClassifier(**SHORT), "or try solver='bundle'"),
-        (
-            rm.LinearClassifier("logistic", tol=0),
-            "raise tol, since double precision proves no smaller gap",
-        ),
+        (rm.LinearClassifier("logistic", tol=0), "raise tol, since double precision proves no smaller gap"),
         (
             rm.LinearClassifier(callback=lambda *_: True, tol=1e-9),
             "with warm_start=True to continue from the",
