@@ -1,24 +1,12 @@
 """What estimators refuse: one sentence, which names the cause and the remedy."""
 
+import estimator_cases as cases
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimator_cases import (
-    GRADE,
-    HIGH,
-    KINDS,
-    LENGTHS,
-    QID,
-    WEIGHT,
-    N,
-    RemoteExecutor,
-    X,
-    Z,
-    fitted,
-    partitioned,
-)
+from estimator_cases import GRADE, HIGH, KINDS, LENGTHS, QID, WEIGHT, N, X, Z
 
 import riskmin as rm
 
@@ -205,7 +193,7 @@ OF_TAGGERS = [
 
 
 def remote(rows, ends=(0, 10, 40, N)):
-    return partitioned(rows, RemoteExecutor(), ends)
+    return cases.partitioned(rows, cases.RemoteExecutor(), ends)
 
 
 NAN = X.copy()
@@ -251,34 +239,34 @@ CALLS = [
     (lambda: rm.LinearClassifier().fit(remote(X), np.ones(N)), "only one class"),
     (lambda: rm.LinearClassifier().fit(remote(NAN), HIGH), r"part 2: .*NaN"),
     (
-        lambda: fitted("hinge").predict(remote(X[:, :3])),
+        lambda: cases.fitted("hinge").predict(remote(X[:, :3])),
         "X has 3 features, but LinearClassifier is expecting 4",
     ),
-    (lambda: fitted("hinge").predict(remote(1e308 * np.sign(X))), "too large to score"),
+    (lambda: cases.fitted("hinge").predict(remote(1e308 * np.sign(X))), "too large to score"),
     (lambda: rm.LinearRanker().fit(remote(X[:1], [0, 1]), [1.0], qid=[0]), "minimum of 2"),
     (lambda: rm.ChainTagger().fit(remote(X, [0, 11, N]), GRADE, lengths=LENGTHS), "ends within a sequence"),
-    (lambda: rm.certify(fitted("logistic"), X, HIGH), "give sample_weight"),
+    (lambda: rm.certify(cases.fitted("logistic"), X, HIGH), "give sample_weight"),
     (
-        lambda: rm.certify(fitted("regression by folds"), X, Z),
+        lambda: rm.certify(cases.fitted("regression by folds"), X, Z),
         "LinearRegressorCV has no certificate of its own",
     ),
-    (lambda: rm.certify(fitted("outputs apart"), X, BOTH), "separate problems"),
+    (lambda: rm.certify(cases.fitted("outputs apart"), X, BOTH), "separate problems"),
     (
-        lambda: rm.certify(fitted("kernel of classes"), X, KINDS, sample_weight=WEIGHT),
+        lambda: rm.certify(cases.fitted("kernel of classes"), X, KINDS, sample_weight=WEIGHT),
         r"certify model\.estimators_",
     ),
-    (lambda: rm.certify(fitted("ranking"), X, GRADE), "give qid"),
+    (lambda: rm.certify(cases.fitted("ranking"), X, GRADE), "give qid"),
     (
         lambda: rm.certify(rm.ChainTagger().fit(ONE, AB), ONE, [["A", "D"]]),
         r"y holds the label 'D', which is none of the model's \(A, B\)",
     ),
-    (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
+    (lambda: cases.fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (
-        lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE),
+        lambda: rm.get_scorer("ndcg")(cases.fitted("ranking"), X, GRADE),
         "rankings are evaluated per query: give qid",
     ),
     (
-        lambda: rm.certify(fitted("classes"), X, QID),
+        lambda: rm.certify(cases.fitted("classes"), X, QID),
         "the label 0 is none of the model's, a/b, a/c, d: check the data",
     ),
     (

@@ -11,27 +11,11 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import estimator_cases as cases
 import numpy as np
 import pandas as pd
 import pytest
-from estimator_cases import (
-    CASES,
-    ENDS,
-    FAR,
-    HIGH,
-    WEIGHT,
-    N,
-    P,
-    RemoteExecutor,
-    X,
-    Z,
-    assert_same,
-    assert_same_attributes,
-    close_minima,
-    fitted,
-    outputs,
-    partitioned,
-)
+from estimator_cases import CASES, ENDS, FAR, HIGH, WEIGHT, N, P, X, Z
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -54,16 +38,16 @@ class Table:
 def test_ranges_of_a_table_are_partitions(name):
     rows = [
         rm.PartitionedMatrix([rm.InMemoryPartition(X)], executor, Table())
-        for executor in (rm.Serial(), RemoteExecutor())
+        for executor in (rm.Serial(), cases.RemoteExecutor())
     ]
-    assert_same_attributes(fitted(name), CASES[name].fit(rows[0]))
-    close_minima(fitted(name), CASES[name].fit(rows[1]))
+    cases.assert_same_attributes(cases.fitted(name), CASES[name].fit(rows[0]))
+    cases.close_minima(cases.fitted(name), CASES[name].fit(rows[1]))
 
 
 def test_a_model_keeps_no_reference_to_the_rows():
     wide = np.tile(X, (20, 1))
     model = clone(CASES["area"].model).fit(
-        partitioned(wide, RemoteExecutor(), [0, 600, 1200]), np.tile(HIGH, 20)
+        cases.partitioned(wide, cases.RemoteExecutor(), [0, 600, 1200]), np.tile(HIGH, 20)
     )
     assert len(pickle.dumps(model)) < wide.nbytes / 2
 
@@ -71,9 +55,9 @@ def test_a_model_keeps_no_reference_to_the_rows():
 @pytest.mark.exhaustive
 def test_processes_give_bitwise_equal_models():
     executor = rm.Processes(n_workers=2)  # each call starts new processes, which takes most of the time
-    model = CASES["counted"].fit(partitioned(X, executor))
-    assert_same_attributes(model, CASES["counted"].fit(partitioned(X, RemoteExecutor())))
-    np.testing.assert_array_equal(model.predict(X), model.predict(partitioned(X, executor)))
+    model = CASES["counted"].fit(cases.partitioned(X, executor))
+    cases.assert_same_attributes(model, CASES["counted"].fit(cases.partitioned(X, cases.RemoteExecutor())))
+    np.testing.assert_array_equal(model.predict(X), model.predict(cases.partitioned(X, executor)))
 
 
 # ---------------------------------------------------------------- Dask
@@ -98,9 +82,13 @@ def test_dask_arrays_give_bitwise_equal_models(client):
         wrap = np.asarray if name == "tagging" else as_dask
         # a hundred times smaller tol takes twice the rounds
         model = CASES[name].fit(rows, wrap, tol=0.1)
-        assert_same_attributes(model, CASES[name].fit(partitioned(X, RemoteExecutor()), tol=0.1))
+        cases.assert_same_attributes(
+            model, CASES[name].fit(cases.partitioned(X, cases.RemoteExecutor()), tol=0.1)
+        )
         if name in ("classes", "ranking", "tagging"):
-            assert_same(outputs(name, model), outputs(name, model, rows), rtol=1e-12, atol=1e-12)
+            cases.assert_same(
+                cases.outputs(name, model), cases.outputs(name, model, rows), rtol=1e-12, atol=1e-12
+            )
 
 
 @pytest.mark.exhaustive
@@ -111,7 +99,9 @@ def test_dask_frames_pipelines_and_standardized_columns(client):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=np.where(HIGH, "high", "low"), weight=WEIGHT)
     table = dd.from_pandas(frame, npartitions=3)
     rows, y, weight = table[list("abcd")], table["y"], table["weight"]
-    remote = partitioned(X, RemoteExecutor(), [0, *np.cumsum(table.map_partitions(len).compute())])
+    remote = cases.partitioned(
+        X, cases.RemoteExecutor(), [0, *np.cumsum(table.map_partitions(len).compute())]
+    )
     model = rm.LinearClassifier("roc_area", alpha=1e-1).fit(rows, y, weight)
     same = rm.LinearClassifier("roc_area", alpha=1e-1).fit(remote, frame["y"], WEIGHT)
     np.testing.assert_array_equal(model.coef_, same.coef_)
@@ -127,7 +117,7 @@ def test_dask_frames_pipelines_and_standardized_columns(client):
     model = rm.LinearClassifier("logistic", **settings).fit(da.from_array(FAR, chunks=(20, P)), HIGH, WEIGHT)
     local = rm.LinearClassifier("logistic", **settings).fit(FAR, HIGH, WEIGHT)
     np.testing.assert_allclose(model.scale_, local.scale_, rtol=1e-12)
-    close_minima(model, local)
+    cases.close_minima(model, local)
     rows = da.from_array(X, chunks=(20, P))
     half = FunctionTransformer(lambda X: X / 2)  # any function that Dask applies per partition
     model = make_pipeline(half, rm.LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=20))
