@@ -12,42 +12,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import riskmin as rm
 from helpers import COST
-from riskmin import (
-    L1,
-    Absolute,
-    ChainCrf,
-    ChainTagger,
-    HierarchicalClassifier,
-    Hinge,
-    Huber,
-    IncompleteCholesky,
-    InMemoryPartition,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRanker,
-    LinearRegressor,
-    LinearRegressorCV,
-    Logistic,
-    MulticlassHinge,
-    MultivariateSquared,
-    Novelty,
-    NoveltyDetector,
-    Nu,
-    OnlineClassifier,
-    Ordinal,
-    OrdinalClassifier,
-    PairwiseHinge,
-    PartitionedMatrix,
-    Quantile,
-    RocArea,
-    Softmax,
-    Squared,
-)
 from riskmin.core.persist import checksum, load_arrays, save_arrays
-from riskmin.executors.base import Executor, call_arguments
+from riskmin.executors.base import call_arguments
 
 N, P = 60, 4
 ENDS = [0, 10, 40, N]
@@ -92,40 +60,51 @@ class Case:
 
 WEIGHTED = {"sample_weight": WEIGHT}
 CASES = {
-    "hinge": Case(LinearClassifier(alpha=1e-2), HIGH, {}, (Hinge(), SIGNS)),
-    "logistic": Case(LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (Logistic(), SIGNS)),
-    "classes": Case(LinearClassifier("logistic", alpha=1e-2), KINDS, {}, (Softmax(), NUMBERS)),
-    "hinge of classes": Case(LinearClassifier(alpha=0.2), KINDS, WEIGHTED, (MulticlassHinge(), NUMBERS)),
-    "costs": Case(
-        LinearClassifier(MulticlassHinge(COST), alpha=0.2), KINDS, {}, (MulticlassHinge(COST), NUMBERS)
+    "hinge": Case(rm.LinearClassifier(alpha=1e-2), HIGH, {}, (rm.Hinge(), SIGNS)),
+    "logistic": Case(rm.LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (rm.Logistic(), SIGNS)),
+    "classes": Case(rm.LinearClassifier("logistic", alpha=1e-2), KINDS, {}, (rm.Softmax(), NUMBERS)),
+    "hinge of classes": Case(
+        rm.LinearClassifier(alpha=0.2), KINDS, WEIGHTED, (rm.MulticlassHinge(), NUMBERS)
     ),
-    "balanced": Case(LinearClassifier(alpha=0.1, class_weight="balanced"), HIGH, WEIGHTED),
-    "two scores": Case(LinearClassifier("softmax", alpha=0.1), HIGH, {}, (Softmax(), HIGH.astype(float))),
-    "no intercept": Case(LinearClassifier(alpha=1e-2, fit_intercept=False), HIGH, {}, (Hinge(), SIGNS)),
-    "area": Case(LinearClassifier("roc_area", alpha=0.1), HIGH, WEIGHTED, (RocArea(), SIGNS)),
-    "f1": Case(LinearClassifier("f1", alpha=2.0), HIGH),
-    "counted": Case(LinearClassifier("prbep", alpha=0.1), HIGH, {"sample_weight": ONCE}),
-    "squares": Case(LinearRegressor(alpha=1e-2), Z, WEIGHTED, (Squared(), Z)),
-    "quantile": Case(LinearRegressor("quantile:level=0.8", alpha=1e-2), Z, {}, (Quantile(0.8), Z)),
-    "l1": Case(LinearRegressor("huber", alpha=1e-2, regularizer=L1()), Z, {}, (Huber(), Z)),
-    "outputs together": Case(LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (MultivariateSquared(), BOTH)),
-    "outputs apart": Case(LinearRegressor("absolute", alpha=1e-2), BOTH),
-    "nu": Case(LinearRegressor(Nu(Absolute(), 0.3), alpha=0.1), Z),
-    "classes by folds": Case(LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
-    "regression by folds": Case(LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
-    "novelty": Case(NoveltyDetector(alpha=0.1), None, WEIGHTED, (Novelty(), np.ones(N))),
-    "grades": Case(OrdinalClassifier(alpha=0.1), GRADE, WEIGHTED, (Ordinal(), NUMBERS)),
-    "grades as numbers": Case(OrdinalClassifier("squared", alpha=1e-2), GRADE, {}, (Squared(), NUMBERS)),
-    "ranking": Case(LinearRanker(alpha=0.1), GRADE, {"qid": QID}, (PairwiseHinge(), NUMBERS)),
-    "ndcg": Case(LinearRanker("ndcg", alpha=1.0), GRADE, {"qid": QID}),
-    "tree": Case(HierarchicalClassifier("softmax", alpha=1e-2), KINDS, WEIGHTED),
-    "hinge of a tree": Case(HierarchicalClassifier(alpha=0.5), KINDS),
-    "tagging": Case(ChainTagger(alpha=0.1), GRADE, {"lengths": LENGTHS}, (ChainCrf(), NUMBERS)),
-    "kernel": Case(KernelClassifier(alpha=1e-2), HIGH),
-    "kernel of classes": Case(KernelClassifier("logistic", alpha=0.1), KINDS, WEIGHTED),
-    "kernel regression": Case(KernelRegressor(alpha=1e-2), Z, WEIGHTED),
-    "online": Case(OnlineClassifier(), HIGH),
-    "incomplete Cholesky": Case(IncompleteCholesky(rank=3), None),
+    "costs": Case(
+        rm.LinearClassifier(rm.MulticlassHinge(COST), alpha=0.2),
+        KINDS,
+        {},
+        (rm.MulticlassHinge(COST), NUMBERS),
+    ),
+    "balanced": Case(rm.LinearClassifier(alpha=0.1, class_weight="balanced"), HIGH, WEIGHTED),
+    "two scores": Case(
+        rm.LinearClassifier("softmax", alpha=0.1), HIGH, {}, (rm.Softmax(), HIGH.astype(float))
+    ),
+    "no intercept": Case(rm.LinearClassifier(alpha=1e-2, fit_intercept=False), HIGH, {}, (rm.Hinge(), SIGNS)),
+    "area": Case(rm.LinearClassifier("roc_area", alpha=0.1), HIGH, WEIGHTED, (rm.RocArea(), SIGNS)),
+    "f1": Case(rm.LinearClassifier("f1", alpha=2.0), HIGH),
+    "counted": Case(rm.LinearClassifier("prbep", alpha=0.1), HIGH, {"sample_weight": ONCE}),
+    "squares": Case(rm.LinearRegressor(alpha=1e-2), Z, WEIGHTED, (rm.Squared(), Z)),
+    "quantile": Case(rm.LinearRegressor("quantile:level=0.8", alpha=1e-2), Z, {}, (rm.Quantile(0.8), Z)),
+    "l1": Case(rm.LinearRegressor("huber", alpha=1e-2, regularizer=rm.L1()), Z, {}, (rm.Huber(), Z)),
+    "outputs together": Case(
+        rm.LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (rm.MultivariateSquared(), BOTH)
+    ),
+    "outputs apart": Case(rm.LinearRegressor("absolute", alpha=1e-2), BOTH),
+    "nu": Case(rm.LinearRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+    "classes by folds": Case(rm.LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
+    "regression by folds": Case(rm.LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
+    "novelty": Case(rm.NoveltyDetector(alpha=0.1), None, WEIGHTED, (rm.Novelty(), np.ones(N))),
+    "grades": Case(rm.OrdinalClassifier(alpha=0.1), GRADE, WEIGHTED, (rm.Ordinal(), NUMBERS)),
+    "grades as numbers": Case(
+        rm.OrdinalClassifier("squared", alpha=1e-2), GRADE, {}, (rm.Squared(), NUMBERS)
+    ),
+    "ranking": Case(rm.LinearRanker(alpha=0.1), GRADE, {"qid": QID}, (rm.PairwiseHinge(), NUMBERS)),
+    "ndcg": Case(rm.LinearRanker("ndcg", alpha=1.0), GRADE, {"qid": QID}),
+    "tree": Case(rm.HierarchicalClassifier("softmax", alpha=1e-2), KINDS, WEIGHTED),
+    "hinge of a tree": Case(rm.HierarchicalClassifier(alpha=0.5), KINDS),
+    "tagging": Case(rm.ChainTagger(alpha=0.1), GRADE, {"lengths": LENGTHS}, (rm.ChainCrf(), NUMBERS)),
+    "kernel": Case(rm.KernelClassifier(alpha=1e-2), HIGH),
+    "kernel of classes": Case(rm.KernelClassifier("logistic", alpha=0.1), KINDS, WEIGHTED),
+    "kernel regression": Case(rm.KernelRegressor(alpha=1e-2), Z, WEIGHTED),
+    "online": Case(rm.OnlineClassifier(), HIGH),
+    "incomplete Cholesky": Case(rm.IncompleteCholesky(rank=3), None),
 }
 
 
@@ -204,7 +183,7 @@ def agree(ours, scaler, inner, rows):
     np.testing.assert_allclose(z, expected, atol=1e-2 * (1 + abs(expected).max()))
 
 
-class RemoteExecutor(Executor):
+class RemoteExecutor(rm.Executor):
     """An executor with remote shards: arguments are pickled, and the rows are not accessible locally."""
 
     def __init__(self, shards=()):
@@ -219,8 +198,8 @@ class RemoteExecutor(Executor):
 
 
 def partitioned(X, executor=None, ends=ENDS):
-    parts = [InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
-    return PartitionedMatrix(parts, executor)
+    parts = [rm.InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
+    return rm.PartitionedMatrix(parts, executor)
 
 
 def edit(path, change):

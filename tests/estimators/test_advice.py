@@ -8,19 +8,8 @@ import pytest
 from estimator_cases import CASES, FAR, HIGH, X
 from sklearn.exceptions import ConvergenceWarning
 
+import riskmin as rm
 from helpers import ticking_clock
-from riskmin import (
-    SOLVERS,
-    Bundle,
-    GroupLasso,
-    KernelClassifier,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRegressor,
-    certify,
-    load_model,
-    save_model,
-)
 
 NAMES = ["rate", "income", "tiny", "time"]
 UNITS = np.array([1, 1e6, 1e-3, 1])
@@ -42,7 +31,7 @@ def convergence_warning(model, *data, **more):
 
 # ---------------------------------------------------------------- columns
 def test_columns_of_different_scale_are_named():
-    message = convergence_warning(LinearClassifier(**SHORT), ILL, HIGH)
+    message = convergence_warning(rm.LinearClassifier(**SHORT), ILL, HIGH)
     assert "LinearClassifier stopped with status 'max_iter' at a certified relative gap of" in message
     assert "above tol=1e-09: raise max_iter, tol or alpha" in message
     assert "Standard deviations of columns differ by a factor of" in message
@@ -51,23 +40,23 @@ def test_columns_of_different_scale_are_named():
         assert f"{NAMES[j]!r}: mean {mean:.3g}, standard deviation {deviation:.3g}" in message
     assert not any(repr(name) in message for name in ("rate", "time"))
     assert message.endswith("set standardize=True, or put a StandardScaler before it in a pipeline")
-    assert "column 1: mean" in convergence_warning(LinearClassifier(**SHORT), ILL.to_numpy(), HIGH)
+    assert "column 1: mean" in convergence_warning(rm.LinearClassifier(**SHORT), ILL.to_numpy(), HIGH)
 
 
 def test_only_few_and_badly_scaled_columns_are_named():
     many = np.c_[X, X[:, 0]] * [1e6, 1e7, 1.0, 1e-5, 1e-6]
-    assert convergence_warning(LinearClassifier(**SHORT), many, HIGH).count("standard deviation ") == 3
+    assert convergence_warning(rm.LinearClassifier(**SHORT), many, HIGH).count("standard deviation ") == 3
     for model, rows in [
-        (LinearClassifier(**SHORT), X * [1, 1e3, 1, 1]),
-        (LinearClassifier(**SHORT, standardize=True), ILL),
-        (LinearClassifier(**SHORT), np.c_[X, np.full(len(X), 1e9)]),
+        (rm.LinearClassifier(**SHORT), X * [1, 1e3, 1, 1]),
+        (rm.LinearClassifier(**SHORT, standardize=True), ILL),
+        (rm.LinearClassifier(**SHORT), np.c_[X, np.full(len(X), 1e9)]),
     ]:
         assert "standard deviation" not in convergence_warning(model, rows, HIGH).lower()
 
 
 def test_columns_far_from_zero_are_named():
     far = ILL.assign(time=X[:, 3] + 1e9)
-    message = convergence_warning(LinearClassifier(**SHORT, standardize=True), far, HIGH)
+    message = convergence_warning(rm.LinearClassifier(**SHORT, standardize=True), far, HIGH)
     assert "means far larger than their standard deviations ('time': mean 1e+09, standard" in message
     assert message.endswith("put a StandardScaler before it in a pipeline")
 
@@ -84,9 +73,9 @@ def test_all_estimators_name_columns(name):
     "settings", [{}, {"loss": "logistic"}, {"loss": "logistic", "regularizer": "l1"}], ids=repr
 )
 def test_another_solver_is_recommended(settings):
-    model = LinearClassifier(alpha=0.1, **settings, **SHORT)
+    model = rm.LinearClassifier(alpha=0.1, **settings, **SHORT)
     name = convergence_warning(model, X, HIGH).split("or try solver='")[1].split("'")[0]
-    assert type(SOLVERS[name]).__name__ not in model.result_.solver
+    assert type(rm.SOLVERS[name]).__name__ not in model.result_.solver
     model.set_params(max_iter=10_000, solver=name, tol=1e-3).fit(X, HIGH)
     assert model.result_.status == "converged"
 
@@ -94,15 +83,12 @@ def test_another_solver_is_recommended(settings):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (LinearClassifier(solver="lbfgs", **SHORT), "or try solver='auto'"),
-        (LinearClassifier(solver=Bundle(), **SHORT), "or try solver='auto'"),
-        (KernelClassifier(**SHORT), "or try solver='bundle'"),
+        (rm.LinearClassifier(solver="lbfgs", **SHORT), "or try solver='auto'"),
+        (rm.LinearClassifier(solver=rm.Bundle(), **SHORT), "or try solver='auto'"),
+        (rm.KernelClassifier(**SHORT), "or try solver='bundle'"),
+        (rm.LinearClassifier("logistic", tol=0), "raise tol, since double precision proves no smaller gap"),
         (
-            LinearClassifier("logistic", tol=0),
-            "raise tol, since double precision proves no smaller gap",
-        ),
-        (
-            LinearClassifier(callback=lambda *_: True, tol=1e-9),
+            rm.LinearClassifier(callback=lambda *_: True, tol=1e-9),
             "with warm_start=True to continue from the",
         ),
     ],
@@ -113,16 +99,18 @@ def test_the_remedy_is_that_of_the_cause(model, words):
 
 def test_a_limit_of_time_is_named():
     with ticking_clock():
-        message = convergence_warning(LinearClassifier(max_seconds=1e-9, tol=1e-9), X, HIGH)
+        message = convergence_warning(rm.LinearClassifier(max_seconds=1e-9, tol=1e-9), X, HIGH)
     assert ": raise max_seconds, tol or alpha" in message
 
 
 @pytest.mark.parametrize(("loss", "standardize"), [("squared", False), ("quantile", True)])
 def test_no_solver_is_recommended_that_refuses_the_regularizer(loss, standardize):
-    model = LinearRegressor(loss, alpha=0.01, standardize=standardize, **SHORT)
-    message = convergence_warning(model.set_params(regularizer=GroupLasso([0, 0, 1, 1])), X * 3, LINE)
+    model = rm.LinearRegressor(loss, alpha=0.01, standardize=standardize, **SHORT)
+    message = convergence_warning(model.set_params(regularizer=rm.GroupLasso([0, 0, 1, 1])), X * 3, LINE)
     assert message.endswith("raise max_iter, tol or alpha, or give GroupLasso a ridge > 0")
-    message = convergence_warning(model.set_params(regularizer=GroupLasso([0, 0, 1, 1], ridge=0.1)), X, LINE)
+    message = convergence_warning(
+        model.set_params(regularizer=rm.GroupLasso([0, 0, 1, 1], ridge=0.1)), X, LINE
+    )
     assert "ridge" not in message
 
 
@@ -130,33 +118,35 @@ def test_no_solver_is_recommended_that_refuses_the_regularizer(loss, standardize
 @pytest.mark.parametrize(
     ("model", "y"),
     [
-        (LinearRegressor("absolute", alpha=1e-14), LINE),
-        (LinearRegressor("squared", alpha=1e-30), LINE),
-        (LinearRegressor("absolute", alpha=1e-14), np.c_[LINE, -LINE]),
-        (LinearClassifier(alpha=1e-14), LINE > 1),
+        (rm.LinearRegressor("absolute", alpha=1e-14), LINE),
+        (rm.LinearRegressor("squared", alpha=1e-30), LINE),
+        (rm.LinearRegressor("absolute", alpha=1e-14), np.c_[LINE, -LINE]),
+        (rm.LinearClassifier(alpha=1e-14), LINE > 1),
     ],
 )
 def test_an_absolute_tolerance_gives_convergence(model, y, tmp_path):
     model.fit(X, y)
     assert (model.result_.status, model.result_.criterion) == ("converged", "atol")
     assert model.gap_ > model.tol * model.objective_
-    save_model(model, tmp_path / "m")
-    again = load_model(tmp_path / "m")
+    rm.save_model(model, tmp_path / "m")
+    again = rm.load_model(tmp_path / "m")
     assert (again.atol, again.result_.criterion) == (None, "atol")
     if np.ndim(y) == 1:
-        assert certify(again, X, y).status == "certified"
+        assert rm.certify(again, X, y).status == "certified"
 
 
 def test_the_tolerance_that_was_met_is_named():
-    loose = LinearClassifier(atol=0.5, tol=1e-9).fit(X, HIGH)
+    loose = rm.LinearClassifier(atol=0.5, tol=1e-9).fit(X, HIGH)
     assert (loose.result_.criterion, loose.gap_ <= 0.5) == ("atol", True)
-    strict = LinearClassifier(atol=0.0, tol=1e-6).fit(X, HIGH)
+    strict = rm.LinearClassifier(atol=0.0, tol=1e-6).fit(X, HIGH)
     assert (strict.result_.criterion, strict.gap_ <= 1e-6 * strict.objective_) == ("tol", True)
-    search = LinearClassifierCV(alphas=[1e-4], cv=2, atol=0.05, tol=0).fit(X, HIGH)
+    search = rm.LinearClassifierCV(alphas=[1e-4], cv=2, atol=0.05, tol=0).fit(X, HIGH)
     assert (search.n_not_converged_, search.result_.criterion) == (0, "atol")
-    rough = LinearClassifier(alpha=1e-3, solver="bmrm", atol=0.1, tol=1e-9).fit(FAR / FAR.std(axis=0), HIGH)
+    rough = rm.LinearClassifier(alpha=1e-3, solver="bmrm", atol=0.1, tol=1e-9).fit(
+        FAR / FAR.std(axis=0), HIGH
+    )
     rough.atol = 0.01 * rough.gap_
-    found = certify(rough, FAR / FAR.std(axis=0), HIGH)
+    found = rm.certify(rough, FAR / FAR.std(axis=0), HIGH)
     assert (found.status, "converged to an absolute gap of" in found.reason) == ("refuted", True)
 
 
@@ -191,6 +181,6 @@ def test_the_command_prints_the_tolerance_met(tmp_path, run):
     more = ("--loss", "squared", "--atol", 5.0, "--tol", 0, "--json")
     code, out, _ = run("fit", data, *more, "-o", model)
     assert (code, json.loads(out)["criterion"], json.loads(out)["atol"]) == (0, "atol", 5.0)
-    assert load_model(model).atol == 5.0
+    assert rm.load_model(model).atol == 5.0
     code, out, _ = run("path", data, *more, "--lams", 1e-3)
     assert (code, json.loads(out)["path"][0]["criterion"]) == (0, "atol")

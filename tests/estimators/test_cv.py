@@ -9,26 +9,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 
-from riskmin import (
-    L1,
-    Box,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRegressor,
-    LinearRegressorCV,
-    Objective,
-    linear_risk,
-    load_model,
-    minimize,
-    save_model,
-)
+import riskmin as rm
 
 ALPHAS = [1e-3, 1e-1, 1e-2]
 SEARCHES = [
-    (LinearClassifierCV, LinearClassifier("logistic"), HIGH, None),
-    (LinearClassifierCV, LinearClassifier("logistic"), KINDS, "neg_log_loss"),
-    (LinearRegressorCV, LinearRegressor(), BOTH, None),
-    (LinearRegressorCV, LinearRegressor("huber", regularizer="l1"), BOTH, "neg_mean_squared_error"),
+    (rm.LinearClassifierCV, rm.LinearClassifier("logistic"), HIGH, None),
+    (rm.LinearClassifierCV, rm.LinearClassifier("logistic"), KINDS, "neg_log_loss"),
+    (rm.LinearRegressorCV, rm.LinearRegressor(), BOTH, None),
+    (rm.LinearRegressorCV, rm.LinearRegressor("huber", regularizer="l1"), BOTH, "neg_mean_squared_error"),
 ]
 
 
@@ -52,21 +40,23 @@ def test_a_lasso_agrees_with_lasso_cv():
     folds = KFold(3, shuffle=True, random_state=0)
     theirs = LassoCV(cv=folds, alphas=np.geomspace(0.5, 0.05, 3), tol=1e-8).fit(X, Z)
     settings = {"cv": folds, "scoring": "neg_mean_squared_error", "tol": 1e-7}
-    ours = LinearRegressorCV(regularizer="l1", alphas=theirs.alphas_, **settings).fit(X, Z)
+    ours = rm.LinearRegressorCV(regularizer="l1", alphas=theirs.alphas_, **settings).fit(X, Z)
     np.testing.assert_allclose(-ours.scores_.T, theirs.mse_path_, rtol=2e-3)
     assert ours.alpha_ == pytest.approx(theirs.alpha_)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
 
 
 def test_the_default_grid_starts_where_weights_are_zero():
-    model = LinearRegressorCV(regularizer=L1(), n_alphas=4, cv=3).fit(X, Z)
+    model = rm.LinearRegressorCV(regularizer=rm.L1(), n_alphas=4, cv=3).fit(X, Z)
     top = np.abs((X - X.mean(axis=0)).T @ (Z - Z.mean())).max() / N
     np.testing.assert_allclose(model.alphas_, np.geomspace(top, top / 1000, 4))
-    np.testing.assert_allclose(LinearRegressorCV(n_alphas=3, cv=3).fit(X, Z).alphas_, [1, 1e-3, 1e-6])
-    top = LinearRegressorCV("huber", n_alphas=2, cv=2, regularizer="l1").fit(X, BOTH).alphas_[0]
+    np.testing.assert_allclose(rm.LinearRegressorCV(n_alphas=3, cv=3).fit(X, Z).alphas_, [1, 1e-3, 1e-6])
+    top = rm.LinearRegressorCV("huber", n_alphas=2, cv=2, regularizer="l1").fit(X, BOTH).alphas_[0]
     above, below = (
         [
-            minimize(Objective(linear_risk(X, y, "huber", fit_intercept=True), L1(), share * top)).w[:4].any()
+            rm.minimize(rm.Objective(rm.linear_risk(X, y, "huber", fit_intercept=True), rm.L1(), share * top))
+            .w[:4]
+            .any()
             for y in BOTH.T
         ]
         for share in (1.001, 0.9)
@@ -75,21 +65,21 @@ def test_the_default_grid_starts_where_weights_are_zero():
 
 
 def test_ties_choose_the_largest_alpha():
-    search = LinearRegressorCV(alphas=[1e-2, 1.0, 1e-1], cv=2, scoring=lambda model, X, y: 1.0)
+    search = rm.LinearRegressorCV(alphas=[1e-2, 1.0, 1e-1], cv=2, scoring=lambda model, X, y: 1.0)
     assert search.fit(X, Z).alpha_ == 1.0
 
 
 def test_threads_and_sparse_rows_change_nothing():
-    one, two = (LinearClassifierCV(alphas=ALPHAS, cv=3, n_jobs=n).fit(X, HIGH) for n in (1, 2))
+    one, two = (rm.LinearClassifierCV(alphas=ALPHAS, cv=3, n_jobs=n).fit(X, HIGH) for n in (1, 2))
     np.testing.assert_array_equal(one.scores_, two.scores_)
     np.testing.assert_array_equal(one.coef_, two.coef_)
-    sparse = LinearClassifierCV(alphas=ALPHAS, cv=3).fit(sp.csr_array(X), HIGH)
+    sparse = rm.LinearClassifierCV(alphas=ALPHAS, cv=3).fit(sp.csr_array(X), HIGH)
     np.testing.assert_allclose(sparse.scores_, one.scores_, atol=0.06)
 
 
 def test_weights_are_repetitions_in_fits_and_scores():
     folds, again = np.arange(N) % 2, np.repeat(np.arange(N), WEIGHT.astype(int))
-    model = LinearRegressorCV(alphas=ALPHAS, tol=1e-9, cv=GroupKFold(2))
+    model = rm.LinearRegressorCV(alphas=ALPHAS, tol=1e-9, cv=GroupKFold(2))
     weighted = model.fit(X, Z, sample_weight=WEIGHT, groups=folds).scores_
     repeated = model.fit(X[again], Z[again], groups=folds[again]).scores_
     np.testing.assert_allclose(np.sort(weighted, axis=0), np.sort(repeated, axis=0), rtol=1e-4)
@@ -102,21 +92,21 @@ def test_groups_stay_together():
         seen.append(set(y))
         return 0.0
 
-    LinearRegressorCV(alphas=[1e-2], cv=GroupKFold(5), scoring=score).fit(X, groups + 0.0, groups=groups)
+    rm.LinearRegressorCV(alphas=[1e-2], cv=GroupKFold(5), scoring=score).fit(X, groups + 0.0, groups=groups)
     assert sorted(map(sorted, seen)) == [[group] for group in range(5)]
 
 
 def test_the_best_model_can_be_saved(tmp_path):
-    frame, reg = pd.DataFrame(X, columns=list("abcé")), Box(L1(), -1.0, 1.0)
-    model = LinearClassifierCV(alphas=[1e-2], cv=3, regularizer=reg).fit(frame, GRADE)
-    save_model(model.best_estimator_, tmp_path / "model")
-    back = load_model(tmp_path / "model")
+    frame, reg = pd.DataFrame(X, columns=list("abcé")), rm.Box(rm.L1(), -1.0, 1.0)
+    model = rm.LinearClassifierCV(alphas=[1e-2], cv=3, regularizer=reg).fit(frame, GRADE)
+    rm.save_model(model.best_estimator_, tmp_path / "model")
+    back = rm.load_model(tmp_path / "model")
     assert (back.feature_names_in_.tolist(), back.regularizer) == (list("abcé"), reg)
     np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
 
 
 def test_folds_that_do_not_converge_are_counted():
-    model = LinearRegressorCV("absolute", alphas=[1e-6, 1e-5], cv=2, max_iter=1, tol=1e-9)
+    model = rm.LinearRegressorCV("absolute", alphas=[1e-6, 1e-5], cv=2, max_iter=1, tol=1e-9)
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, Z)
     folds, last = (str(warning.message) for warning in caught)
@@ -128,7 +118,7 @@ def test_an_interrupted_search_leaves_no_model():
     def interrupt(model, X, y):
         raise KeyboardInterrupt
 
-    model = LinearRegressorCV(alphas=ALPHAS, cv=2, scoring=interrupt)
+    model = rm.LinearRegressorCV(alphas=ALPHAS, cv=2, scoring=interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Z)
     assert not hasattr(model, "alpha_")

@@ -1,50 +1,14 @@
 """What estimators refuse: one sentence, which names the cause and the remedy."""
 
+import estimator_cases as cases
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimator_cases import (
-    GRADE,
-    HIGH,
-    KINDS,
-    LENGTHS,
-    QID,
-    WEIGHT,
-    N,
-    RemoteExecutor,
-    X,
-    Z,
-    fitted,
-    partitioned,
-)
+from estimator_cases import GRADE, HIGH, KINDS, LENGTHS, QID, WEIGHT, N, X, Z
 
-import riskmin
-from riskmin import (
-    L1,
-    L2,
-    ChainTagger,
-    HierarchicalSoftmax,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearConstraints,
-    LinearRanker,
-    LinearRegressor,
-    LinearRegressorCV,
-    MulticlassHinge,
-    MultivariateSquared,
-    NoveltyDetector,
-    Ordinal,
-    OrdinalClassifier,
-    certify,
-    get_loss,
-    get_regularizer,
-    get_scorer,
-    get_solver,
-)
+import riskmin as rm
 
 ROWS, LABELS, THREE = np.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.5]]), np.array([0, 1, 1]), np.arange(3)
 BOTH = np.c_[Z, -Z]
@@ -56,8 +20,8 @@ def with_entry(value, rows=ROWS):
     return rows
 
 
-TREE = riskmin.Tree.from_parents({"a": None, "b": None, "c": None}, ["a", "b", "c"])
-INCREASING = LinearConstraints(L2(), np.diff(np.eye(2), axis=0), lower=0)
+TREE = rm.Tree.from_parents({"a": None, "b": None, "c": None}, ["a", "b", "c"])
+INCREASING = rm.LinearConstraints(rm.L2(), np.diff(np.eye(2), axis=0), lower=0)
 PLACE = r"X holds NaN or infinity \(row 1, column 0\)"
 FRAME = {"size": [1.0, 2.0, 3.0], "city": ["Rome", "Oslo", "Rome"]}
 CITY = r"column 'city' of X holds text \('Rome'\).*make_column_transformer.*\['city'\]"
@@ -71,124 +35,127 @@ COUNTED = r"counts rows, so all must weigh the same"
 
 
 OF_INPUTS = [
-    (LinearClassifier(), with_entry(np.nan), LABELS, PLACE),
-    (LinearClassifier(), sp.csr_array(with_entry(np.inf)), LABELS, PLACE),
-    (LinearClassifier(), np.r_[ROWS, ROWS, with_entry(np.nan)], np.arange(9) % 2, r"\(row 7, column 0\)"),
-    (LinearRegressor(), ROWS, [1.0, np.nan, 2.0], "Input y contains NaN"),
-    (LinearRegressor(), ROWS, ["a", "b", "c"], "y holds 'a', 'b', 'c'"),
-    (LinearRegressor(), ROWS, sp.csr_array(ROWS), "y is a sparse matrix: give an array"),
-    (LinearRegressor("poisson"), ROWS, [1, -2, 3], "Poisson needs y >= 0, but y holds -2"),
-    (LinearRegressor("poisson"), ROWS, -ROWS, "Poisson needs y >= 0"),
-    (LinearClassifier(), ROWS, [3, 3, 3], "y holds only one class, 3, but two are needed"),
-    (LinearClassifier(), ROWS, [0.1, 0.2, 0.3], "Unknown label type: continuous"),
-    (LinearClassifier(), ROWS, np.array(["a", 1, None], object), r"kinds \(NoneType, int, str\): make"),
-    (LinearClassifier(), np.empty((0, 2)), [], r"0 sample\(s\)"),
-    (LinearClassifier(), pd.DataFrame(FRAME), LABELS, CITY),
-    (LinearClassifier(), pd.DataFrame(FRAME).astype({"city": "category"}), LABELS, CITY),
-    (LinearClassifier(), pd.DataFrame(FRAME).astype(object), LABELS, CITY),
-    (LinearClassifier(), pl.DataFrame(FRAME), LABELS, CITY),
-    (LinearClassifier(), TEXT_BESIDE_INTEGERS, LABELS, "column 'c' of X holds text"),
-    (LinearClassifier(), np.array([[1, "a"], [2, "b"]], dtype=object), [0, 1], "column 1 of X holds text"),
-    (LinearClassifier(), [["a", 1.0], ["c", 2.0]], [0, 1], r"column 0 of X holds text \('a'\)"),
-    (LinearClassifier(), (("a", 1.0), ("c", 2.0)), [0, 1], r"column 0 of X holds text \('a'\)"),
-    (LinearClassifier(), [("1", "b"), ("2", "c")], [0, 1], r"column 1 of X holds text \('b'\)"),
-    (LinearClassifier(), ROWS + 1j, LABELS, f"X holds {COMPLEX}"),
-    (LinearClassifier(), (ROWS + 1j).astype(object), LABELS, f"X holds {COMPLEX}"),
-    (LinearClassifier(), [[1.0, 2.0], [3.0, 1j]], [0, 1], f"X holds {COMPLEX}"),
-    (LinearClassifier(), sp.csr_array(ROWS + 1j), LABELS, f"X holds {COMPLEX}"),
-    (LinearClassifier(), COMPLEX_FRAME, LABELS, f"column 'b' of X holds {COMPLEX}"),
-    (LinearClassifier(), COMPLEX_FRAME.astype({"b": object}), LABELS, f"column 'b' of X holds {COMPLEX}"),
-    (LinearClassifier(), POLARS_COMPLEX, LABELS, f"column 'b' of X holds {COMPLEX}"),
+    (rm.LinearClassifier(), with_entry(np.nan), LABELS, PLACE),
+    (rm.LinearClassifier(), sp.csr_array(with_entry(np.inf)), LABELS, PLACE),
+    (rm.LinearClassifier(), np.r_[ROWS, ROWS, with_entry(np.nan)], np.arange(9) % 2, r"\(row 7, column 0\)"),
+    (rm.LinearRegressor(), ROWS, [1.0, np.nan, 2.0], "Input y contains NaN"),
+    (rm.LinearRegressor(), ROWS, ["a", "b", "c"], "y holds 'a', 'b', 'c'"),
+    (rm.LinearRegressor(), ROWS, sp.csr_array(ROWS), "y is a sparse matrix: give an array"),
+    (rm.LinearRegressor("poisson"), ROWS, [1, -2, 3], "Poisson needs y >= 0, but y holds -2"),
+    (rm.LinearRegressor("poisson"), ROWS, -ROWS, "Poisson needs y >= 0"),
+    (rm.LinearClassifier(), ROWS, [3, 3, 3], "y holds only one class, 3, but two are needed"),
+    (rm.LinearClassifier(), ROWS, [0.1, 0.2, 0.3], "Unknown label type: continuous"),
+    (rm.LinearClassifier(), ROWS, np.array(["a", 1, None], object), r"kinds \(NoneType, int, str\): make"),
+    (rm.LinearClassifier(), np.empty((0, 2)), [], r"0 sample\(s\)"),
+    (rm.LinearClassifier(), pd.DataFrame(FRAME), LABELS, CITY),
+    (rm.LinearClassifier(), pd.DataFrame(FRAME).astype({"city": "category"}), LABELS, CITY),
+    (rm.LinearClassifier(), pd.DataFrame(FRAME).astype(object), LABELS, CITY),
+    (rm.LinearClassifier(), pl.DataFrame(FRAME), LABELS, CITY),
+    (rm.LinearClassifier(), TEXT_BESIDE_INTEGERS, LABELS, "column 'c' of X holds text"),
+    (rm.LinearClassifier(), np.array([[1, "a"], [2, "b"]], dtype=object), [0, 1], "column 1 of X holds text"),
+    (rm.LinearClassifier(), [["a", 1.0], ["c", 2.0]], [0, 1], r"column 0 of X holds text \('a'\)"),
+    (rm.LinearClassifier(), (("a", 1.0), ("c", 2.0)), [0, 1], r"column 0 of X holds text \('a'\)"),
+    (rm.LinearClassifier(), [("1", "b"), ("2", "c")], [0, 1], r"column 1 of X holds text \('b'\)"),
+    (rm.LinearClassifier(), ROWS + 1j, LABELS, f"X holds {COMPLEX}"),
+    (rm.LinearClassifier(), (ROWS + 1j).astype(object), LABELS, f"X holds {COMPLEX}"),
+    (rm.LinearClassifier(), [[1.0, 2.0], [3.0, 1j]], [0, 1], f"X holds {COMPLEX}"),
+    (rm.LinearClassifier(), sp.csr_array(ROWS + 1j), LABELS, f"X holds {COMPLEX}"),
+    (rm.LinearClassifier(), COMPLEX_FRAME, LABELS, f"column 'b' of X holds {COMPLEX}"),
+    (rm.LinearClassifier(), COMPLEX_FRAME.astype({"b": object}), LABELS, f"column 'b' of X holds {COMPLEX}"),
+    (rm.LinearClassifier(), POLARS_COMPLEX, LABELS, f"column 'b' of X holds {COMPLEX}"),
     (
-        LinearClassifier(standardize=True),
+        rm.LinearClassifier(standardize=True),
         pd.DataFrame({"a": ROWS[:, 0], "b": 1e-150 * ROWS[:, 1]}),
         LABELS,
         r"'b' has a standard deviation of .*e-1\d\d, too extreme to divide by",
     ),
-    (OrdinalClassifier(), ROWS, [1, 1, 1], "y holds only one class, 1, but two are needed"),
-    (OrdinalClassifier(), ROWS, [0.1, 0.2, 0.3], "Unknown label type: continuous"),
+    (rm.OrdinalClassifier(), ROWS, [1, 1, 1], "y holds only one class, 1, but two are needed"),
+    (rm.OrdinalClassifier(), ROWS, [0.1, 0.2, 0.3], "Unknown label type: continuous"),
 ]
 OF_PARAMETERS = [
     (
-        LinearClassifier("exponential"),
+        rm.LinearClassifier("exponential"),
         "Only binary.*use 'hinge', .*, or wrap the model in sklearn.multiclass",
     ),
-    (LinearClassifier("exponential"), r"takes two classes, not 3; use 'hinge', .*OneVsRest"),
-    (LinearClassifier("squared_hinge:margin=2"), r"SquaredHinge\(margin=2.0\) takes two classes"),
-    (LinearClassifier("roc_area"), "takes two classes, not 3"),
-    (LinearClassifier(MulticlassHinge(1 - np.eye(4))), "cost is for 4 classes, but y has 3"),
-    (LinearClassifier("squared"), "Squared is a loss for regression.*: use LinearRegressor"),
-    (LinearClassifier(riskmin.Novelty()), "for novelty.*: use NoveltyDetector"),
-    (LinearClassifier(HierarchicalSoftmax(TREE)), "use HierarchicalClassifier"),
-    (LinearClassifier("hinges"), "no loss named 'hinges'; the names are hinge, "),
-    (LinearClassifier(riskmin.Hinge), "Hinge is a class"),
-    (LinearClassifier("logistic", solver="dual"), "Dual"),
+    (rm.LinearClassifier("exponential"), r"takes two classes, not 3; use 'hinge', .*OneVsRest"),
+    (rm.LinearClassifier("squared_hinge:margin=2"), r"SquaredHinge\(margin=2.0\) takes two classes"),
+    (rm.LinearClassifier("roc_area"), "takes two classes, not 3"),
+    (rm.LinearClassifier(rm.MulticlassHinge(1 - np.eye(4))), "cost is for 4 classes, but y has 3"),
+    (rm.LinearClassifier("squared"), "Squared is a loss for regression.*: use LinearRegressor"),
+    (rm.LinearClassifier(rm.Novelty()), "for novelty.*: use NoveltyDetector"),
+    (rm.LinearClassifier(rm.HierarchicalSoftmax(TREE)), "use HierarchicalClassifier"),
+    (rm.LinearClassifier("hinges"), "no loss named 'hinges'; the names are hinge, "),
+    (rm.LinearClassifier(rm.Hinge), "Hinge is a class"),
+    (rm.LinearClassifier("logistic", solver="dual"), "Dual"),
     (
-        LinearClassifier(solver="sgd"),
+        rm.LinearClassifier(solver="sgd"),
         "no solver named 'sgd'; the names are accelerated_gradient, augmented_lag",
     ),
-    (LinearClassifier(solver=riskmin.Bundle), "Bundle is a class, not a solver"),
-    (LinearClassifier(regularizer="lasso"), "there is no regularizer named 'lasso'; the names are l2, l1"),
-    (LinearClassifier(regularizer=L1), r"L1 is a class, not a regularizer; give an instance: L1\(\)"),
-    (LinearClassifier(regularizer=3), r"3 is not a regularizer: pass an object such as L1\(\)"),
-    (LinearClassifier(regularizer=L1(weights=[1.0, 2.0, 3.0])), "weights has shape"),
+    (rm.LinearClassifier(solver=rm.Bundle), "Bundle is a class, not a solver"),
+    (rm.LinearClassifier(regularizer="lasso"), "there is no regularizer named 'lasso'; the names are l2, l1"),
+    (rm.LinearClassifier(regularizer=rm.L1), r"L1 is a class, not a regularizer; give an instance: L1\(\)"),
+    (rm.LinearClassifier(regularizer=3), r"3 is not a regularizer: pass an object such as L1\(\)"),
+    (rm.LinearClassifier(regularizer=rm.L1(weights=[1.0, 2.0, 3.0])), "weights has shape"),
     (
-        LinearClassifier(regularizer=L2([1.0, 2.0, 3.0]), standardize=True),
+        rm.LinearClassifier(regularizer=rm.L2([1.0, 2.0, 3.0]), standardize=True),
         r"weights has shape \(3,\), but w has 6 entries: give a number, or one per entry",
     ),
-    (LinearClassifier(regularizer="entropy", positive=True), "bounds L1, L2 and Elastic, not Entropy"),
+    (rm.LinearClassifier(regularizer="entropy", positive=True), "bounds L1, L2 and Elastic, not Entropy"),
     (
-        LinearClassifier(regularizer=INCREASING, positive=True),
+        rm.LinearClassifier(regularizer=INCREASING, positive=True),
         r"such as LinearConstraints\(Box\(L2\(\), 0\), A,",
     ),
-    (LinearClassifier(alpha=-1), "alpha=-1, but LinearClassifier needs alpha to be a finite"),
-    (LinearClassifier(tol=-1.0), "tol=-1.0, but"),
+    (rm.LinearClassifier(alpha=-1), "alpha=-1, but LinearClassifier needs alpha to be a finite"),
+    (rm.LinearClassifier(tol=-1.0), "tol=-1.0, but"),
     *(
-        (LinearClassifier(atol=atol), "atol=.*, but LinearClassifier needs atol to be None or a number >= 0")
+        (
+            rm.LinearClassifier(atol=atol),
+            "atol=.*, but LinearClassifier needs atol to be None or a number >= 0",
+        )
         for atol in (-1.0, "small", float("nan"))
     ),
-    (LinearClassifier(max_iter=0), "max_iter=0, but"),
-    (LinearClassifier(max_iter=np.inf), "max_iter=inf, but"),
-    (LinearClassifier(n_jobs="a"), "n_jobs='a', but .* None or an integer other than 0"),
-    (LinearClassifier(n_jobs=0), "n_jobs=0, but"),
-    (LinearClassifier(max_seconds="1"), "max_seconds='1', but"),
-    (LinearClassifier(class_weight={0: 0.0}), "all classes a finite weight > 0"),
-    (LinearClassifier(device="tpu"), "device='tpu' is no device: give 'cuda'"),
-    (LinearRegressor("hinge"), "a loss for classification.*: use LinearClassifier"),
-    (LinearRegressor("softmax"), "Softmax is a loss for multiclass.*use LinearClassifier"),
-    (LinearRegressor("ordinal"), "a loss for ordinal, not for regression: use OrdinalClassifier"),
-    (LinearRegressor("ndcg"), "a loss for ranking, not for regression: use LinearRanker"),
-    (KernelClassifier("softmax"), "Softmax is a loss for multiclass, not for classification"),
-    (KernelClassifier("roc_area"), "Only binary.*wrap the model in sklearn.multiclass"),
-    (KernelRegressor(MultivariateSquared()), "a multi-output loss: use LinearRegressor"),
-    (NoveltyDetector(contamination=0.6), r"contamination to be a number in \(0, 0.5\]"),
-    (OrdinalClassifier(MultivariateSquared()), "a multi-output loss"),
-    (OrdinalClassifier("hinge"), "a loss for classification, not for ordinal: use LinearClass"),
-    (OrdinalClassifier(metric="squared"), "the metrics are absolute and zero_one"),
-    (OrdinalClassifier(order=[0, 1]), "must name every grade once, but y holds 2"),
-    (OrdinalClassifier(order=[0, 1, 2, 1]), "must name every grade once, but one occurs twice"),
-    (OrdinalClassifier(Ordinal(costs=[[0], [1, 0]])), "costs has 2 rows, but y holds 3 grades"),
-    (LinearRegressorCV(cv=2, alphas=[]), "needs finite numbers > 0"),
-    (LinearRegressorCV(cv=2, alphas=[1.0, -1.0]), "needs finite numbers > 0"),
+    (rm.LinearClassifier(max_iter=0), "max_iter=0, but"),
+    (rm.LinearClassifier(max_iter=np.inf), "max_iter=inf, but"),
+    (rm.LinearClassifier(n_jobs="a"), "n_jobs='a', but .* None or an integer other than 0"),
+    (rm.LinearClassifier(n_jobs=0), "n_jobs=0, but"),
+    (rm.LinearClassifier(max_seconds="1"), "max_seconds='1', but"),
+    (rm.LinearClassifier(class_weight={0: 0.0}), "all classes a finite weight > 0"),
+    (rm.LinearClassifier(device="tpu"), "device='tpu' is no device: give 'cuda'"),
+    (rm.LinearRegressor("hinge"), "a loss for classification.*: use LinearClassifier"),
+    (rm.LinearRegressor("softmax"), "Softmax is a loss for multiclass.*use LinearClassifier"),
+    (rm.LinearRegressor("ordinal"), "a loss for ordinal, not for regression: use OrdinalClassifier"),
+    (rm.LinearRegressor("ndcg"), "a loss for ranking, not for regression: use LinearRanker"),
+    (rm.KernelClassifier("softmax"), "Softmax is a loss for multiclass, not for classification"),
+    (rm.KernelClassifier("roc_area"), "Only binary.*wrap the model in sklearn.multiclass"),
+    (rm.KernelRegressor(rm.MultivariateSquared()), "a multi-output loss: use LinearRegressor"),
+    (rm.NoveltyDetector(contamination=0.6), r"contamination to be a number in \(0, 0.5\]"),
+    (rm.OrdinalClassifier(rm.MultivariateSquared()), "a multi-output loss"),
+    (rm.OrdinalClassifier("hinge"), "a loss for classification, not for ordinal: use LinearClass"),
+    (rm.OrdinalClassifier(metric="squared"), "the metrics are absolute and zero_one"),
+    (rm.OrdinalClassifier(order=[0, 1]), "must name every grade once, but y holds 2"),
+    (rm.OrdinalClassifier(order=[0, 1, 2, 1]), "must name every grade once, but one occurs twice"),
+    (rm.OrdinalClassifier(rm.Ordinal(costs=[[0], [1, 0]])), "costs has 2 rows, but y holds 3 grades"),
+    (rm.LinearRegressorCV(cv=2, alphas=[]), "needs finite numbers > 0"),
+    (rm.LinearRegressorCV(cv=2, alphas=[1.0, -1.0]), "needs finite numbers > 0"),
     (
-        LinearRegressorCV(cv=2, n_alphas=0),
+        rm.LinearRegressorCV(cv=2, n_alphas=0),
         "n_alphas=0, but LinearRegressorCV needs n_alphas to be an integer >= 1",
     ),
-    (LinearRegressorCV(cv=2, tol=-1.0), "tol=-1.0"),
-    (LinearRegressorCV(cv=2, loss="hinge"), "use LinearClassifier"),
+    (rm.LinearRegressorCV(cv=2, tol=-1.0), "tol=-1.0"),
+    (rm.LinearRegressorCV(cv=2, loss="hinge"), "use LinearClassifier"),
 ]
 QUERIES = [1, 1, 1]
 OF_RANKINGS = [
-    (LinearRanker(), THREE, None, "PairwiseHinge ranks the rows of each query: give qid"),
-    (LinearRanker(), THREE, [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
-    (LinearRanker(), THREE, [1.0, 1.0, np.nan], "qid holds NaN"),
-    (LinearRanker(), THREE, [1, 1, None], "qid holds ids that cannot be compared"),
-    (LinearRanker(), THREE, np.array([1, 1, "a"], object), "or every row a string"),
-    (LinearRanker(), THREE, [1, 2, 3], "no query has rows of two different grades"),
-    (LinearRanker(), [1, 1, 2], [1, 1, 3], "no query has rows of two different grades"),
-    (LinearRanker("ndcg"), [-1, 1, 2], QUERIES, "grades >= 0"),
-    (LinearRanker("hinge"), THREE, QUERIES, "not for ranking: use LinearClassifier"),
-    (LinearRanker("squared"), THREE, [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
+    (rm.LinearRanker(), THREE, None, "PairwiseHinge ranks the rows of each query: give qid"),
+    (rm.LinearRanker(), THREE, [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
+    (rm.LinearRanker(), THREE, [1.0, 1.0, np.nan], "qid holds NaN"),
+    (rm.LinearRanker(), THREE, [1, 1, None], "qid holds ids that cannot be compared"),
+    (rm.LinearRanker(), THREE, np.array([1, 1, "a"], object), "or every row a string"),
+    (rm.LinearRanker(), THREE, [1, 2, 3], "no query has rows of two different grades"),
+    (rm.LinearRanker(), [1, 1, 2], [1, 1, 3], "no query has rows of two different grades"),
+    (rm.LinearRanker("ndcg"), [-1, 1, 2], QUERIES, "grades >= 0"),
+    (rm.LinearRanker("hinge"), THREE, QUERIES, "not for ranking: use LinearClassifier"),
+    (rm.LinearRanker("squared"), THREE, [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
 ]
 ONE, AB = [[{"a": 1}, {"b": 2}]], [["A", "B"]]
 OF_SEQUENCES = [
@@ -226,14 +193,14 @@ OF_TAGGERS = [
 
 
 def remote(rows, ends=(0, 10, 40, N)):
-    return partitioned(rows, RemoteExecutor(), ends)
+    return cases.partitioned(rows, cases.RemoteExecutor(), ends)
 
 
 NAN = X.copy()
 NAN[45, 2] = np.nan
-LINE = LinearRegressor().fit(ROWS, LABELS)
-OF_FRAME = LinearRegressor().fit(pd.DataFrame(ROWS, columns=list(FRAME)), LABELS)
-STEEP = LinearRegressor(alpha=1e-9).fit(ROWS, 1e9 * LABELS)
+LINE = rm.LinearRegressor().fit(ROWS, LABELS)
+OF_FRAME = rm.LinearRegressor().fit(pd.DataFrame(ROWS, columns=list(FRAME)), LABELS)
+STEEP = rm.LinearRegressor(alpha=1e-9).fit(ROWS, 1e9 * LABELS)
 CALLS = [
     (lambda: LINE.predict(with_entry(np.nan)), PLACE),
     (lambda: STEEP.predict(with_entry(1e308)), r"X holds numbers too large to score \(row 1\)"),
@@ -241,82 +208,134 @@ CALLS = [
     (lambda: OF_FRAME.predict(COMPLEX_FRAME), "real and imaginary parts"),
     (lambda: OF_FRAME.predict(pd.DataFrame(FRAME)), CITY),
     (
-        lambda: LinearClassifier().fit(ROWS, LABELS, [1.0, 0, 0]),
+        lambda: rm.LinearClassifier().fit(ROWS, LABELS, [1.0, 0, 0]),
         "only one class, 0, in the rows whose weight is not",
     ),
-    (lambda: LinearClassifier(class_weight={0: 0.0}).fit(ROWS, LABELS), "both classes a finite weight > 0"),
-    (lambda: LinearRegressor(MultivariateSquared(np.eye(3))).fit(X, BOTH), "M is for 3 outputs, but y has 2"),
-    (lambda: LinearClassifier("prbep").fit(X, HIGH, 1 + HIGH), f"{COUNTED}: fit without sample_weight"),
-    (lambda: LinearClassifier("f1", class_weight="balanced").fit(X, HIGH), f"{COUNTED}.*class_weight"),
     (
-        lambda: LinearClassifierCV("f1", alphas=[1.0], class_weight="balanced").fit(X, HIGH),
+        lambda: rm.LinearClassifier(class_weight={0: 0.0}).fit(ROWS, LABELS),
+        "both classes a finite weight > 0",
+    ),
+    (
+        lambda: rm.LinearRegressor(rm.MultivariateSquared(np.eye(3))).fit(X, BOTH),
+        "M is for 3 outputs, but y has 2",
+    ),
+    (lambda: rm.LinearClassifier("prbep").fit(X, HIGH, 1 + HIGH), f"{COUNTED}: fit without sample_weight"),
+    (lambda: rm.LinearClassifier("f1", class_weight="balanced").fit(X, HIGH), f"{COUNTED}.*class_weight"),
+    (
+        lambda: rm.LinearClassifierCV("f1", alphas=[1.0], class_weight="balanced").fit(X, HIGH),
         "use the loss 'roc_area'",
     ),
     (
-        lambda: LinearClassifierCV(scoring="ndcg").fit(X, HIGH),
+        lambda: rm.LinearClassifierCV(scoring="ndcg").fit(X, HIGH),
         "ndcg is no measure for classification: choose roc",
     ),
     (
-        lambda: LinearRegressorCV(cv=2, scoring=lambda *_: np.nan).fit(X, Z),
+        lambda: rm.LinearRegressorCV(cv=2, scoring=lambda *_: np.nan).fit(X, Z),
         "no alpha has a score in any fold",
     ),
-    (lambda: LinearClassifier().fit(remote(X), HIGH[:-1]), r"inconsistent numbers of samples: \[60, 59\]"),
-    (lambda: LinearClassifier().fit(remote(X), None), "requires y to be passed"),
-    (lambda: LinearClassifier().fit(remote(X), HIGH, np.ones(3)), "sample_weight has shape"),
-    (lambda: LinearClassifier().fit(remote(X), np.ones(N)), "only one class"),
-    (lambda: LinearClassifier().fit(remote(NAN), HIGH), r"part 2: .*NaN"),
+    (lambda: rm.LinearClassifier().fit(remote(X), HIGH[:-1]), r"inconsistent numbers of samples: \[60, 59\]"),
+    (lambda: rm.LinearClassifier().fit(remote(X), None), "requires y to be passed"),
+    (lambda: rm.LinearClassifier().fit(remote(X), HIGH, np.ones(3)), "sample_weight has shape"),
+    (lambda: rm.LinearClassifier().fit(remote(X), np.ones(N)), "only one class"),
+    (lambda: rm.LinearClassifier().fit(remote(NAN), HIGH), r"part 2: .*NaN"),
     (
-        lambda: fitted("hinge").predict(remote(X[:, :3])),
+        lambda: cases.fitted("hinge").predict(remote(X[:, :3])),
         "X has 3 features, but LinearClassifier is expecting 4",
     ),
-    (lambda: fitted("hinge").predict(remote(1e308 * np.sign(X))), "too large to score"),
-    (lambda: LinearRanker().fit(remote(X[:1], [0, 1]), [1.0], qid=[0]), "minimum of 2"),
-    (lambda: ChainTagger().fit(remote(X, [0, 11, N]), GRADE, lengths=LENGTHS), "ends within a sequence"),
-    (lambda: certify(fitted("logistic"), X, HIGH), "give sample_weight"),
-    (lambda: certify(fitted("regression by folds"), X, Z), "LinearRegressorCV has no certificate of its own"),
-    (lambda: certify(fitted("outputs apart"), X, BOTH), "separate problems"),
+    (lambda: cases.fitted("hinge").predict(remote(1e308 * np.sign(X))), "too large to score"),
+    (lambda: rm.LinearRanker().fit(remote(X[:1], [0, 1]), [1.0], qid=[0]), "minimum of 2"),
+    (lambda: rm.ChainTagger().fit(remote(X, [0, 11, N]), GRADE, lengths=LENGTHS), "ends within a sequence"),
+    (lambda: rm.certify(cases.fitted("logistic"), X, HIGH), "give sample_weight"),
     (
-        lambda: certify(fitted("kernel of classes"), X, KINDS, sample_weight=WEIGHT),
+        lambda: rm.certify(cases.fitted("regression by folds"), X, Z),
+        "LinearRegressorCV has no certificate of its own",
+    ),
+    (lambda: rm.certify(cases.fitted("outputs apart"), X, BOTH), "separate problems"),
+    (
+        lambda: rm.certify(cases.fitted("kernel of classes"), X, KINDS, sample_weight=WEIGHT),
         r"certify model\.estimators_",
     ),
-    (lambda: certify(fitted("ranking"), X, GRADE), "give qid"),
-    (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
-    (lambda: get_scorer("ndcg")(fitted("ranking"), X, GRADE), "rankings are evaluated per query: give qid"),
+    (lambda: rm.certify(cases.fitted("ranking"), X, GRADE), "give qid"),
     (
-        lambda: certify(fitted("classes"), X, QID),
+        lambda: rm.certify(rm.ChainTagger().fit(ONE, AB), ONE, [["A", "D"]]),
+        r"y holds the label 'D', which is none of the model's \(A, B\)",
+    ),
+    (lambda: cases.fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
+    (
+        lambda: rm.get_scorer("ndcg")(cases.fitted("ranking"), X, GRADE),
+        "rankings are evaluated per query: give qid",
+    ),
+    (
+        lambda: rm.certify(cases.fitted("classes"), X, QID),
         "the label 0 is none of the model's, a/b, a/c, d: check the data",
     ),
     (
-        lambda: get_scorer("accuracies"),
+        lambda: rm.get_scorer("accuracies"),
         "there is no scorer named 'accuracies'; the names are roc_area, prbep, f1",
     ),
-    (lambda: get_scorer("prbep:k=3"), "Prbep has no parameter k; it has none"),
-    (lambda: get_scorer("ndcg:m=3"), "Ndcg has no parameter m; it has k"),
-    (lambda: get_scorer("ndcg:k"), "'ndcg:k' does not read as a scorer; write it like 'precision_at_k:k=50'"),
-    (lambda: get_loss("log_loss"), r"named 'log_loss'.*; did you mean 'logistic'\?$"),
-    (lambda: get_loss("Hinge"), r"named 'Hinge'.*; did you mean 'hinge'\?$"),
-    (lambda: get_loss("squared-hinge"), r"; did you mean 'squared_hinge'\?$"),
-    (lambda: get_loss("auc"), r"; did you mean 'roc_area'\?$"),
-    (lambda: get_loss("poison"), r"; did you mean 'poisson'\?$"),
-    (lambda: get_loss("zzz"), r"chain_max_margin$"),
-    (lambda: get_regularizer("L1"), r"; did you mean 'l1'\?$"),
-    (lambda: get_regularizer("ElasticNet"), r"; did you mean 'elastic'\?$"),
-    (lambda: get_solver("L-BFGS-B"), r"; did you mean 'lbfgs'\?$"),
-    (lambda: get_scorer("auc"), r"; did you mean 'roc_auc'\?$"),
-    (lambda: get_scorer("acuracy"), r"; did you mean 'accuracy'\?$"),
-    (lambda: LinearClassifier(C=1.0), r"LinearClassifier has no parameter 'C'.*give alpha = 1 / \(C n\)"),
-    (lambda: LinearRegressor(lam=1.0), "LinearRegressor has no parameter 'lam'.*give alpha"),
-    (lambda: ChainTagger(c2=1.0), "ChainTagger has no parameter 'c2'.*alpha = 2 c2 / n"),
-    (lambda: LinearClassifier(aplha=1.0), "has no parameter 'aplha'.*did you mean 'alpha'"),
+    (lambda: rm.get_scorer("prbep:k=3"), "Prbep has no parameter k; it has none"),
+    (lambda: rm.get_scorer("ndcg:m=3"), "Ndcg has no parameter m; it has k"),
     (
-        lambda: LinearClassifier("hinge").predict_proba,
+        lambda: rm.get_scorer("ndcg:k"),
+        "'ndcg:k' does not read as a scorer; write it like 'precision_at_k:k=50'",
+    ),
+    (lambda: rm.get_loss("Hinge"), r"named 'Hinge'.*; did you mean 'hinge'\?$"),
+    (lambda: rm.get_loss("squared-hinge"), r"; did you mean 'squared_hinge'\?$"),
+    (lambda: rm.get_loss("poison"), r"; did you mean 'poisson'\?$"),
+    (lambda: rm.get_loss("zzz"), r"chain_max_margin$"),
+    (lambda: rm.get_regularizer("L1"), r"; did you mean 'l1'\?$"),
+    (lambda: rm.get_regularizer("ElasticNet"), r"; did you mean 'elastic'\?$"),
+    (lambda: rm.get_solver("L-BFGS-B"), r"; did you mean 'lbfgs'\?$"),
+    (lambda: rm.get_scorer("auc"), r"; did you mean 'roc_auc'\?$"),
+    (lambda: rm.get_scorer("acuracy"), r"; did you mean 'accuracy'\?$"),
+    (lambda: rm.LinearClassifier(C=1.0), r"LinearClassifier has no parameter 'C'.*give alpha = 1 / \(C n\)"),
+    (lambda: rm.LinearRegressor(lam=1.0), "LinearRegressor has no parameter 'lam'.*give alpha"),
+    (lambda: rm.ChainTagger(c2=1.0), "ChainTagger has no parameter 'c2'.*alpha = 2 c2 / n"),
+    (lambda: rm.LinearClassifier(aplha=1.0), "has no parameter 'aplha'.*did you mean 'alpha'"),
+    (
+        lambda: rm.LinearClassifier("hinge").predict_proba,
         r"CalibratedClassifierCV\(LinearClassifier\('hinge'\)\)",
     ),
 ]
 
 
+SYNONYMS = {
+    rm.get_loss: {
+        "logistic": "log_loss logloss log binary_crossentropy",
+        "softmax": "cross_entropy multinomial",
+        "multiclass_hinge": "crammer_singer",
+        "smoothed_hinge": "modified_huber",
+        "hinge": "svm",
+        "squared": "squared_error squared_loss mse least_squares",
+        "absolute": "absolute_error mae",
+        "quantile": "pinball",
+        "epsilon_insensitive": "svr",
+        "roc_area": "auc roc_auc",
+        "ndcg": "lambdarank",
+        "pairwise_hinge": "ranksvm",
+        "novelty": "one_class",
+        "chain_crf": "crf",
+    },
+    rm.get_regularizer: {"l1": "lasso", "l2": "ridge", "elastic": "elasticnet elastic_net"},
+    rm.get_solver: {
+        "dual": "liblinear sdca",
+        "newton": "newton_cg newton_cholesky",
+        "lbfgs": "l_bfgs l_bfgs_b",
+        "owlqn": "owl_qn",
+        "pegasos": "sgd",
+        "proximal_gradient": "fista",
+        "coordinate_descent": "cd",
+    },
+}
+"""Names in other libraries: none of them is a name here, and each suggests one."""
+
+
 def fits():
-    """The calls of all tables of fits."""
+    """The calls of all tables of fits and of names."""
+    for lookup, names in SYNONYMS.items():
+        for name, others in names.items():
+            for other in others.split():
+                yield lambda f=lookup, other=other: f(other), rf"'{other}'; .*; did you mean '{name}'\?$"
     for model, rows, y, words in OF_INPUTS:
         yield lambda m=model, X=rows, y=y: m.fit(X, y), words
     for model, words in OF_PARAMETERS:
@@ -324,9 +343,9 @@ def fits():
     for model, y, qid, words in OF_RANKINGS:
         yield lambda m=model, y=y, qid=qid: m.fit(np.eye(3), y, qid=qid), words
     for rows, y, more, words in OF_SEQUENCES:
-        yield lambda X=rows, y=y, more=more: ChainTagger().fit(X, y, **more), words
+        yield lambda X=rows, y=y, more=more: rm.ChainTagger().fit(X, y, **more), words
     for settings, words in OF_TAGGERS:
-        yield lambda settings=settings: ChainTagger(**settings).fit(ONE, AB), words
+        yield lambda settings=settings: rm.ChainTagger(**settings).fit(ONE, AB), words
 
 
 @pytest.mark.parametrize(
@@ -342,7 +361,7 @@ def test_one_sentence_names_the_cause(call, words):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_columns_of_weight_zero_are_validated(form, bad):
     rows = np.column_stack([ROWS, np.zeros(3)])  # a feature that is always zero has weight zero
-    model = LinearClassifier(alpha=0.1).fit(form(rows), LABELS)
+    model = rm.LinearClassifier(alpha=0.1).fit(form(rows), LABELS)
     assert model.coef_[0, 2] == 0
     rows[1, 2] = bad
     with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 1, column 2\)"):
@@ -353,10 +372,10 @@ def test_errors_of_a_search_name_the_fold():
     def refuse(model, X, y):
         raise ValueError("no score")
 
-    search = LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)])
+    search = rm.LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)])
     with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
         search.fit(X, HIGH)
     # fewer folds do not help where all classes are in all folds, nor regressions
-    for search, y in ((LinearClassifierCV, HIGH), (LinearRegressorCV, Z)):
+    for search, y in ((rm.LinearClassifierCV, HIGH), (rm.LinearRegressorCV, Z)):
         with pytest.raises(ValueError, match=r"^no score \(in fold 1 of 2\)$"):
             search(alphas=[0.1], cv=2, scoring=refuse).fit(X, y)

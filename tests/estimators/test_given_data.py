@@ -7,19 +7,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from riskmin import (
-    L1,
-    L2,
-    LOSSES,
-    Elastic,
-    LinearClassifier,
-    LinearRegressor,
-    Objective,
-    OrdinalClassifier,
-    certify,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((80, 3))
@@ -31,11 +19,11 @@ Y = np.where(Z > 0, 1, 0)
 @pytest.mark.parametrize(
     ("model", "y", "stored"),
     [
-        (LinearClassifier("hinge"), Y, np.asarray),
-        (LinearClassifier("logistic", standardize=True), np.digitize(Z, [-0.5, 0.5]), np.asfortranarray),
-        (LinearRegressor("squared", regularizer="l1"), Z, sp.csr_array),
-        (LinearRegressor("absolute"), np.column_stack([Z, -Z]), sp.csc_array),
-        (OrdinalClassifier(), np.digitize(Z, [-0.5, 0.5]), sp.csr_array),
+        (rm.LinearClassifier("hinge"), Y, np.asarray),
+        (rm.LinearClassifier("logistic", standardize=True), np.digitize(Z, [-0.5, 0.5]), np.asfortranarray),
+        (rm.LinearRegressor("squared", regularizer="l1"), Z, sp.csr_array),
+        (rm.LinearRegressor("absolute"), np.column_stack([Z, -Z]), sp.csc_array),
+        (rm.OrdinalClassifier(), np.digitize(Z, [-0.5, 0.5]), sp.csr_array),
     ],
 )
 def test_weights_of_rows_in_single_precision_are_in_single_precision(model, y, stored):
@@ -45,7 +33,7 @@ def test_weights_of_rows_in_single_precision_are_in_single_precision(model, y, s
     assert model.gap_ <= model.tol * model.objective_
     assert np.isin(model.coef_, model.result_.w).all()
     if y.ndim == 1:
-        assert certify(model, stored(X.astype(np.float32)), y).status == "certified"
+        assert rm.certify(model, stored(X.astype(np.float32)), y).status == "certified"
     assert model.fit(stored(X), y).coef_.dtype == np.float64
 
 
@@ -54,7 +42,7 @@ def test_weights_whose_rounding_would_break_the_certificate_stay_in_double_preci
     """A column far from zero: scores are differences of large numbers."""
     far = np.column_stack([1e6 + rng.integers(0, 9, 300), np.ones(300)]).astype(np.float32)
     y = (far[:, 0] - 1e6).astype(float) + 0.01 * rng.standard_normal(300)
-    model = LinearRegressor("squared", alpha=1e-12, tol=1e-8).fit(far, y)
+    model = rm.LinearRegressor("squared", alpha=1e-12, tol=1e-8).fit(far, y)
     assert model.gap_ <= 1e-6 * model.objective_
     np.testing.assert_array_equal(model.coef_.astype(float), model.result_.w)
 
@@ -90,8 +78,8 @@ class Stream:
 def test_arrays_without_a_graph_are_no_dask_collections(with_dask):
     if with_dask:
         pytest.importorskip("dask")
-    model = LinearClassifier().fit(InMemory(X), InMemory(Y), sample_weight=InMemory(np.ones(80)))
-    np.testing.assert_array_equal(model.coef_, LinearClassifier().fit(X, Y, np.ones(80)).coef_)
+    model = rm.LinearClassifier().fit(InMemory(X), InMemory(Y), sample_weight=InMemory(np.ones(80)))
+    np.testing.assert_array_equal(model.coef_, rm.LinearClassifier().fit(X, Y, np.ones(80)).coef_)
 
 
 @pytest.mark.parametrize(
@@ -110,38 +98,40 @@ def test_tables_of_every_library_are_read_with_their_names(kind):
         "narwhals, pandas": lambda: nw.from_native(frame.to_pandas()),
         "narwhals, lazy": lambda: nw.from_native(frame.lazy()),
     }[kind]()
-    model, expected = LinearClassifier().fit(table, Y), LinearClassifier().fit(X, Y)
+    model, expected = rm.LinearClassifier().fit(table, Y), rm.LinearClassifier().fit(X, Y)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     np.testing.assert_array_equal(model.predict(table), expected.predict(X))
-    assert certify(model, table, Y).status == "certified"
+    assert rm.certify(model, table, Y).status == "certified"
     assert (
-        linear_risk(table, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
-        == linear_risk(X, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
+        rm.linear_risk(table, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
+        == rm.linear_risk(X, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
     )
 
 
 # ---------------------------------------------------------------- unpenalized columns
-LOSSES_OF_SIGNS = [k for k, loss in LOSSES.items() if loss.separable and loss.task == "classification"]
+LOSSES_OF_SIGNS = [k for k, loss in rm.LOSSES.items() if loss.separable and loss.task == "classification"]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, (L1, L2, Elastic)[k % 3]) for k, name in enumerate(LOSSES_OF_SIGNS)]
+    ("name", "kind"), [(name, (rm.L1, rm.L2, rm.Elastic)[k % 3]) for k, name in enumerate(LOSSES_OF_SIGNS)]
 )
 def test_a_factor_of_zero_leaves_a_column_unpenalized(kind, name):
     """With a large lam, all weights but that of the column are nearly zero, and the run is certified."""
-    risk = linear_risk(X * [1e3, 1.0, 1.0], 2.0 * Y - 1, name)
-    alone = minimize(Objective(linear_risk(X[:, :1], 2.0 * Y - 1, name), L2(1e-12), 1.0), tol=1e-6)
-    result = minimize(Objective(risk, kind(weights=[0, 1, 1]), 1e4), tol=1e-6)
+    risk = rm.linear_risk(X * [1e3, 1.0, 1.0], 2.0 * Y - 1, name)
+    alone = rm.minimize(
+        rm.Objective(rm.linear_risk(X[:, :1], 2.0 * Y - 1, name), rm.L2(1e-12), 1.0), tol=1e-6
+    )
+    result = rm.minimize(rm.Objective(risk, kind(weights=[0, 1, 1]), 1e4), tol=1e-6)
     assert result.status == "converged"
     assert result.value == pytest.approx(alone.value, rel=1e-3)
     assert result.lower <= alone.value * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("kind", "alpha"), [(L1, 10.0), (L2, 1e6)])
+@pytest.mark.parametrize(("kind", "alpha"), [(rm.L1, 10.0), (rm.L2, 1e6)])
 def test_an_unpenalized_column_has_the_weight_of_least_squares(kind, alpha):
     D = X * [0.1, 1.0, 10.0]
-    model = LinearRegressor(
+    model = rm.LinearRegressor(
         "squared", regularizer=kind([0, 0, 1]), alpha=alpha, fit_intercept=False, tol=1e-8
     )
     expected = np.linalg.lstsq(D[:, :2], Z, rcond=None)[0]
@@ -151,10 +141,10 @@ def test_an_unpenalized_column_has_the_weight_of_least_squares(kind, alpha):
 
 # ---------------------------------------------------------------- text
 def test_numbers_as_text_are_numbers_and_encoded_text_is_fitted():
-    model = LinearClassifier().fit(np.array([["1", "2"], ["3.5", "0"]], dtype=object), [0, 1])
+    model = rm.LinearClassifier().fit(np.array([["1", "2"], ["3.5", "0"]], dtype=object), [0, 1])
     assert model.n_features_in_ == 2
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "city": ["Rome", "Oslo", "Rome", "Oslo"]})
     encoder = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
-    model = make_pipeline(encoder, LinearClassifier(alpha=1e-3)).fit(table, [0, 1, 0, 1])
+    model = make_pipeline(encoder, rm.LinearClassifier(alpha=1e-3)).fit(table, [0, 1, 0, 1])
     assert model.predict(table).tolist() == [0, 1, 0, 1]

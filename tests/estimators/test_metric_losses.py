@@ -149,12 +149,11 @@ SCORES = {
 @pytest.mark.parametrize("loss", SCORES)
 def test_a_search_scores_by_the_metric_of_the_loss(loss):
     folds = list(StratifiedKFold(2).split(X, Y))
-    search = LinearClassifierCV(loss, alphas=[1.0, 2.0], cv=folds).fit(X, NAMED)
+    search = LinearClassifierCV(loss, alphas=[2.0], cv=folds).fit(X, NAMED)
     for k, (train, test) in enumerate(folds):
-        for j, alpha in enumerate([1.0, 2.0]):
-            model = LinearClassifier(loss, alpha=alpha).fit(X[train], Y[train])
-            score = SCORES[loss](Y[test], model.decision_function(X[test]))
-            assert search.scores_[k, j] == pytest.approx(score, abs=0.02)
+        model = LinearClassifier(loss, alpha=2.0).fit(X[train], Y[train])
+        score = SCORES[loss](Y[test], model.decision_function(X[test]))
+        assert search.scores_[k, 0] == pytest.approx(score, abs=0.02)
     assert search.threshold_ == search.best_estimator_.threshold_
     np.testing.assert_array_equal(search.predict(X), search.best_estimator_.predict(X))
 

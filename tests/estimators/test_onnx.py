@@ -6,20 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from riskmin import (
-    KernelClassifier,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRanker,
-    LinearRegressor,
-    to_onnx,
-)
+import riskmin as rm
 from riskmin.cli import main
-from riskmin.estimators import save_model
 
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime has no wheel for this Python")
 RNG = np.random.default_rng(0)
@@ -32,48 +23,46 @@ def run(made, inputs):
     return dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("loss", "labels"), [("logistic", ["no", "yes"]), ("hinge", [0, 7]), ("roc_area", [False, True])]
-)
-def test_two_classes(loss, labels):
-    y = np.array(labels)[(Z[:, 0] + Z[:, 1] > 5).astype(int)]
-    model = LinearClassifier(loss, standardize=True).fit(X, y)
-    out = run(to_onnx(model), {"X": X})
+OF_CLASSES = [
+    ("logistic", ["no", "yes"]),
+    ("hinge", [0, 7]),
+    ("roc_area", [False, True]),
+    ("logistic", ["ash", "oak", "yew"]),
+    ("hinge", [1, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("loss", "labels"), OF_CLASSES)
+def test_labels_scores_and_probabilities(loss, labels):
+    y = np.array(labels)[np.digitize(Z[:, 0] + Z[:, 1], [5.0, 6.0][: len(labels) - 1])]
+    model = rm.LinearClassifier(loss, standardize=True).fit(X, y)
+    out = run(rm.to_onnx(model), {"X": X})
     assert out["label"].tolist() == model.predict(X).tolist()
-    assert len(set(out["label"].tolist())) == 2
-    np.testing.assert_allclose(out["scores"][:, 0], model.decision_function(X), rtol=1e-12, atol=1e-12)
+    assert len(set(out["label"].tolist())) == len(labels)
+    scores = model.decision_function(X).reshape(len(X), -1)
+    np.testing.assert_allclose(out["scores"], scores, rtol=1e-12, atol=1e-12)
     assert ("probabilities" in out) == (loss == "logistic")
     if loss == "logistic":
         np.testing.assert_allclose(out["probabilities"], model.predict_proba(X), rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_several_classes(loss):
-    rows, y = load_iris(return_X_y=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = LinearClassifier(loss).fit(rows, names)
-    out = run(to_onnx(model), {"X": rows})
-    assert out["label"].tolist() == model.predict(rows).tolist()
-    np.testing.assert_allclose(out["scores"], model.decision_function(rows), rtol=1e-12, atol=1e-12)
-    if loss == "logistic":
-        np.testing.assert_allclose(out["probabilities"], model.predict_proba(rows), rtol=1e-12, atol=1e-15)
-
-
 def test_regressions_and_rankings_and_their_certificate():
     y = Z @ [1.0, 2.0, 0.5, 0.0] + RNG.normal(size=len(Z))
     for model, target in (
-        (LinearRegressor("huber"), y),
-        (LinearRegressor("poisson"), np.floor(np.abs(y))),
-        (LinearRegressor("squared"), np.column_stack([y, -2 * y])),
+        (rm.LinearRegressor("huber"), y),
+        (rm.LinearRegressor("poisson"), np.floor(np.abs(y))),
+        (rm.LinearRegressor("squared"), np.column_stack([y, -2 * y])),
     ):
-        made = to_onnx(model.fit(Z, target))
+        made = rm.to_onnx(model.fit(Z, target))
         expected = model.predict(Z).reshape(len(Z), -1)
         np.testing.assert_allclose(run(made, {"X": Z})["prediction"], expected, rtol=1e-11)
     props = {one.key: one.value for one in made.metadata_props}
     assert (float(props["objective"]), props["loss"]) == (model.objective_, "squared")
     assert float(props["lower_bound"]) == model.lower_bound_
-    ranker = LinearRanker().fit(Z, (y > np.median(y)).astype(int), qid=np.repeat(np.arange(12), 10))
-    np.testing.assert_allclose(run(to_onnx(ranker), {"X": Z})["scores"][:, 0], ranker.predict(Z), rtol=1e-11)
+    ranker = rm.LinearRanker().fit(Z, (y > np.median(y)).astype(int), qid=np.repeat(np.arange(12), 10))
+    np.testing.assert_allclose(
+        run(rm.to_onnx(ranker), {"X": Z})["scores"][:, 0], ranker.predict(Z), rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("n_cities", [3, 60])
@@ -130,15 +119,15 @@ def test_whole_numbers_are_levels_in_both_spellings(tmp_path):
 
 def test_searches_and_errors(monkeypatch, tmp_path, capsys):
     y = (Z[:, 0] > 0).astype(int)
-    search = LinearClassifierCV(alphas=[1.0]).fit(Z, y)
-    assert run(to_onnx(search), {"X": Z})["label"].tolist() == search.predict(Z).tolist()
+    search = rm.LinearClassifierCV(alphas=[1.0]).fit(Z, y)
+    assert run(rm.to_onnx(search), {"X": Z})["label"].tolist() == search.predict(Z).tolist()
     with pytest.raises(ValueError, match="KernelClassifier has no ONNX form; LinearClassifier,"):
-        to_onnx(KernelClassifier().fit(Z, y))
+        rm.to_onnx(rm.KernelClassifier().fit(Z, y))
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install '.\[onnx\]'"):
-        to_onnx(search)
+        rm.to_onnx(search)
     model = tmp_path / "m.riskmin"
-    save_model(LinearClassifier().fit(Z, y), model)
+    rm.save_model(rm.LinearClassifier().fit(Z, y), model)
     assert main(["export", str(model), str(tmp_path / "m.onnx")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("riskmin: ONNX files need the package onnx")
@@ -151,7 +140,7 @@ def test_whole_pipelines_in_files_of_skops(tmp_path):
     table = pd.DataFrame({"x": Z[:, 0], "kind": np.where(Z[:, 1] > 5, "a", "b")})
     y = np.where(Z[:, 0] > 0, "yes", "no")
     columns = ColumnTransformer([("number", StandardScaler(), ["x"]), ("text", OneHotEncoder(), ["kind"])])
-    pipeline = make_pipeline(columns, LinearClassifier("logistic")).fit(table, y)
+    pipeline = make_pipeline(columns, rm.LinearClassifier("logistic")).fit(table, y)
     io.dump(pipeline, tmp_path / "pipeline.skops")
     unknown = io.get_untrusted_types(file=tmp_path / "pipeline.skops")
     assert all(name.startswith(("riskmin.", "builtins.")) for name in unknown)

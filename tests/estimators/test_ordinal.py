@@ -9,12 +9,8 @@ import pytest
 from estimator_cases import GRADE, X, fitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import make_scorer, mean_absolute_error
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from riskmin import Ordinal, OrdinalClassifier, load_model, save_model
+from riskmin import OrdinalClassifier, load_model, save_model
 
 COSTS = {"absolute": lambda a, b: np.abs(a - b), "zero_one": lambda a, b: (a != b).astype(float)}
 NAMES = np.array(["poor", "fair", "good"])
@@ -67,27 +63,13 @@ def test_thresholds_minimize_the_training_error():
 
 
 # ---------------------------------------------------------------- the fit
-def test_the_objective_is_the_mean_hinge_over_pairs():
-    model = OrdinalClassifier(alpha=0.1, tol=1e-6).fit(X, GRADE)
-    z = model.score_samples(X)
-    pairs = np.maximum(0, 1 - (z[:, None] - z))[GRADE[:, None] > GRADE]
-    assert model.objective_ == pytest.approx(pairs.mean() + 0.05 * model.coef_ @ model.coef_, rel=1e-10)
-    assert model.intercept_ == 0
-
-
-@pytest.mark.parametrize("loss", ["ordinal", Ordinal(costs=[[0], [1, 0], [2, 1, 0]]), "absolute"])
-def test_grades_are_better_than_a_constant(loss):
-    model = OrdinalClassifier(loss, alpha=1e-2)
-    error = -cross_val_score(model, X, GRADE, cv=3, scoring="neg_mean_absolute_error")
-    assert error.mean() < 0.8 * np.abs(GRADE - np.median(GRADE)).mean()
-
-
 def test_the_decision_agrees_with_the_prediction():
     model = fitted("grades")
     decision = model.decision_function(X)
     assert decision.shape == (len(X), 3)
     np.testing.assert_array_equal(decision.argmax(axis=1), model.predict(X))
     assert (decision.max(axis=1) >= 0).all()
+    assert model.intercept_ == 0
     two = OrdinalClassifier(alpha=0.1).fit(X, GRADE > 0)
     np.testing.assert_array_equal(two.decision_function(X) > 0, two.predict(X))
 
@@ -140,10 +122,3 @@ def test_grades_that_are_no_integers():
     right, weight = whole.predict(X) == GRADE + 0.5, np.arange(len(X)) % 3
     assert half.score(X, GRADE / 2 + 0.5) == np.mean(right) > 0.4
     assert half.score(X, GRADE / 2 + 0.5, weight) == pytest.approx(np.average(right, weights=weight))
-
-
-def test_pipelines_and_searches():
-    model = make_pipeline(StandardScaler(), OrdinalClassifier())
-    grid = {"ordinalclassifier__alpha": [1e-2, 1.0], "ordinalclassifier__metric": ["absolute", "zero_one"]}
-    scoring = make_scorer(mean_absolute_error, greater_is_better=False)
-    assert -GridSearchCV(model, grid, cv=2, scoring=scoring).fit(X, GRADE).best_score_ < 0.6

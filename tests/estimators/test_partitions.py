@@ -11,48 +11,24 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import estimator_cases as cases
 import numpy as np
 import pandas as pd
 import pytest
-from estimator_cases import (
-    CASES,
-    ENDS,
-    FAR,
-    HIGH,
-    WEIGHT,
-    N,
-    P,
-    RemoteExecutor,
-    X,
-    Z,
-    assert_same,
-    assert_same_attributes,
-    close_minima,
-    fitted,
-    outputs,
-    partitioned,
-)
+from estimator_cases import CASES, ENDS, FAR, HIGH, WEIGHT, N, P, X, Z
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import riskmin as rm
 from helpers import check_sentence
-from riskmin import (
-    InMemoryPartition,
-    LinearClassifier,
-    LinearRegressor,
-    PartitionedMatrix,
-    Processes,
-    Serial,
-    load_model,
-)
 
 
 class Table:
     """A table of which any range of rows is a partition."""
 
     def part(self, start, stop):
-        return InMemoryPartition(X[start:stop])
+        return rm.InMemoryPartition(X[start:stop])
 
     def whole(self):
         return X
@@ -61,27 +37,27 @@ class Table:
 @pytest.mark.parametrize("name", ["counted", "grades", "tree"])
 def test_ranges_of_a_table_are_partitions(name):
     rows = [
-        PartitionedMatrix([InMemoryPartition(X)], executor, Table())
-        for executor in (Serial(), RemoteExecutor())
+        rm.PartitionedMatrix([rm.InMemoryPartition(X)], executor, Table())
+        for executor in (rm.Serial(), cases.RemoteExecutor())
     ]
-    assert_same_attributes(fitted(name), CASES[name].fit(rows[0]))
-    close_minima(fitted(name), CASES[name].fit(rows[1]))
+    cases.assert_same_attributes(cases.fitted(name), CASES[name].fit(rows[0]))
+    cases.close_minima(cases.fitted(name), CASES[name].fit(rows[1]))
 
 
 def test_a_model_keeps_no_reference_to_the_rows():
     wide = np.tile(X, (20, 1))
     model = clone(CASES["area"].model).fit(
-        partitioned(wide, RemoteExecutor(), [0, 600, 1200]), np.tile(HIGH, 20)
+        cases.partitioned(wide, cases.RemoteExecutor(), [0, 600, 1200]), np.tile(HIGH, 20)
     )
     assert len(pickle.dumps(model)) < wide.nbytes / 2
 
 
 @pytest.mark.exhaustive
 def test_processes_give_bitwise_equal_models():
-    executor = Processes(n_workers=2)  # each call starts new processes, which takes most of the time
-    model = CASES["counted"].fit(partitioned(X, executor))
-    assert_same_attributes(model, CASES["counted"].fit(partitioned(X, RemoteExecutor())))
-    np.testing.assert_array_equal(model.predict(X), model.predict(partitioned(X, executor)))
+    executor = rm.Processes(n_workers=2)  # each call starts new processes, which takes most of the time
+    model = CASES["counted"].fit(cases.partitioned(X, executor))
+    cases.assert_same_attributes(model, CASES["counted"].fit(cases.partitioned(X, cases.RemoteExecutor())))
+    np.testing.assert_array_equal(model.predict(X), model.predict(cases.partitioned(X, executor)))
 
 
 # ---------------------------------------------------------------- Dask
@@ -106,9 +82,13 @@ def test_dask_arrays_give_bitwise_equal_models(client):
         wrap = np.asarray if name == "tagging" else as_dask
         # a hundred times smaller tol takes twice the rounds
         model = CASES[name].fit(rows, wrap, tol=0.1)
-        assert_same_attributes(model, CASES[name].fit(partitioned(X, RemoteExecutor()), tol=0.1))
+        cases.assert_same_attributes(
+            model, CASES[name].fit(cases.partitioned(X, cases.RemoteExecutor()), tol=0.1)
+        )
         if name in ("classes", "ranking", "tagging"):
-            assert_same(outputs(name, model), outputs(name, model, rows), rtol=1e-12, atol=1e-12)
+            cases.assert_same(
+                cases.outputs(name, model), cases.outputs(name, model, rows), rtol=1e-12, atol=1e-12
+            )
 
 
 @pytest.mark.exhaustive
@@ -119,9 +99,11 @@ def test_dask_frames_pipelines_and_standardized_columns(client):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=np.where(HIGH, "high", "low"), weight=WEIGHT)
     table = dd.from_pandas(frame, npartitions=3)
     rows, y, weight = table[list("abcd")], table["y"], table["weight"]
-    remote = partitioned(X, RemoteExecutor(), [0, *np.cumsum(table.map_partitions(len).compute())])
-    model = LinearClassifier("roc_area", alpha=1e-1).fit(rows, y, weight)
-    same = LinearClassifier("roc_area", alpha=1e-1).fit(remote, frame["y"], WEIGHT)
+    remote = cases.partitioned(
+        X, cases.RemoteExecutor(), [0, *np.cumsum(table.map_partitions(len).compute())]
+    )
+    model = rm.LinearClassifier("roc_area", alpha=1e-1).fit(rows, y, weight)
+    same = rm.LinearClassifier("roc_area", alpha=1e-1).fit(remote, frame["y"], WEIGHT)
     np.testing.assert_array_equal(model.coef_, same.coef_)
     assert model.feature_names_in_.tolist() == list("abcd")
     assert model.classes_.tolist() == ["high", "low"]
@@ -132,14 +114,14 @@ def test_dask_frames_pipelines_and_standardized_columns(client):
     with pytest.raises(ValueError, match="column 'y' holds"):
         model.fit(table, y)
     settings = {"alpha": 1e-2, "standardize": True, "class_weight": "balanced", "tol": 1e-6}
-    model = LinearClassifier("logistic", **settings).fit(da.from_array(FAR, chunks=(20, P)), HIGH, WEIGHT)
-    local = LinearClassifier("logistic", **settings).fit(FAR, HIGH, WEIGHT)
+    model = rm.LinearClassifier("logistic", **settings).fit(da.from_array(FAR, chunks=(20, P)), HIGH, WEIGHT)
+    local = rm.LinearClassifier("logistic", **settings).fit(FAR, HIGH, WEIGHT)
     np.testing.assert_allclose(model.scale_, local.scale_, rtol=1e-12)
-    close_minima(model, local)
+    cases.close_minima(model, local)
     rows = da.from_array(X, chunks=(20, P))
     half = FunctionTransformer(lambda X: X / 2)  # any function that Dask applies per partition
-    model = make_pipeline(half, LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=20))
-    local = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
+    model = make_pipeline(half, rm.LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=20))
+    local = rm.LinearRegressor(alpha=1e-2).fit(X / 2, Z)
     np.testing.assert_allclose(model[-1].coef_, local.coef_, rtol=1e-9)
     assert model.score(rows, Z) == pytest.approx(local.score(X / 2, Z))
 
@@ -172,7 +154,7 @@ def test_several_files_are_one_table(tables, parts, tmp_path, run):
         code, out, err = run("fit", *data, "--loss", "f1", "--lam", 1.0, "-o", tmp_path / title)
         assert (code, err) == (0, "")
         assert out.startswith(f"f1 on {title}, {N} rows x 4 columns")
-    first, *others = (load_model(tmp_path / title) for title in titles)
+    first, *others = (rm.load_model(tmp_path / title) for title in titles)
     for other in others:
         for key in ("classes_", "coef_", "intercept_", "threshold_", "objective_", "lower_bound_"):
             np.testing.assert_array_equal(getattr(first, key), getattr(other, key))
@@ -246,7 +228,7 @@ def test_command_on_dask(client, tables, tmp_path, run):
     save = ["--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0, "--quiet"]
     assert fit("again", *save, "--max-iter", 3)[0] == 3
     assert fit("again", *save)[0] == 0
-    one, two = load_model(tmp_path / "whole"), load_model(tmp_path / "again")
+    one, two = rm.load_model(tmp_path / "whole"), rm.load_model(tmp_path / "again")
     assert two.n_iter_ > 3
     assert abs(one.objective_ - two.objective_) <= max(one.gap_, two.gap_)
     assert fit("stored", data=[tables / "all.rsk"])[0] == 0

@@ -5,29 +5,13 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import _num_samples
 
-import riskmin
-from riskmin import (
-    L1,
-    ChainTagger,
-    Entropy,
-    HierarchicalClassifier,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearClassifierCV,
-    LinearRanker,
-    LinearRegressor,
-    LinearRegressorCV,
-    MultivariateSquared,
-    NoveltyDetector,
-    OrdinalClassifier,
-)
+import riskmin as rm
 from riskmin.testing import expected_failed_checks
 
 WEIGHTS = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
 
 
-class OneSequence(ChainTagger):
+class OneSequence(rm.ChainTagger):
     """A tagger of one sequence, for checks that pass the rows of a matrix without lengths."""
 
     def __sklearn_tags__(self):
@@ -48,7 +32,7 @@ class OneSequence(ChainTagger):
         return super().score(X, y, lengths=[_num_samples(X)])
 
 
-class OneQuery(LinearRanker):
+class OneQuery(rm.LinearRanker):
     """A ranker with a single query, for checks that do not pass query ids."""
 
     def fit(self, X, y, sample_weight=None):
@@ -75,41 +59,41 @@ def expected(estimator):
 
 # The checks of weights ask for predictions equal to 1e-7, which some losses reach at a small tol only.
 CENTRAL = [
-    LinearClassifier("logistic", standardize=True),
-    LinearRegressor(standardize=True, alpha=1e-1, tol=1e-10),
-    NoveltyDetector(),
-    OrdinalClassifier("squared"),
-    LinearRanker("squared"),
+    rm.LinearClassifier("logistic", standardize=True),
+    rm.LinearRegressor(standardize=True, alpha=1e-1, tol=1e-10),
+    rm.NoveltyDetector(),
+    rm.OrdinalClassifier("squared"),
+    rm.LinearRanker("squared"),
 ]
 ALSO = [
-    LinearClassifier(alpha=0.3),
-    LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
+    rm.LinearClassifier(alpha=0.3),
+    rm.LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
     OneSequence(alpha=0.1, possible_states=False),
-    KernelClassifier("squared_hinge", alpha=1.0),
+    rm.KernelClassifier("squared_hinge", alpha=1.0),
 ]
 OTHERS = [
-    LinearClassifier("squared_hinge"),
-    LinearClassifier("softmax", class_weight="balanced", n_jobs=2),
-    LinearClassifier(regularizer="elastic:eps=0.1", alpha=0.1),
-    LinearClassifier("logistic", regularizer=Entropy(prior=0.5, balanced=True), alpha=0.1),
-    LinearClassifier(solver=riskmin.Smoothing(), class_weight="balanced", n_jobs=2),
-    LinearClassifier("logistic", solver=riskmin.Lbfgs(memory=5), warm_start=True),
-    LinearClassifier("roc_area", alpha=1e-2, tol=1e-6),
-    LinearClassifier("f1"),
-    LinearRegressor(MultivariateSquared()),
-    LinearRegressor("quantile"),
-    LinearRegressor("poisson"),
-    LinearRegressor("huber", alpha=1e-2, regularizer=L1()),
-    LinearRegressor("huber", regularizer="qnorm:q=1.8", standardize=True, alpha=1e-1, tol=1e-10),
-    LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
-    NoveltyDetector(solver="bundle", tol=1e-6, positive=True, alpha=0.1),
-    OrdinalClassifier(alpha=1e-2, tol=1e-6),
+    rm.LinearClassifier("squared_hinge"),
+    rm.LinearClassifier("softmax", class_weight="balanced", n_jobs=2),
+    rm.LinearClassifier(regularizer="elastic:eps=0.1", alpha=0.1),
+    rm.LinearClassifier("logistic", regularizer=rm.Entropy(prior=0.5, balanced=True), alpha=0.1),
+    rm.LinearClassifier(solver=rm.Smoothing(), class_weight="balanced", n_jobs=2),
+    rm.LinearClassifier("logistic", solver=rm.Lbfgs(memory=5), warm_start=True),
+    rm.LinearClassifier("roc_area", alpha=1e-2, tol=1e-6),
+    rm.LinearClassifier("f1"),
+    rm.LinearRegressor(rm.MultivariateSquared()),
+    rm.LinearRegressor("quantile"),
+    rm.LinearRegressor("poisson"),
+    rm.LinearRegressor("huber", alpha=1e-2, regularizer=rm.L1()),
+    rm.LinearRegressor("huber", regularizer="qnorm:q=1.8", standardize=True, alpha=1e-1, tol=1e-10),
+    rm.LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
+    rm.NoveltyDetector(solver="bundle", tol=1e-6, positive=True, alpha=0.1),
+    rm.OrdinalClassifier(alpha=1e-2, tol=1e-6),
     OneQuery(),
     OneQuery("ndcg"),
-    LinearRanker(),
-    KernelClassifier(),
-    KernelRegressor("poisson"),
-    HierarchicalClassifier("softmax"),
+    rm.LinearRanker(),
+    rm.KernelClassifier(),
+    rm.KernelRegressor("poisson"),
+    rm.HierarchicalClassifier("softmax"),
 ]
 
 
@@ -132,15 +116,19 @@ def test_scikit_learn_checks_of_other_estimators(estimator, check):
 
 def test_expected_failures_have_reasons():
     for clean in (
-        LinearClassifier(),
-        LinearRegressor(),
-        OrdinalClassifier("absolute"),
-        LinearRanker("squared"),
+        rm.LinearClassifier(),
+        rm.LinearRegressor(),
+        rm.OrdinalClassifier("absolute"),
+        rm.LinearRanker("squared"),
     ):
         assert expected_failed_checks(clean) == {}
-    for rounded in (KernelClassifier(), OrdinalClassifier(), LinearClassifier(class_weight="balanced")):
+    for rounded in (
+        rm.KernelClassifier(),
+        rm.OrdinalClassifier(),
+        rm.LinearClassifier(class_weight="balanced"),
+    ):
         assert set(expected_failed_checks(rounded)) == WEIGHTS
-    assert set(expected_failed_checks(LinearRegressor("poisson"))) == {"check_regressor_multioutput"}
-    assert "qid" in expected_failed_checks(LinearRanker())["check_fit_score_takes_y"]
+    assert set(expected_failed_checks(rm.LinearRegressor("poisson"))) == {"check_regressor_multioutput"}
+    assert "qid" in expected_failed_checks(rm.LinearRanker())["check_fit_score_takes_y"]
     # a tag tells scikit-learn's checks which labels to draw
-    assert KernelRegressor("poisson").__sklearn_tags__().target_tags.positive_only
+    assert rm.KernelRegressor("poisson").__sklearn_tags__().target_tags.positive_only
