@@ -325,13 +325,6 @@ def test_fits_after_warmup_compile_nothing(tmp_path):
 
 # ---------------------------------------------------------------- processes
 @pytest.mark.slow
-def test_imports_are_light():
-    heavy = "{'numba', 'sklearn', 'pandas', 'pyarrow', 'rich'}"
-    code = f"import sys, riskmin.cli, riskmin.data; assert not {heavy} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.slow
 def test_a_process_without_scikit_learn_prints_the_same(files, run):
     """A command does not import it, and derives the estimators from classes of its own."""
     for args in (["show", files / "hinge.model"], ["evaluate", files / "hinge.model", files / "two.svm"]):

@@ -46,10 +46,8 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     frame.to_csv(unlabeled, index=False)
     code, out, err = run("predict", model, unlabeled)
     n_unseen = int((frame.city == "Lima").sum())
-    assert (
-        err
-        == f"riskmin: column 'city': {n_unseen} of 120 rows hold levels unseen in training, such as 'Lima'\n"
-    )
+    unseen = f"{n_unseen} of 120 rows hold levels unseen in training, such as 'Lima'"
+    assert err == f"riskmin: column 'city': {unseen}\n"
     assert (code, set(out.split())) == (0, {"no", "yes"})
     fitted = load_model(model)
     X = pd.DataFrame(fitted.preparation_.read([unlabeled]).X, columns=fitted.feature_names_in_)
@@ -224,9 +222,8 @@ def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path)
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "riskmin"
-        done = subprocess.run(
-            [sys.executable, "-m", "riskmin", *arguments], cwd=tmp_path, capture_output=True, text=True
-        )
+        process = [sys.executable, "-m", "riskmin", *arguments]
+        done = subprocess.run(process, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)

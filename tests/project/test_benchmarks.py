@@ -287,19 +287,8 @@ def test_auto_is_near_the_best_solver_within_a_factor_or_3_ms():
 
 def test_auto_and_the_other_solvers_run_in_turn(folder, tmp_path):
     lines = tmp_path / "cells.jsonl"
-    options = [
-        "--unseen",
-        "both",
-        "--set",
-        "churn",
-        "--data",
-        str(folder),
-        "--task",
-        "hinge",
-        "--lam",
-        "1e-2",
-    ]
-    options += ["--intercept", "no", "--rounds", "1"]
+    options = ["--unseen", "both", "--set", "churn", "--data", str(folder), "--task", "hinge"]
+    options += ["--lam", "1e-2", "--intercept", "no", "--rounds", "1"]
     invoked = CliRunner().invoke(auto.main, [*options, "--lines", str(lines)])
     assert invoked.exit_code == 0, invoked.output
     cells = [json.loads(line) for line in lines.read_text().splitlines()]

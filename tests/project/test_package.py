@@ -70,12 +70,14 @@ def loaded_by(*steps):
 
 
 def test_imports_and_help_are_light():
-    package, help_page, names = loaded_by(
+    package, data, help_page, names = loaded_by(
         "import riskmin",
+        "import riskmin.cli, riskmin.data",
         "from riskmin.cli import main\nmain(['--help'])",
         "from riskmin import linear_risk, minimize, Objective, LOSSES, REGULARIZERS, SOLVERS",
     )
     assert not package & (LAZY | {"numpy"})
+    assert not data & {"numba", "sklearn", "pandas", "pyarrow", "rich"}
     assert not help_page & (LAZY - {"click"} | {"numpy"})
     assert not names & (LAZY - {"click"})
 
