@@ -38,7 +38,7 @@ def pairs(z):
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].task != "tagging"])
 def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
-    n = 30
+    n = 20
     y = {"regression": np.round(np.exp(0.3 * X[:, 0]), 3), "ordinal": GRADE, "ranking": GRADE}
     y = y.get(LOSSES[loss].task, Y)[:n]
     data, model = tmp_path / "data.npz", tmp_path / "m"

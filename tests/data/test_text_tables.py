@@ -150,7 +150,7 @@ CELLS = [
 ]
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(CELLS[:6]) | st.sampled_from(CELLS), min_size=2, max_size=4), max_size=4

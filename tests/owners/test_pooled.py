@@ -189,21 +189,14 @@ def one_masks(parts, certificates):
     return OwnersExecutor.from_connections([Local(owner_of(parts, "north")), Local(west)])
 
 
+MODEL, OTHER_COLUMNS = rm.LinearClassifier("logistic"), {"X": np.ones((9, 5)), "y": np.ones(9)}
 REFUSED = [
     (lambda parts, _: pool(parts).risk("roc_area"), ValueError, "scores of all rows in one place"),
     (lambda parts, _: pool(parts).risk("f1"), ValueError, "one place"),
     (lambda parts, _: pool(parts).risk("chain_crf"), ValueError, "whole sequences"),
     (lambda parts, _: pool(parts).risk("logistic").labels, TypeError, "owners do not send"),
-    (
-        lambda parts, _: pool(parts | {"west": {"X": np.ones((9, 5)), "y": np.ones(9)}}),
-        ValueError,
-        "other columns",
-    ),
-    (
-        lambda parts, _: pool(parts, Policy(requests_per_run=3)).fit(rm.LinearClassifier("logistic")),
-        OwnerRefused,
-        "north refuses",
-    ),
+    (lambda parts, _: pool(parts | {"west": OTHER_COLUMNS}), ValueError, "other columns"),
+    (lambda parts, _: pool(parts, Policy(requests_per_run=3)).fit(MODEL), OwnerRefused, "north refuses"),
     (
         lambda parts, tls: pool(parts, Policy(min_owners=4), tls).risk("logistic"),
         OwnerRefused,
