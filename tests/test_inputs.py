@@ -102,19 +102,19 @@ ESTIMATORS = {
     "hinge": (models.LinearClassifier("hinge"), classes(Z), WEIGHTS),
     "logistic, 3 classes": (models.LinearClassifier("logistic", standardize=True), classes(Z, 3), WEIGHTS),
     "squared hinge, text": (models.LinearClassifier("squared_hinge"), np.array(["a", "b"])[classes(Z)], {}),
-    "roc area": (models.LinearClassifier("roc_area"), classes(Z), {}),
+    "roc area": (models.LinearClassifier("roc_area", alpha=0.1), classes(Z), {}),
     "lasso": (models.LinearRegressor("squared", regularizer="l1"), Z, WEIGHTS),
     "two outputs": (models.LinearRegressor("huber"), np.column_stack([Z, -Z]), {}),
     "no penalty": (models.LinearRegressor("squared", alpha=0), Z, WEIGHTS),
     "classes by folds": (models.LinearClassifierCV("logistic", alphas=2, cv=2), classes(Z), WEIGHTS),
     "regression by folds": (models.LinearRegressorCV("squared", alphas=2, cv=2), Z, WEIGHTS),
     "novelty": (models.NoveltyDetector(), None, WEIGHTS),
-    "ordinal": (models.OrdinalClassifier(), classes(Z, 3), WEIGHTS),
+    "ordinal": (models.OrdinalClassifier(alpha=0.1), classes(Z, 3), WEIGHTS),
     "online": (models.OnlineClassifier(), classes(Z), {}),
     "kernel classes": (models.KernelClassifier(), classes(Z), WEIGHTS),
     "kernel regression": (models.KernelRegressor(), Z, WEIGHTS),
     "incomplete Cholesky": (models.IncompleteCholesky(), None, {}),
-    "ranker": (models.LinearRanker(), classes(Z, 3).astype(float), {"qid": np.repeat(np.arange(6), 10)}),
+    "ranker": (models.LinearRanker(alpha=0.1), classes(Z, 3) * 1.0, {"qid": np.repeat(np.arange(6), 10)}),
 }
 
 

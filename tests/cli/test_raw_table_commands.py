@@ -181,14 +181,10 @@ def test_several_files_are_prepared_as_one(how, raw, tmp_path, run):
     assert (type(error), str(error)) == (UnpreparedColumn, "a.csv, line 2: 'Oslo' is not a number")
 
 
-def test_sparse_rows_are_no_table(raw, files, tmp_path, run):
-    assert run("fit", raw, *FIT, "-o", tmp_path / "m", "--quiet")[0] == 0
-    check_sentence(run("predict", tmp_path / "m", files / "two.svm"), "fitted to a table with named columns")
-
-
-def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
+def test_sparse_rows_and_damaged_preparations_are_refused(raw, files, tmp_path, run):
     model = tmp_path / "m"
     assert run("fit", raw, *FIT, "-o", model, "--quiet")[0] == 0
+    check_sentence(run("predict", model, files / "two.svm"), "fitted to a table with named columns")
     arrays, meta = load_arrays(model, "model")
     del meta["sha256"]
     meta["fitted"]["preparation"]["columns"][0]["levels"].append("Lima")

@@ -266,12 +266,9 @@ def test_the_line_of_an_error_far_down():
         read(text)
 
 
-def test_query_ids_have_64_bits():
+def test_query_ids_have_64_bits_and_labels_are_optional_for_prediction():
     ids = read(b"1 qid:9223372036854775807 1:2\n0 qid:-9223372036854775807 1:1\n").qid
     assert ids.tolist() == [2**63 - 1, -(2**63) + 1]
-
-
-def test_labels_are_optional_for_prediction():
     data = read(b"1:2 3:4\n2:1\n", require_labels=False)
     assert data.y is None
     assert data.X.toarray().tolist() == [[2, 0, 4], [0, 1, 0]]
