@@ -70,11 +70,11 @@ def loaded_by(*steps):
 
 
 def test_imports_and_help_are_light():
-    package, data, help_page, names = loaded_by(
+    package, help_page, names, data = loaded_by(
         "import riskmin",
-        "import riskmin.cli, riskmin.data",
         "from riskmin.cli import main\nmain(['--help'])",
         "from riskmin import linear_risk, minimize, Objective, LOSSES, REGULARIZERS, SOLVERS",
+        "import riskmin.cli, riskmin.data",
     )
     assert not package & (LAZY | {"numpy"})
     assert not data & {"numba", "sklearn", "pandas", "pyarrow", "rich"}
