@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import pandas as pd
 import pytest
 from docs import build, ratios, rooms, tables
 
@@ -125,11 +126,6 @@ def test_the_map_shows_the_order_of_a_fit():
     assert all(name in calls for name in rooms.FIT)
 
 
-def test_versions_agree():
-    version = riskmin.__version__
-    assert f"\n## {version}\n" in read("CHANGELOG.md")
-
-
 # ---------------------------------------------------------------- links and pictures
 def test_links_resolve():
     broken = []
@@ -140,15 +136,12 @@ def test_links_resolve():
     assert broken == []
 
 
-def test_the_readme_is_one_page():
-    lines = read("README.md").splitlines()
+def test_pages_name_the_version_and_every_decision_and_the_readme_is_short():
+    assert f"\n## {riskmin.__version__}\n" in read("CHANGELOG.md")
+    index, lines = read("docs/adr/README.md"), read("README.md").splitlines()
+    assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
     assert len(lines) <= 110
     assert max(map(len, lines)) < 120
-
-
-def test_every_decision_is_in_the_index():
-    index = read("docs/adr/README.md")
-    assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
 
 
 @pytest.mark.parametrize("name", ["rooms", "cuts", "convergence", "certificate", "roc_a9a", "prbep_c11"])
@@ -208,50 +201,31 @@ def files(tmp_path_factory):
     table[400:].to_csv(folder / "test.csv", index=False)
     X, y = load_diabetes(return_X_y=True)
     columns = [*(f"f{j}" for j in range(10)), "price"]
-    np.savetxt(
-        folder / "houses.csv", np.column_stack([X, y]), delimiter=",", header=",".join(columns), comments=""
-    )
+    pd.DataFrame(np.column_stack([X, y]), columns=columns).to_csv(folder / "houses.csv", index=False)
     grade, X = np.digitize(y, [90, 140, 200]), X / X.std(axis=0)
     for name, rows in {"clicks": slice(300), "later": slice(300, None)}.items():
         save_svmlight(folder / f"{name}.svm", X[rows], grade[rows], np.arange(len(y))[rows] // 10)
-    for name, last in {"patients": ["stage"], "visits": ["ward", "need"]}.items():
-        lines = [",".join([*columns[:-1], *last])]
-        for i, (x, k) in enumerate(zip(X.tolist(), grade.tolist(), strict=True)):
-            cells = {"stage": ("mild", "fair", "serious", "grave")[k], "ward": f"ward {i // 20}", "need": k}
-            lines.append(",".join(map(str, [*x, *(cells[column] for column in last)])))
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows, stages = pd.DataFrame(X, columns=columns[:-1]), np.array(["mild", "fair", "serious", "grave"])
+    rows.assign(stage=stages[grade]).to_csv(folder / "patients.csv", index=False)
+    wards = [f"ward {i // 20}" for i in range(len(y))]
+    rows.assign(ward=wards, need=grade).to_csv(folder / "visits.csv", index=False)
     flowers = load_iris(as_frame=True)
     kinds = flowers.target_names[flowers.target]
     flowers.data.assign(kind=kinds).to_csv(folder / "flowers.csv", index=False)
     customers().to_csv(folder / "customers.csv", index=False)
     customers(seed=1).drop(columns="bought").to_csv(folder / "prospects.csv", index=False)
-    (folder / "chunks.conll").write_text(SENTENCES, encoding="utf-8")
-    bare = [" ".join(line.split()[:2]) for line in SENTENCES.splitlines()]
-    (folder / "news.conll").write_text("\n".join(bare), encoding="utf-8")
+    sentences = [[word.split("/") for word in sentence.split()] for sentence in SENTENCES]
+    for name, columns in {"chunks": 3, "news": 2}.items():
+        blocks = ["".join(" ".join(word[:columns]) + "\n" for word in words) for words in sentences]
+        (folder / f"{name}.conll").write_text("\n".join(blocks), encoding="utf-8")
     return folder
 
 
-SENTENCES = """\
-He PRP B-NP
-reckons VBZ B-VP
-the DT B-NP
-current JJ I-NP
-deficit NN I-NP
-will MD B-VP
-narrow VB I-VP
-. . O
-
-Rain NN B-NP
-fell VBD B-VP
-on IN B-PP
-Monday NNP B-NP
-
-The DT B-NP
-markets NNS I-NP
-reacted VBD B-VP
-to TO B-PP
-it PRP B-NP
-"""
+SENTENCES = (
+    "He/PRP/B-NP reckons/VBZ/B-VP the/DT/B-NP current/JJ/I-NP deficit/NN/I-NP will/MD/B-VP narrow/VB/I-VP",
+    "Rain/NN/B-NP fell/VBD/B-VP on/IN/B-PP Monday/NNP/B-NP",
+    "The/DT/B-NP markets/NNS/I-NP reacted/VBD/B-VP to/TO/B-PP it/PRP/B-NP ././O",
+)
 
 
 def has_commands(page):
@@ -274,12 +248,9 @@ def test_commands_run(page, files, monkeypatch, capsys):
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this system")
 def test_make_bench_requires_its_data():
-    environment = {"PATH": os.environ["PATH"]}  # without the settings of an outer make
-    done = subprocess.run(
-        ["make", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
+    settings = {"cwd": ROOT, "env": {"PATH": os.environ["PATH"]}}  # without those of an outer make
+    done = subprocess.run(["make", "bench"], **settings, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "make bench DATA=folder" in line
 
@@ -304,11 +275,8 @@ def test_every_public_name_is_in_the_reference():
 
 def test_every_page_is_in_a_menu():
     """A page outside of all menus is found by its search only."""
-    listed = {
-        os.path.normpath(Path(page).parent / entry)
-        for page, entries in build.MENUS.items()
-        for entry in entries
-    }
+    entries = [(Path(page).parent, entry) for page, menu in build.MENUS.items() for entry in menu]
+    listed = {os.path.normpath(folder / entry) for folder, entry in entries}
     pages = {name_of(p).removeprefix("docs/").removesuffix(".md") for p in ROOT.glob("docs/**/*.md")}
     outside = {name.removesuffix(".md") for name in build.ELSEWHERE.values()}
     decisions = {name for name in pages if name.startswith("adr/0")}  # listed by their own index

@@ -9,20 +9,8 @@ import itertools
 import numpy as np
 import pytest
 
-import riskmin
+import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, problem, risk_of
-from riskmin import (
-    L2,
-    SOLVERS,
-    Hinge,
-    Logistic,
-    Objective,
-    Softmax,
-    certify,
-    kernel_risk,
-    linear_risk,
-    minimize,
-)
 from riskmin import estimators as models
 from riskmin.core import UnsupportedProblem
 from riskmin.testing import check_inputs
@@ -56,9 +44,9 @@ def sparse_problem(loss, n=60, p=7):
 
 def run(X, y, weights, w0, *, loss, solver=None, reg=None, max_iter=8, **settings):
     """The point, value and bound of a run; None where the solver does not support the problem."""
-    J = Objective(risk_of(loss, X, y, weights, **settings), reg or L2(np.linspace(1, 2, len(w0))), 0.1)
+    J = rm.Objective(risk_of(loss, X, y, weights, **settings), reg or rm.L2(np.linspace(1, 2, len(w0))), 0.1)
     try:
-        result = minimize(J, solver, w0, tol=1e-6, max_iter=max_iter)
+        result = rm.minimize(J, solver, w0, tol=1e-6, max_iter=max_iter)
     except UnsupportedProblem:
         return None
     return np.concatenate([result.w, [result.value, result.lower]])
@@ -70,13 +58,13 @@ def check_run(loss, formats, **settings):
     check_inputs(run, X, y, weights, w0, loss=loss, formats=formats, **settings)
 
 
-PAIRS = list(itertools.product([Hinge(), Logistic(), Softmax()], SOLVERS))
+PAIRS = list(itertools.product([rm.Hinge(), rm.Logistic(), rm.Softmax()], rm.SOLVERS))
 
 
 @pytest.mark.parametrize(("pair", "formats"), in_turn(PAIRS))
 def test_solvers_change_nothing(pair, formats):
     loss, name = pair
-    check_run(loss, solver=SOLVERS[name], formats=formats)
+    check_run(loss, solver=rm.SOLVERS[name], formats=formats)
 
 
 @pytest.mark.parametrize(("loss", "formats"), in_turn([*ALL_LOSSES, *MANY_LOSSES, *LIST_LOSSES]))
@@ -84,9 +72,9 @@ def test_default_runs_of_every_loss_change_nothing(loss, formats):
     check_run(loss, formats=formats[1:])
 
 
-@pytest.mark.parametrize(("name", "formats"), in_turn(list(riskmin.REGULARIZERS)))
+@pytest.mark.parametrize(("name", "formats"), in_turn(list(rm.REGULARIZERS)))
 def test_default_runs_of_every_regularizer_change_nothing(name, formats):
-    check_run(Logistic(), formats=formats[1:], reg=riskmin.REGULARIZERS[name])
+    check_run(rm.Logistic(), formats=formats[1:], reg=rm.REGULARIZERS[name])
 
 
 # ---------------------------------------------------------------- estimators
@@ -104,29 +92,29 @@ def fit_and_use(X, y, more, *, model):
     if hasattr(model, "score") and y is not None:
         model.score(X, y, **{k: v for k, v in more.items() if k != "groups"})
     if hasattr(model, "gap_") and not hasattr(model, "alphas_") and np.ndim(y) < 2:
-        certify(model, X, y, **more)
+        rm.certify(model, X, y, **more)
     return np.concatenate([r.astype(float) for r in results if r.dtype.kind in "biuf"])
 
 
-Z = sparse_problem(Logistic(), 60)[0] @ np.linspace(-1, 1, 7)
+Z = sparse_problem(rm.Logistic(), 60)[0] @ np.linspace(-1, 1, 7)
 WEIGHTS = {"sample_weight": np.linspace(0.5, 2, 60)}
 ESTIMATORS = {
     "hinge": (models.LinearClassifier("hinge"), classes(Z), WEIGHTS),
     "logistic, 3 classes": (models.LinearClassifier("logistic", standardize=True), classes(Z, 3), WEIGHTS),
     "squared hinge, text": (models.LinearClassifier("squared_hinge"), np.array(["a", "b"])[classes(Z)], {}),
-    "roc area": (models.LinearClassifier("roc_area"), classes(Z), {}),
+    "roc area": (models.LinearClassifier("roc_area", alpha=0.1), classes(Z), {}),
     "lasso": (models.LinearRegressor("squared", regularizer="l1"), Z, WEIGHTS),
     "two outputs": (models.LinearRegressor("huber"), np.column_stack([Z, -Z]), {}),
     "no penalty": (models.LinearRegressor("squared", alpha=0), Z, WEIGHTS),
     "classes by folds": (models.LinearClassifierCV("logistic", alphas=2, cv=2), classes(Z), WEIGHTS),
     "regression by folds": (models.LinearRegressorCV("squared", alphas=2, cv=2), Z, WEIGHTS),
     "novelty": (models.NoveltyDetector(), None, WEIGHTS),
-    "ordinal": (models.OrdinalClassifier(), classes(Z, 3), WEIGHTS),
+    "ordinal": (models.OrdinalClassifier(alpha=0.1), classes(Z, 3), WEIGHTS),
     "online": (models.OnlineClassifier(), classes(Z), {}),
     "kernel classes": (models.KernelClassifier(), classes(Z), WEIGHTS),
     "kernel regression": (models.KernelRegressor(), Z, WEIGHTS),
     "incomplete Cholesky": (models.IncompleteCholesky(), None, {}),
-    "ranker": (models.LinearRanker(), classes(Z, 3).astype(float), {"qid": np.repeat(np.arange(6), 10)}),
+    "ranker": (models.LinearRanker(alpha=0.1), classes(Z, 3) * 1.0, {"qid": np.repeat(np.arange(6), 10)}),
 }
 
 
@@ -134,7 +122,7 @@ ESTIMATORS = {
 @pytest.mark.filterwarnings("ignore")
 def test_estimators_change_nothing(name, formats):
     model, y, more = ESTIMATORS[name]
-    check_inputs(fit_and_use, sparse_problem(Logistic())[0], y, more, formats=formats, model=model)
+    check_inputs(fit_and_use, sparse_problem(rm.Logistic())[0], y, more, formats=formats, model=model)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -142,17 +130,17 @@ def test_taggers_change_nothing():
     def tag(X, y, lengths):
         model = models.ChainTagger().fit(X, y, lengths=lengths)
         model.score(X, y, lengths=lengths)
-        certify(model, X, y, lengths=lengths)
+        rm.certify(model, X, y, lengths=lengths)
         return np.append(model.coef_, model.predict(X, lengths=lengths))
 
-    formats = "read only", "CSR", "CSR, duplicates", "CSC", "CSC, unsorted"
-    check_inputs(tag, sparse_problem(Logistic())[0], classes(Z, 3), np.full(12, 5), formats=formats)
+    formats = "read only", "CSR", "CSR, duplicates"
+    check_inputs(tag, sparse_problem(rm.Logistic())[0], classes(Z, 3), np.full(12, 5), formats=formats)
 
 
 @pytest.mark.parametrize("frame", ["pandas", "polars", "pyarrow"])
 @pytest.mark.filterwarnings("ignore")
 def test_frames_and_lists_are_not_changed(frame):
-    X, y, weights = sparse_problem(Logistic())
+    X, y, weights = sparse_problem(rm.Logistic())
     table = {f"x{j}": column for j, column in enumerate(X.T)}
     make = pytest.importorskip(frame)
     rows = make.table(table) if frame == "pyarrow" else make.DataFrame(table)
@@ -161,24 +149,24 @@ def test_frames_and_lists_are_not_changed(frame):
     before = {name: bits(value if name != "y" else np.asarray(value)) for name, value in given.items()}
     model = models.LinearClassifier("logistic", standardize=True).fit(**given)
     model.predict(rows)
-    certify(model, rows, labels, sample_weight=weights)
+    rm.certify(model, rows, labels, sample_weight=weights)
     after = {name: bits(value if name != "y" else np.asarray(value)) for name, value in given.items()}
     assert after == before
 
 
 def test_kernel_risks_and_paths_change_nothing():
-    X, y, weights = sparse_problem(Logistic())
+    X, y, weights = sparse_problem(rm.Logistic())
 
     def kernel(X, y, weights):
-        risk, reg = kernel_risk(X, y, "hinge", "poly", sample_weight=weights)
-        return minimize(Objective(risk, reg, 0.1)).w
+        risk, reg = rm.kernel_risk(X, y, "hinge", "poly", sample_weight=weights)
+        return rm.minimize(rm.Objective(risk, reg, 0.1)).w
 
     def path(X, y, weights):
-        risk = linear_risk(X, y, "squared", sample_weight=weights)
-        return np.array([r.value for r in riskmin.path(risk, riskmin.L1(), [1.0, 0.1])])
+        risk = rm.linear_risk(X, y, "squared", sample_weight=weights)
+        return np.array([r.value for r in rm.path(risk, rm.L1(), [1.0, 0.1])])
 
-    check_inputs(kernel, X, y, weights)
-    check_inputs(path, X, y, weights)
+    for function, formats in zip((kernel, path), turns(), strict=False):
+        check_inputs(function, X, y, weights, formats=formats)
 
 
 def test_a_changed_input_is_found():

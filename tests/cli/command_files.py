@@ -4,15 +4,8 @@ import json
 
 import numpy as np
 
+import riskmin as rm
 from helpers import customers
-from riskmin import (
-    KernelClassifier,
-    LinearClassifier,
-    LinearRanker,
-    OrdinalClassifier,
-    load_model,
-    save_model,
-)
 from riskmin.data import save_svmlight
 
 GRADES = np.array(["poor", "fair", "good", "best"])
@@ -52,11 +45,13 @@ def write_files(folder):
     queries = np.array([f"query {q}" for q in qid])
     write_csv(folder / "clicks.csv", X[:, 0], queries, X[:, 1:], grade, names="a,topic,b,c,d,relevance")
     customers(120).to_csv(folder / "raw.csv", index=False)
-    save_model(LinearClassifier("hinge", alpha=1e-2).fit(X, y), folder / "hinge.model")
-    save_model(OrdinalClassifier(alpha=1e-2).fit(X, grade), folder / "ordinal.model")
-    save_model(OrdinalClassifier(alpha=1e-2, order=[3, 2, 1, 0]).fit(X, grade), folder / "reversed.model")
-    save_model(LinearRanker("ndcg", alpha=1e-2).fit(X, grade, qid=qid), folder / "ranker.model")
-    save_model(KernelClassifier(alpha=1e-2, tol=0.05).fit(X, y), folder / "kernel.model")
+    rm.save_model(rm.LinearClassifier("hinge", alpha=1e-2).fit(X, y), folder / "hinge.model")
+    rm.save_model(rm.OrdinalClassifier(alpha=1e-2).fit(X, grade), folder / "ordinal.model")
+    rm.save_model(
+        rm.OrdinalClassifier(alpha=1e-2, order=[3, 2, 1, 0]).fit(X, grade), folder / "reversed.model"
+    )
+    rm.save_model(rm.LinearRanker("ndcg", alpha=1e-2).fit(X, grade, qid=qid), folder / "ranker.model")
+    rm.save_model(rm.KernelClassifier(alpha=1e-2, tol=0.05).fit(X, y), folder / "kernel.model")
     return folder
 
 
@@ -69,7 +64,7 @@ def run_json(run, *args):
 def fitted(run, data, loss, model, *options):
     """The model of a quiet fit, which prints nothing."""
     assert run("fit", data, "--loss", loss, "--lam", 1e-2, "-o", model, "--quiet", *options) == (0, "", "")
-    return load_model(model)
+    return rm.load_model(model)
 
 
 def refuted(completed, *words):
@@ -83,8 +78,8 @@ def refuted(completed, *words):
 
 def altered(path, target, **changes):
     """Save the model with changed attributes, and a valid checksum."""
-    model = load_model(path)
+    model = rm.load_model(path)
     for name, value in changes.items():
         setattr(model, name, value)
-    save_model(model, target)
+    rm.save_model(model, target)
     return target

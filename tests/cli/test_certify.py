@@ -1,27 +1,13 @@
 """`riskmin certify`: honest models of every kind are certified, and every false claim is refuted."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 from command_files import altered, refuted, rows, run_json
 
+import riskmin as rm
 from helpers import check_sentence
-from riskmin import (
-    Absolute,
-    Cut,
-    Hinge,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRanker,
-    LinearRegressor,
-    Nu,
-    OrdinalClassifier,
-    load_model,
-    save_model,
-)
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data import save_svmlight
 
@@ -29,34 +15,32 @@ X, Y, GRADE, QID = rows()
 LAM = 1e-2
 TABLES = ["roc_area", "prbep", "f1", "precision_at_k:k=15"]
 MODELS = {
-    "hinge": LinearClassifier(alpha=LAM),
-    "loose": LinearClassifier(alpha=LAM, tol=0.2),
-    "class weights": LinearClassifier(alpha=0.1, class_weight={-1: 1.0, 1: 5.0}),
-    "huber": LinearRegressor("huber:delta=0.5", alpha=0.1),
-    "nu, linear": LinearClassifier(Nu(Hinge(), 0.7), alpha=LAM),
-    "kernel": KernelClassifier(alpha=LAM, tol=0.05),
-    "laplacian": KernelClassifier("logistic", kernel="laplacian", alpha=LAM, class_weight="balanced"),
-    "bundle": KernelClassifier(alpha=LAM, gamma=1.0, solver="bundle", fit_intercept=False),
-    "absolute": KernelRegressor("absolute", kernel="poly", coef0=1.0, alpha=LAM),
-    "poisson": KernelRegressor("poisson", alpha=LAM),
-    "nu": KernelClassifier(Nu(Hinge(), 0.5), alpha=LAM),
-    "nu, regression": KernelRegressor(Nu(Absolute(), 0.4), alpha=LAM),
-    **{loss: LinearClassifier(loss, alpha=0.1) for loss in TABLES},
-    "no intercept": LinearClassifier("prbep", alpha=LAM, fit_intercept=False),
-    "ordinal": OrdinalClassifier(alpha=LAM),
-    "grades as numbers": OrdinalClassifier("absolute", alpha=LAM),
-    "ranker": LinearRanker("ndcg", alpha=LAM),
-    "ranks as numbers": LinearRanker("squared", alpha=LAM),
+    "hinge": rm.LinearClassifier(alpha=LAM),
+    "loose": rm.LinearClassifier(alpha=LAM, tol=0.2),
+    "l1": rm.LinearClassifier(regularizer="l1", alpha=LAM),
+    "class weights": rm.LinearClassifier(alpha=0.1, class_weight={-1: 1.0, 1: 5.0}),
+    "huber": rm.LinearRegressor("huber:delta=0.5", alpha=0.1),
+    "nu, linear": rm.LinearClassifier(rm.Nu(rm.Hinge(), 0.7), alpha=LAM),
+    "kernel": rm.KernelClassifier(alpha=LAM, tol=0.05),
+    "laplacian": rm.KernelClassifier("logistic", kernel="laplacian", alpha=LAM, class_weight="balanced"),
+    "bundle": rm.KernelClassifier(alpha=LAM, gamma=1.0, solver="bundle", fit_intercept=False, tol=0.01),
+    "absolute": rm.KernelRegressor("absolute", kernel="poly", coef0=1.0, alpha=LAM),
+    "poisson": rm.KernelRegressor("poisson", alpha=LAM),
+    "nu": rm.KernelClassifier(rm.Nu(rm.Hinge(), 0.5), alpha=LAM, tol=0.01),
+    "nu, regression": rm.KernelRegressor(rm.Nu(rm.Absolute(), 0.4), alpha=LAM, tol=0.01),
+    **{loss: rm.LinearClassifier(loss, alpha=0.1) for loss in TABLES},
+    "no intercept": rm.LinearClassifier("prbep", alpha=LAM, fit_intercept=False),
+    "ordinal": rm.OrdinalClassifier(alpha=LAM),
+    "grades as numbers": rm.OrdinalClassifier("absolute", alpha=LAM),
+    "ranker": rm.LinearRanker("ndcg", alpha=LAM),
+    "ranks as numbers": rm.LinearRanker("squared", alpha=LAM),
 }
 
 
 def data_of(name):
     """The data set of a model."""
-    if name == "ranker":
-        return "ranked.svm"
-    return (
-        "graded.svm" if name in ("ordinal", "grades as numbers", "ranks as numbers", "poisson") else "two.svm"
-    )
+    graded = dict.fromkeys(("ordinal", "grades as numbers", "ranks as numbers", "poisson"), "graded.svm")
+    return (graded | {"ranker": "ranked.svm"}).get(name, "two.svm")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +52,7 @@ def saved(files):
         if not path.exists():
             y = Y if data_of(name) == "two.svm" else GRADE
             extra = {"qid": QID} if name == "ranker" else {}
-            save_model(MODELS[name].fit(X, y, **extra), path)
+            rm.save_model(MODELS[name].fit(X, y, **extra), path)
         return path, files / data_of(name)
 
     return save
@@ -79,7 +63,7 @@ def saved(files):
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in (*TABLES, "ordinal", "ranker")])
 def test_honest_models_are_certified(name, saved, run):
     path, data = saved(name)
-    model = load_model(path)
+    model = rm.load_model(path)
     code, facts = run_json(run, "certify", path, data, "--quiet")
     assert (code, facts["verdict"]) == (0, "certified")
     assert facts["objective"] == pytest.approx(model.objective_, rel=1e-9)
@@ -90,7 +74,7 @@ def test_honest_models_are_certified(name, saved, run):
 @pytest.mark.parametrize("name", ["kernel", "laplacian", "absolute", "poisson", "nu", "nu, linear"])
 def test_files_predict_as_the_models(name, saved, run):
     path, data = saved(name)
-    model, y = load_model(path), GRADE if name == "poisson" else Y
+    model, y = rm.load_model(path), GRADE if name == "poisson" else Y
     code, out, err = run("predict", path, data)
     assert (code, err) == (0, "")
     np.testing.assert_allclose([float(line) for line in out.split()], model.predict(X), atol=1e-9)
@@ -106,7 +90,7 @@ def test_files_predict_as_the_models(name, saved, run):
 def test_all_four_numbers_are_printed(saved, run):
     path, data = saved("hinge")
     code, out, err = run("certify", path, data)
-    fitted = load_model(path)
+    fitted = rm.load_model(path)
     assert (code, err) == (0, "")
     assert out.count(f"{fitted.objective_:.9g}") == 2
     assert f"{fitted.lower_bound_:.9g}" in out
@@ -116,8 +100,8 @@ def test_all_four_numbers_are_printed(saved, run):
 
 def test_looser_tol_does_not_certify_the_claim(files, tmp_path, run):
     data = files / "two.svm"
-    tight = LinearClassifier(alpha=LAM, tol=1e-7).fit(X, Y)
-    save_model(tight, tmp_path / "tight")
+    tight = rm.LinearClassifier(alpha=LAM, tol=1e-7).fit(X, Y)
+    rm.save_model(tight, tmp_path / "tight")
     code, _, err = run("certify", tmp_path / "tight", data, "--max-iter", "1")
     assert code == 3
     assert err.startswith("riskmin: open: ")
@@ -135,7 +119,7 @@ def test_looser_tol_does_not_certify_the_claim(files, tmp_path, run):
 # ---------------------------------------------------------------- false claims
 def with_cut(model, a, b, lower=None):
     """Another cut, and the bound b - |a|^2 / (2 lam) that it would prove."""
-    cut = Cut(np.asarray(a, dtype=float), float(b))
+    cut = rm.Cut(np.asarray(a, dtype=float), float(b))
     bound = b - cut.a @ cut.a / (2 * LAM) if lower is None else lower
     return {"result_": dataclasses.replace(model.result_, cut=cut), "lower_bound_": bound}
 
@@ -149,7 +133,7 @@ def inflated(model):
 def without_products(model):
     """Half of a kernel's cut holds products with K: a slope of norm zero would prove the bound b."""
     a, b = model.result_.cut
-    cut = Cut(np.concatenate([a[: len(X)], 0.0 * a[len(X) :]]), b)
+    cut = rm.Cut(np.concatenate([a[: len(X)], 0.0 * a[len(X) :]]), b)
     result = dataclasses.replace(model.result_, cut=cut, lower=min(b, model.result_.value))
     return {"result_": result, "lower_bound_": result.lower}
 
@@ -176,6 +160,8 @@ FALSEHOODS = [
     ("loose", lambda m: {"lower_bound_": m.lower_bound_ * (1 + 1e-7)}, [PROVES, "as claimed"]),
     ("loose", lambda m: {"lower_bound_": m.lower_bound_ / 2}, [PROVES, "as claimed"]),
     ("loose", inflated, ["exceeds an objective"]),
+    ("l1", lambda m: {"regularizer": "elastic"}, []),
+    ("l1", lambda m: {"alpha": 2 * LAM}, []),
     ("kernel", without_products, [PROVES]),
     ("ordinal", lambda m: {"thresholds_": m.thresholds_ + 0.01}, CUTS),
     ("ordinal", lambda m: {"intercept_": 0.5}, []),
@@ -197,7 +183,7 @@ FALSEHOODS = [
 @pytest.mark.parametrize(("name", "change", "words"), FALSEHOODS, ids=[f[0] for f in FALSEHOODS])
 def test_false_claims_are_refuted(name, change, words, saved, tmp_path, run):
     path, data = saved(name)
-    changed = altered(path, tmp_path / "changed", **change(load_model(path)))
+    changed = altered(path, tmp_path / "changed", **change(rm.load_model(path)))
     refuted(run("certify", changed, data), *words)
 
 
@@ -249,7 +235,7 @@ def test_changed_coefficients_with_equal_objective_are_refuted(tmp_path, run):
     data, model = tmp_path / "two.svm", tmp_path / "m"
     save_svmlight(data, points, y)
     tight = {"kernel": "linear", "alpha": 0.1, "fit_intercept": False, "tol": 1e-10}
-    save_model(KernelRegressor("epsilon_insensitive:epsilon=0.5", **tight).fit(points, y), model)
+    rm.save_model(rm.KernelRegressor("epsilon_insensitive:epsilon=0.5", **tight).fit(points, y), model)
     assert run("certify", model, data)[0] == 0
     longer = rewritten(model, tmp_path / "longer", lambda arrays, meta: arrays["vectors"].__imul__(1.1))
     refuted(run("certify", longer, data), "its support vectors are not rows of these data")
@@ -278,8 +264,10 @@ def test_other_data_are_refuted(name, saved, tmp_path, run):
     path, data = saved(name)
     save_svmlight(tmp_path / "fewer.svm", X[:40], Y[:40])
     refuted(run("certify", path, tmp_path / "fewer.svm"), "fitted to 60 rows, but the data have 40")
-    model = load_model(path).fit(X, Y, sample_weight=np.arange(1.0, 61.0))
-    save_model(model, tmp_path / "weighted")
+    code, facts = run_json(run, "certify", path, tmp_path / "fewer.svm")
+    assert (code, facts["verdict"]) == (1, "refuted")
+    model = rm.load_model(path).fit(X, Y, sample_weight=np.arange(1.0, 61.0))
+    rm.save_model(model, tmp_path / "weighted")
     check_sentence(run("certify", tmp_path / "weighted", data), "weights")
 
 
@@ -290,10 +278,3 @@ def test_other_queries_are_refuted(saved, tmp_path, run):
     order = np.random.default_rng(0).permutation(len(X))
     save_svmlight(tmp_path / "mixed.svm", X[order], GRADE[order], QID[order] + 10**15)
     assert run("certify", path, tmp_path / "mixed.svm")[0] == 0  # only the grouping of rows matters
-
-
-def test_another_problem_is_refuted_in_json_too(saved, tmp_path, run):
-    path, data = saved("hinge")
-    changed = altered(path, tmp_path / "changed", objective_=load_model(path).objective_ * 0.99)
-    code, out, _ = run("certify", changed, data, "--json")
-    assert (code, json.loads(out)["verdict"]) == (1, "refuted")

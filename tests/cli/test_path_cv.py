@@ -7,23 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-from command_files import rows, run_json
+from command_files import RAW, rows, run_json
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
+import riskmin as rm
 from helpers import ClosedElements, customers
-from riskmin import (
-    L2,
-    Hinge,
-    LinearClassifier,
-    LinearRanker,
-    Objective,
-    OrdinalClassifier,
-    get_scorer,
-    linear_risk,
-    load_model,
-    minimize,
-)
 from riskmin.data import load, save_svmlight
 from riskmin.losses import LOSSES
 from riskmin.metrics import mean_ndcg_score
@@ -91,9 +80,9 @@ def test_path_agrees_with_minimize(files, run):
     code, facts = run_json(run, *args, "--lams", "1,0.01")
     assert code == 0
     data = load(files / "two.svm")
-    risk = linear_risk(data.X, data.y, Hinge())
+    risk = rm.linear_risk(data.X, data.y, rm.Hinge())
     for row in facts["path"]:
-        best = minimize(Objective(risk, L2(), row["lam"]), tol=1e-6)
+        best = rm.minimize(rm.Objective(risk, rm.L2(), row["lam"]), tol=1e-6)
         assert row["lower_bound"] <= best.value * (1 + 1e-9)
         assert best.lower <= row["objective"] <= best.value * (1 + 2e-3)
         assert row["status"] == "converged"
@@ -159,7 +148,7 @@ def test_cv_chooses_lam_saves_the_model_and_writes_a_report(files, tmp_path, run
     assert lines[0] == "logistic on two.svm, 60 rows x 4 columns, l2, 3 folds"
     assert [line.split()[0] for line in lines[2:5]] == ["100", "0.1", "0.01"]
     (best,) = [line for line in lines[2:5] if line.endswith("best")]
-    saved = load_model(model)
+    saved = rm.load_model(model)
     assert f"{saved.alpha:g}" == best.split()[0]
     assert saved.alpha < 100
     assert run("certify", model, data, "--quiet")[0] == 0
@@ -167,27 +156,15 @@ def test_cv_chooses_lam_saves_the_model_and_writes_a_report(files, tmp_path, run
 
 
 def test_cv_as_json(files, tmp_path, run):
-    args = [
-        "--loss",
-        "huber",
-        "--reg",
-        "l1",
-        "--n-lams",
-        3,
-        "--folds",
-        2,
-        "--jobs",
-        2,
-        "-o",
-        tmp_path / "best",
-    ]
+    args = ["--loss", "huber", "--reg", "l1", "--n-lams", 3, "--folds", 2, "-o", tmp_path / "best"]
+    args += ["--jobs", 2]
     code, facts = run_json(run, "cv", files / "houses.csv", *args, "--scoring", "neg_mean_absolute_error")
     assert code == 0
     assert np.shape([row["scores"] for row in facts["cv"]]) == (3, 2)
     best = max(facts["cv"], key=lambda row: row["mean"])
     assert facts["best_lam"] == best["lam"] == facts["lam"]
     assert facts["best_score"] == pytest.approx(best["mean"])
-    assert load_model(tmp_path / "best").feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    assert rm.load_model(tmp_path / "best").feature_names_in_.tolist() == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(("loss", "name"), [("ordinal", "graded.svm"), ("pairwise_hinge", "ranked.svm")])
@@ -196,7 +173,7 @@ def test_grades_and_rankings(loss, name, files, tmp_path, run):
     args = [data, "--loss", loss, "--lams", "1,0.01"]
     code, facts = run_json(run, "path", *args, "-o", tmp_path / "p.html")
     assert code == 0
-    make = OrdinalClassifier if loss == "ordinal" else LinearRanker
+    make = rm.OrdinalClassifier if loss == "ordinal" else rm.LinearRanker
     extra = {} if loss == "ordinal" else {"qid": QID}
     twin = make(loss, alpha=0.01).fit(X, GRADE, **extra)
     assert facts["path"][1]["objective"] == pytest.approx(twin.objective_, rel=2e-3)
@@ -205,7 +182,7 @@ def test_grades_and_rankings(loss, name, files, tmp_path, run):
     assert code == 0
     assert np.shape([row["scores"] for row in facts["cv"]]) == (2, 3)
     assert facts["best_score"] == max(row["mean"] for row in facts["cv"])
-    assert load_model(model).alpha == facts["best_lam"]
+    assert rm.load_model(model).alpha == facts["best_lam"]
     assert run("certify", model, data)[0] == 0
     assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
 
@@ -214,18 +191,8 @@ def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
     grade = GRADE.copy()
     grade[3] = 9  # a grade with a single row
     save_svmlight(tmp_path / "a.svm", X, grade)
-    args = [
-        "cv",
-        tmp_path / "a.svm",
-        "--loss",
-        "ordinal",
-        "--lams",
-        "0.1",
-        "--folds",
-        "3",
-        "-o",
-        tmp_path / "m",
-    ]
+    folds = ["--lams", "0.1", "--folds", "3", "-o", tmp_path / "m"]
+    args = ["cv", tmp_path / "a.svm", "--loss", "ordinal", *folds]
     scores = run_json(run, *args)[1]["cv"][0]["scores"]
     back = run_json(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
     np.testing.assert_allclose(scores, back, atol=0.2)  # reversed, except for ties
@@ -236,7 +203,7 @@ def test_cv_with_grades_missing_in_some_folds(tmp_path, run):
 def test_folds_keep_queries_together(files, tmp_path, run):
     expected = []
     for train, test in GroupKFold(3).split(X, GRADE, QID):
-        model = LinearRanker("ndcg", alpha=0.1).fit(X[train], GRADE[train], qid=QID[train])
+        model = rm.LinearRanker("ndcg", alpha=0.1).fit(X[train], GRADE[train], qid=QID[train])
         expected.append(mean_ndcg_score(GRADE[test], model.predict(X[test]), qid=QID[test], k=5))
     args = ["--loss", "ndcg", "--lams", "0.1", "--folds", "3", "--scoring", "ndcg:k=5", "-o", tmp_path / "m"]
     facts = run_json(run, "cv", files / "ranked.svm", *args)[1]
@@ -261,27 +228,16 @@ def test_cv_compares_the_metric_of_the_loss(files, tmp_path, run):
 
 def test_cv_by_several_metrics(files, tmp_path, run):
     """The first chooses lam; all are those of scikit-learn on the same folds."""
-    options = [
-        "--loss",
-        "logistic",
-        "--standardize",
-        "--impute",
-        "median",
-        "--drop",
-        "since",
-        "--target",
-        "bought",
-    ]
-    options += ["--weight", "times", "--lams", "0.1,0.001", "--folds", "3", "-o", tmp_path / "m"]
+    options = [*RAW, "--weight", "times", "--lams", "0.1,0.001", "--folds", "3", "-o", tmp_path / "m"]
     metrics = ["--metric", "average_precision,f1,accuracy"]
     facts = run_json(run, "cv", files / "raw.csv", *options, *metrics)[1]
     assert facts["metric"] == "average precision"
-    table, best = customers(120), load_model(tmp_path / "m")
+    table, best = customers(120), rm.load_model(tmp_path / "m")
     rows_of = best.preparation_.read([files / "raw.csv"]).X
     y, c = table.bought.to_numpy(), table.times.to_numpy(float)
     expected = {"average": [], "F1": []}
     for train, test in StratifiedKFold(3).split(rows_of, y):
-        model = LinearClassifier("logistic", alpha=1e-3, standardize=True)
+        model = rm.LinearClassifier("logistic", alpha=1e-3, standardize=True)
         model.fit(rows_of[train], y[train], c[train])
         of_test = {"y_true": y[test] == "yes", "sample_weight": c[test]}
         scores = model.decision_function(rows_of[test])
@@ -297,6 +253,6 @@ def test_cv_by_several_metrics(files, tmp_path, run):
 
 
 def test_average_precision_is_for_two_classes():
-    three = LinearClassifier("logistic").fit(np.eye(6), [0, 1, 2] * 2)
+    three = rm.LinearClassifier("logistic").fit(np.eye(6), [0, 1, 2] * 2)
     with pytest.raises(ValueError, match="two classes"):
-        get_scorer("average_precision")(three, np.eye(6), [0, 1, 2] * 2)
+        rm.get_scorer("average_precision")(three, np.eye(6), [0, 1, 2] * 2)

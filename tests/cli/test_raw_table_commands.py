@@ -46,10 +46,8 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
     frame.to_csv(unlabeled, index=False)
     code, out, err = run("predict", model, unlabeled)
     n_unseen = int((frame.city == "Lima").sum())
-    assert (
-        err
-        == f"riskmin: column 'city': {n_unseen} of 120 rows hold levels unseen in training, such as 'Lima'\n"
-    )
+    unseen = f"{n_unseen} of 120 rows hold levels unseen in training, such as 'Lima'"
+    assert err == f"riskmin: column 'city': {unseen}\n"
     assert (code, set(out.split())) == (0, {"no", "yes"})
     fitted = load_model(model)
     X = pd.DataFrame(fitted.preparation_.read([unlabeled]).X, columns=fitted.feature_names_in_)
@@ -183,14 +181,10 @@ def test_several_files_are_prepared_as_one(how, raw, tmp_path, run):
     assert (type(error), str(error)) == (UnpreparedColumn, "a.csv, line 2: 'Oslo' is not a number")
 
 
-def test_sparse_rows_are_no_table(raw, files, tmp_path, run):
-    assert run("fit", raw, *FIT, "-o", tmp_path / "m", "--quiet")[0] == 0
-    check_sentence(run("predict", tmp_path / "m", files / "two.svm"), "fitted to a table with named columns")
-
-
-def test_a_damaged_preparation_is_refused(raw, tmp_path, run):
+def test_sparse_rows_and_damaged_preparations_are_refused(raw, files, tmp_path, run):
     model = tmp_path / "m"
     assert run("fit", raw, *FIT, "-o", model, "--quiet")[0] == 0
+    check_sentence(run("predict", model, files / "two.svm"), "fitted to a table with named columns")
     arrays, meta = load_arrays(model, "model")
     del meta["sha256"]
     meta["fitted"]["preparation"]["columns"][0]["levels"].append("Lima")
@@ -224,9 +218,8 @@ def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path)
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "riskmin"
-        done = subprocess.run(
-            [sys.executable, "-m", "riskmin", *arguments], cwd=tmp_path, capture_output=True, text=True
-        )
+        process = [sys.executable, "-m", "riskmin", *arguments]
+        done = subprocess.run(process, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)

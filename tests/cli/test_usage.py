@@ -36,6 +36,7 @@ SENTENCES = [
     ("cv two.svm -o two.svm", "--output and DATA are the same file"),
     ("predict two.svm data -o two.svm", "--output and MODEL are the same file"),
     ("predict hinge.model two.svm -o two.svm", "--output and DATA are the same file"),
+    ("fit two.svm --validation two.csv -o two.csv", "--output and --validation are the same file"),
     ("path two.svm -o no/such/page.html", "cannot be written"),
     ("demo -o no/page.html", "there is no folder"),
     ("export hinge.model new.pmml", "onnx"),

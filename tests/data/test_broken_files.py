@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import json
 import lzma
 import struct
@@ -36,7 +37,9 @@ def exit_and_stderr(capsys, *args):
 
 # ---------------------------------------------------------------- .npz
 def npz(path, arrays):
-    path.write_bytes(mutate.archive({f"{name}.npy": mutate.npy(np.asarray(a)) for name, a in arrays.items()}))
+    """Write arrays, of which some are the bytes of one."""
+    blobs = {k: a if isinstance(a, bytes) else mutate.npy(np.asarray(a)) for k, a in arrays.items()}
+    path.write_bytes(mutate.archive({f"{name}.npy": blob for name, blob in blobs.items()}))
     return path
 
 
@@ -57,32 +60,6 @@ def with_entry(kind, name, value):
     return arrays
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        ("csc", "indices", 10**9), ("csc", "indices", -5), ("csr", "indices", 10**6),
-        ("bsr", "indices", 10**6), ("csc", "indptr", 10**9), ("csr", "indptr", -1), ("coo", "row", 10**9),
-        ("coo", "col", -(2**31)), ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
-    ],
-)  # fmt: skip
-def test_indices_out_of_range_are_refused(kind, name, value, tmp_path):
-    with pytest.raises(DataError, match="broken: "):
-        load(npz(tmp_path / "a.npz", with_entry(kind, name, value)))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"shape": np.array([10**12, 4])}, {"shape": np.array([8.0, 4.0])}, {"shape": np.array([-8, 4])},
-        {"indices": np.zeros(3)}, {"indptr": np.zeros((3, 3), int)}, {"data": np.array(["a"])},
-        {"format": np.array("xyz")}, {"format": np.zeros(2)}, {"indices": np.zeros(1, int)},
-    ],
-)  # fmt: skip
-def test_invalid_parts_of_sparse_matrices(changes, tmp_path):
-    with pytest.raises(DataError):
-        load(npz(tmp_path / "a.npz", parts_of("csr") | changes))
-
-
 def test_sparse_matrices_of_many_columns_are_read(tmp_path):
     path = npz(tmp_path / "a.npz", parts_of("csr") | {"shape": np.array([8, 10**12])})
     assert load(path).X.shape == (8, 10**12)
@@ -93,25 +70,33 @@ def header(shape, descr="<f8", extra=b""):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head) + 1) + head + b"\n" + extra
 
 
-@pytest.mark.parametrize(
-    ("blob", "message"),
-    [
-        (header("(10000000000, 100000)"), "not as long as"),
-        (header("(-1, 2)"), "broken"),
-        (header("(1e3, 2)"), "broken"),
-        (header("(2, 2)", "|O"), "Python objects"),
-        (header("(2, 2", ""), "broken"),
-        (b"\x93NUMPY\x01\x00\xff\xff" + b"{" * 300, "broken"),
-        (header("(" * 300), "broken"),
-        (header("(2,)", "<U0"), "broken"),
-        (b"", "broken"),
-    ],
-)
-def test_wrong_headers(blob, message, tmp_path):
-    path = tmp_path / "a.npz"
-    path.write_bytes(mutate.archive({"X.npy": blob, "y.npy": mutate.npy(Y)}))
+ENTRIES = [
+    ("csc", "indices", 10**9), ("csc", "indices", -5), ("csr", "indices", 10**6),
+    ("bsr", "indices", 10**6), ("csc", "indptr", 10**9), ("csr", "indptr", -1), ("coo", "row", 10**9),
+    ("coo", "col", -(2**31)), ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
+]  # fmt: skip
+PARTS = [
+    {"shape": np.array([10**12, 4])}, {"shape": np.array([8.0, 4.0])}, {"shape": np.array([-8, 4])},
+    {"indices": np.zeros(3)}, {"indptr": np.zeros((3, 3), int)}, {"data": np.array(["a"])},
+    {"format": np.array("xyz")}, {"format": np.zeros(2)}, {"indices": np.zeros(1, int)},
+]  # fmt: skip
+HEADERS = [
+    *(header("(-1, 2)"), header("(1e3, 2)"), header("(2, 2", ""), header("(" * 300), header("(2,)", "<U0")),
+    *(b"\x93NUMPY\x01\x00\xff\xff" + b"{" * 300, b""),
+]
+ARCHIVES = [
+    *((with_entry(*entry), "broken: ") for entry in ENTRIES),
+    *((parts_of("csr") | changes, "a.npz") for changes in PARTS),
+    *(({"X": blob, "y": Y}, "broken") for blob in HEADERS),
+    ({"X": header("(10000000000, 100000)"), "y": Y}, "not as long as"),
+    ({"X": header("(2, 2)", "|O"), "y": Y}, "Python objects"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), ARCHIVES, ids=itertools.count())
+def test_broken_arrays_of_archives_are_refused(arrays, message, tmp_path):
     with pytest.raises(DataError, match=message):
-        load(path)
+        load(npz(tmp_path / "a.npz", arrays))
 
 
 def test_changed_array_fails_its_checksum(tmp_path):
@@ -192,20 +177,15 @@ def test_unclosed_quote_in_a_large_table(tmp_path, capsys):
     assert code == 2
     assert "a.csv, line 3: it is broken: " in line
     path.write_text('a,"b,y\n' + "4,5,6\n" * 40_000)
-    assert (
-        "a.csv, line 1: it is broken: "
-        in exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")[1]
-    )
+    _, line = exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
+    assert "a.csv, line 1: it is broken: " in line
 
 
 def test_messages_contain_no_control_characters(tmp_path, capsys):
     path = tmp_path / "\x1b[31mred\u202e.csv"
     path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n1,4,5\n")
-    for args in (
-        ["fit", path, "-o", tmp_path / "m"],
-        ["predict", path, path],
-        ["convert", path, tmp_path / "a.rsk"],
-    ):
+    output = tmp_path / "a.rsk"
+    for args in (["fit", path, "-o", output], ["predict", path, path], ["convert", path, output]):
         code, line = exit_and_stderr(capsys, *args)
         assert code == 2
         assert "\\x1b[31mred" in line
@@ -269,34 +249,29 @@ def test_deeply_nested_metadata(store, capsys):
 
 def test_decreasing_shard_offsets(store):
     def change(meta):
-        meta["shards"][0]["rows"][1] = 100
-        meta["shards"][1]["rows"][0] = 100
+        meta["shards"][0]["rows"][1] = meta["shards"][1]["rows"][0] = 100
 
     with pytest.raises(DataError, match="broken"):
         load(store(0, change))
 
 
-@pytest.mark.parametrize("name", ["indices", "indptr"])
 @pytest.mark.parametrize("verify", [True, False])
-def test_stores_with_indices_out_of_range(store, name, verify):
-    files = dict(seeds.stores()[0])
-    blob = bytearray(files[f"{name}.npy"])
-    blob[136:140] = b"\xff\xff\xff\x7f"
-    files[f"{name}.npy"] = bytes(blob)
+@pytest.mark.parametrize(
+    ("which", "name", "at", "put", "message"),
+    [
+        (0, "indices.npy", 136, b"\xff\xff\xff\x7f", r"beyond the last|checksum"),
+        (0, "indptr.npy", 136, b"\xff\xff\xff\x7f", r"beyond the last|checksum"),
+        (1, "y.npy", 128, b"\x09", r"codes that are not in meta\.json"),
+    ],
+)
+def test_stores_with_numbers_out_of_range(store, which, name, at, put, message, verify):
+    files = dict(seeds.stores()[which])
+    blob = files[name]
+    files[name] = blob[:at] + put + blob[at + len(put) :]
     mutate.refresh(files)  # with valid checksums
-    path = store(0, **files)
-    with pytest.raises(DataError, match=r"beyond the last|checksum"):
+    path = store(which, **files)
+    with pytest.raises(DataError, match=message):
         load(path, verify=verify)
-
-
-def test_label_codes_out_of_range(store):
-    files = dict(seeds.stores()[1])
-    blob = bytearray(files["y.npy"])
-    blob[128] = 9
-    files["y.npy"] = bytes(blob)
-    mutate.refresh(files)
-    with pytest.raises(DataError, match=r"codes that are not in meta\.json"):
-        load(store(1, **files))
 
 
 # ---------------------------------------------------------------- models

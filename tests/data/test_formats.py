@@ -67,7 +67,7 @@ def test_stored_data_are_those_of_the_file(file_format, tmp_path):
 def test_the_result_does_not_depend_on_chunks(file_format, tmp_path):
     path = file_format.write(tmp_path, *drawn())
     whole = load(path)
-    for chunk in [*range(1, 20), *range(20, 1500, 47)] if file_format.text else [1]:
+    for chunk in [*range(1, 12), *range(12, 1500, 93)] if file_format.text else [1]:
         same(load(path, chunk_bytes=chunk), whole)
 
 
@@ -99,25 +99,17 @@ def test_damaged_archives(compress, name, tmp_path):
             load(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["npz", "npz, sparse", "parquet"])
-def test_binary_files_that_are_cut_are_refused(name, tmp_path):
-    path = FORMATS[name].write(tmp_path, *drawn())
-    blob = path.read_bytes()
-    for k in range(1, len(blob) - 1, len(blob) // 30):
-        path.write_bytes(blob[:k])
-        with pytest.raises(DataError, match=path.name):
-            load(path)
-
-
-def test_text_that_is_cut_is_read_or_refused(file_format, tmp_path):
-    if not file_format.text or file_format.compress is not bytes:
-        return
+def test_files_that_are_cut_are_refused(file_format, tmp_path):
+    """But for text, which may be cut between two rows."""
     path = file_format.write(tmp_path, *drawn())
+    if path.is_dir():
+        pytest.skip("its arrays are cut in test_store.py")
     blob = path.read_bytes()
-    for k in range(0, len(blob), 29):
+    for k in range(1, len(blob) - 1, max(1, len(blob) // 30)):
         path.write_bytes(blob[:k])
         message = outcome(lambda: load(path))
-        assert message is None or path.name in message
+        plain = file_format.text and file_format.compress is bytes
+        assert (plain and message is None) or path.name in message
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress])

@@ -101,7 +101,7 @@ def test_indices_beyond_those_of_sklearn():
 @pytest.mark.parametrize("text", [AWKWARD, b"".join(ROWS[:6])], ids=["awkward", "queries"])
 def test_the_result_does_not_depend_on_chunks(text):
     expected = load_svmlight_file(io.BytesIO(text), query_id=True)
-    for chunk in range(1, len(text) + 2, 1 if len(text) < 300 else 3):
+    for chunk in [*range(1, 40), *range(40, len(text) + 2, 11)]:
         check_same(read(text, chunk_bytes=chunk), expected)
 
 
@@ -112,7 +112,7 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from(TOKENS), max_size=12),
     st.fixed_dictionaries(
@@ -221,7 +221,7 @@ def test_numbers_are_parsed_as_by_python(draw):
 )
 def test_errors_name_the_line(row, options, message):
     text = b"1 1:1\n# comment\n\n2 1:2 3:1\n" + row + b"\n3 1:1\n4 oops\n"
-    for chunk in (1, 5, 1 << 20):
+    for chunk in (1, 1 << 20):
         text_of_error = error(text, **options, chunk_bytes=chunk)
         assert text_of_error.startswith("<stream>, line 5: ")
         assert message in text_of_error
@@ -256,7 +256,7 @@ def test_errors_name_the_line(row, options, message):
     ],
 )
 def test_errors_of_whole_files(text, options, message):
-    for chunk in (4, 64, 1 << 20):
+    for chunk in (4, 1 << 20):
         assert message in error(text, **options, chunk_bytes=chunk)
 
 
@@ -266,12 +266,9 @@ def test_the_line_of_an_error_far_down():
         read(text)
 
 
-def test_query_ids_have_64_bits():
+def test_query_ids_have_64_bits_and_labels_are_optional_for_prediction():
     ids = read(b"1 qid:9223372036854775807 1:2\n0 qid:-9223372036854775807 1:1\n").qid
     assert ids.tolist() == [2**63 - 1, -(2**63) + 1]
-
-
-def test_labels_are_optional_for_prediction():
     data = read(b"1:2 3:4\n2:1\n", require_labels=False)
     assert data.y is None
     assert data.X.toarray().tolist() == [[2, 0, 4], [0, 1, 0]]

@@ -150,7 +150,7 @@ CELLS = [
 ]
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(CELLS[:6]) | st.sampled_from(CELLS), min_size=2, max_size=4), max_size=4
@@ -289,13 +289,10 @@ def test_errors_in_parquet(parquet, columns, message):
         load(path)
 
 
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+def test_formats_that_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=re.escape("pip install 'riskmin[parquet]'")):
         load(tmp_path / "a.parquet")
-
-
-def test_unknown_formats(tmp_path):
     with pytest.raises(ValueError, match="format is 'xls'"):
         load(tmp_path / "a.csv", format="xls")

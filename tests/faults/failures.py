@@ -20,9 +20,8 @@ def points(operation):
         for k in range(1, len(faults.calls) + 1):
             failures.append({"at": k, "strike": strike, "allocations": allocations})
             if strike is full:  # the disk stays full, starting before or after the call
-                failures += [
-                    {"at": k, "strike": strike, "lasting": True, "after": after} for after in (False, True)
-                ]
+                lasting = {"at": k, "strike": strike, "lasting": True}
+                failures += [lasting | {"after": after} for after in (False, True)]
     return failures
 
 
@@ -63,9 +62,8 @@ def checkpoint_points(family, folder):
         path = folder / f"count {strike.__name__}"
         with Faults(allocations=allocations).installed() as faults:
             family.run(path)
-        failures += [
-            {"at": k + 1, "strike": strike, "allocations": allocations} for k in range(len(faults.calls))
-        ]
+        counted = {"strike": strike, "allocations": allocations}
+        failures += [{"at": k + 1, **counted} for k in range(len(faults.calls))]
     return failures
 
 

@@ -73,11 +73,8 @@ def page_of(path):
     if not path.exists():
         return None
     text = path.read_text(encoding="utf-8")
-    return (
-        "old"
-        if text == "old page"
-        else ("page" if text.startswith("<!doctype") and text.endswith("</html>\n") else text)
-    )
+    whole = text.startswith("<!doctype") and text.endswith("</html>\n")
+    return "page" if whole else text
 
 
 def rows_of(path):
@@ -158,9 +155,8 @@ class Operation:
         before, after = self.states
         contents = self.contents(folder)
         for name, content in contents.items():
-            assert content in (before[name], after[name]), (
-                f"{name} is neither old nor new: {str(content)[:99]!r}"
-            )
+            found = f"{name} is neither old nor new: {str(content)[:99]!r}"
+            assert content in (before[name], after[name]), found
         if done:
             assert contents == after
         if tidy:

@@ -74,9 +74,8 @@ def owner_of(parts, name, policy=None, certificates=None, **settings):
 
 def pool(parts, policy=None, certificates=None):
     """The executor over owners of these rows, in this process."""
-    return OwnersExecutor.from_connections(
-        [Local(owner_of(parts, name, policy, certificates)) for name in parts]
-    )
+    owners = [owner_of(parts, name, policy, certificates) for name in parts]
+    return OwnersExecutor.from_connections([Local(owner) for owner in owners])
 
 
 # ---------------------------------------------------------------- over the network

@@ -71,9 +71,8 @@ class Flower:
         connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
         (folder / "home" / "config.toml").write_text(connection + "insecure = true\n")
         (folder / "app" / "pyproject.toml").write_text(PROJECT)
-        (folder / "app" / "pooled.py").write_text(
-            APP.replace("OUTPUT", repr(str(folder / "facts.json"))), encoding="utf-8"
-        )
+        app = APP.replace("OUTPUT", repr(str(folder / "facts.json")))
+        (folder / "app" / "pooled.py").write_text(app, encoding="utf-8")
         scripts = Path(sys.executable).parent
         self.environment = os.environ | {
             "FLWR_HOME": str(folder / "home"),
@@ -86,14 +85,8 @@ class Flower:
 
     def start(self, name, *command):
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+            settings = {"env": self.environment, "cwd": self.folder, "start_new_session": True}
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **settings)
         self.processes.append(process)
         return process
 
@@ -120,13 +113,8 @@ def test_supernodes_give_the_same_model(flower, serve, certificates):
     X, y, _ = table(600)
     parts = split(X, y)
     owners = serve({name: parts[name] for name in ("north", "south")})
-    flower.start(
-        "superlink",
-        "flower-superlink",
-        "--insecure",
-        "--disable-runtime-dependency-installation",
-        f"--port={flower.port}",
-    )
+    command = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
+    flower.start("superlink", *command, f"--port={flower.port}")
     for name, address in reversed(owners.addresses):
         files = {"ca": "ca.pem", "cert": "coordinator.pem", "key": "coordinator.key"}
         settings = {"owner": name, "address": address} | {k: str(certificates / v) for k, v in files.items()}

@@ -8,22 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from tests.owners.conftest import Local, in_one_place, owner_of, pool, split, table, tls_files, tls_paths
 
-from riskmin import (
-    L1,
-    L2,
-    Bundle,
-    Elastic,
-    Lbfgs,
-    LinearClassifier,
-    LinearRanker,
-    LinearRegressor,
-    Objective,
-    certify,
-    linear_risk,
-    load_model,
-    minimize,
-    save_model,
-)
+import riskmin as rm
 from riskmin.owners.client import OwnerRefused, OwnerUnavailable
 from riskmin.owners.executor import OwnersExecutor
 from riskmin.owners.protection.policy import OPEN, Policy
@@ -34,7 +19,7 @@ from riskmin.owners.wire.codec import OwnerMessage
 
 def check_pooled_optimum(result, same, tol):
     """Check that a result over owners encloses the minimum of the same rows in one place, within tol."""
-    best = minimize(same, tol=1e-6)
+    best = rm.minimize(same, tol=1e-6)
     assert result.status == "converged"
     assert result.lower <= best.value
     assert result.value >= best.lower
@@ -46,38 +31,38 @@ def check_pooled_optimum(result, same, tol):
 @pytest.mark.parametrize(
     ("loss", "reg", "lam", "intercept", "masked"),
     [
-        ("logistic", L2(), 1e-3, True, False),
-        ("logistic", L1(), 1e-2, False, False),
-        ("hinge", L2(), 1e-2, False, False),
-        ("hinge", Elastic(eps=0.5), 1e-2, False, True),
-        ("quantile:level=0.7", L2(), 1e-2, False, False),
-        ("softmax", L2(), 1e-3, True, True),
-        ("ndcg", L2(), 1e-1, False, False),
+        ("logistic", rm.L2(), 1e-3, True, False),
+        ("logistic", rm.L1(), 1e-2, False, False),
+        ("hinge", rm.L2(), 1e-2, False, False),
+        ("hinge", rm.Elastic(eps=0.5), 1e-2, False, True),
+        ("quantile:level=0.7", rm.L2(), 1e-2, False, False),
+        ("softmax", rm.L2(), 1e-3, True, True),
+        ("ndcg", rm.L2(), 1e-1, False, False),
     ],
 )
 def test_owners_reach_the_pooled_optimum(certificates, loss, reg, lam, intercept, masked):
     """Under the default policy, and if only sums of three owners can be read."""
     X, y, qid = table(3000)
     owners = pool(split(X, y, qid), Policy(min_owners=3 * masked), certificates)
-    result = minimize(owners.objective(owners.risk(loss, fit_intercept=intercept), reg, lam), tol=3e-3)
+    result = rm.minimize(owners.objective(owners.risk(loss, fit_intercept=intercept), reg, lam), tol=3e-3)
     qid = qid if loss == "ndcg" else None
     check_pooled_optimum(result, in_one_place(X, y, loss, reg, lam, intercept=intercept, qid=qid), 3e-3)
 
 
 @pytest.mark.parametrize(
-    ("loss", "solver", "intercept"), [("hinge", Bundle(), True), ("logistic", Lbfgs(), False)]
+    ("loss", "solver", "intercept"), [("hinge", rm.Bundle(), True), ("logistic", rm.Lbfgs(), False)]
 )
 def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
     """Without rounding, each owner is a shard: the iterates of a run are the same, bit for bit."""
     X, y, _ = table(600)
     parts = split(X, y, shares=(1 / 3, 2 / 3))
-    risk = linear_risk(X, 2 * y - 1, loss, fit_intercept=intercept, n_shards=3)
+    risk = rm.linear_risk(X, 2 * y - 1, loss, fit_intercept=intercept, n_shards=3)
     # not the largest scores but powers of two bound them: 1e-2 is reached before scores are recomputed
-    same = minimize(Objective(risk, L2(), 1e-2), solver, tol=1e-2)
+    same = rm.minimize(rm.Objective(risk, rm.L2(), 1e-2), solver, tol=1e-2)
     for start in (pool, serve):
         owners = start(parts, Policy(**OPEN))
-        objective = owners.objective(owners.risk(loss, fit_intercept=intercept), L2(), 1e-2)
-        result = minimize(objective, solver, tol=1e-2)
+        objective = owners.objective(owners.risk(loss, fit_intercept=intercept), rm.L2(), 1e-2)
+        result = rm.minimize(objective, solver, tol=1e-2)
         np.testing.assert_array_equal(result.w, same.w)
         assert [row["value"] for row in result.trace] == [row["value"] for row in same.trace]
 
@@ -85,11 +70,11 @@ def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
 def test_rounding_is_in_the_certificate():
     """Answers of three digits give a wider bound, which still holds, and never a false one."""
     X, y, _ = table(300, 4)
-    best = minimize(in_one_place(X, y, "logistic", L2(), 1e-2), tol=1e-9)
+    best = rm.minimize(in_one_place(X, y, "logistic", rm.L2(), 1e-2), tol=1e-9)
     gaps = []
     for digits in (3, 5, 12):
         owners = pool(split(X, y), Policy(digits=digits, max_leverage=1.0))
-        result = minimize(owners.objective(owners.risk("logistic"), L2(), 1e-2), tol=1e-6, max_iter=12)
+        result = rm.minimize(owners.objective(owners.risk("logistic"), rm.L2(), 1e-2), tol=1e-6, max_iter=12)
         assert result.lower <= best.value <= result.value * (1 + 1e-12)
         gaps.append(result.gap / result.value)
     assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
@@ -106,8 +91,8 @@ def test_classifiers_fit_raw_units_and_weights(standardize):
         part["weight"] = its_weight["X"]
     # columns of raw units need more rounds than these rows can hide
     settings = {"alpha": 1e-3, "standardize": standardize}
-    model = pool(parts, Policy(max_leverage=1.0)).fit(LinearClassifier("logistic", **settings))
-    same = LinearClassifier("logistic", tol=1e-7, **settings).fit(X, names, sample_weight=weight)
+    model = pool(parts, Policy(max_leverage=1.0)).fit(rm.LinearClassifier("logistic", **settings))
+    same = rm.LinearClassifier("logistic", tol=1e-7, **settings).fit(X, names, sample_weight=weight)
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.weighted_
     assert abs(model.objective_ - same.objective_) <= 1e-3 * same.objective_
@@ -119,10 +104,10 @@ def test_classifiers_fit_raw_units_and_weights(standardize):
 
 def test_regressors_and_rankers():
     X, y, qid = table(3000)
-    model = pool(split(X, y)).fit(LinearRegressor("squared", alpha=1e-3))
-    same = LinearRegressor("squared", alpha=1e-3, tol=1e-6).fit(X, y)
+    model = pool(split(X, y)).fit(rm.LinearRegressor("squared", alpha=1e-3))
+    same = rm.LinearRegressor("squared", alpha=1e-3, tol=1e-6).fit(X, y)
     assert abs(model.objective_ / same.objective_ - 1) <= 1e-3
-    ranker = pool(split(X, y, qid)).fit(LinearRanker("ndcg", alpha=1e-1, tol=2e-2))
+    ranker = pool(split(X, y, qid)).fit(rm.LinearRanker("ndcg", alpha=1e-1, tol=2e-2))
     assert ranker.n_queries_ == len(np.unique(qid))
     assert ranker.score(X, y, qid=qid) > 0.9
 
@@ -132,16 +117,16 @@ def test_a_certificate_is_verified_with_the_owners_and_in_one_place(tmp_path, di
     """Owners round values up, and the claim says by how much; a larger claim, or other rows, are refuted."""
     X, y, _ = table(3000)
     owners = pool(split(X, y), Policy(digits=digits))
-    model = owners.fit(LinearClassifier("logistic", alpha=1e-2, tol=0.1))
-    save_model(model, tmp_path / "pooled.riskmin")
-    loaded = load_model(tmp_path / "pooled.riskmin")
+    model = owners.fit(rm.LinearClassifier("logistic", alpha=1e-2, tol=0.1))
+    rm.save_model(model, tmp_path / "pooled.riskmin")
+    loaded = rm.load_model(tmp_path / "pooled.riskmin")
     assert loaded.result_.value_error == model.result_.value_error > 0
-    assert certify(loaded, X, y).status in ("certified", "bounded")
-    assert certify(loaded, X, 1 - y).status == "refuted"
+    assert rm.certify(loaded, X, y).status in ("certified", "bounded")
+    assert rm.certify(loaded, X, 1 - y).status == "refuted"
     assert owners.certify(model).status in ("certified", "bounded")
     assert pool(split(X, 1 - y)).certify(model).status == "refuted"
     loaded.result_ = replace(loaded.result_, value=loaded.result_.value * 1.1)
-    assert certify(loaded, X, y).status == "refuted"
+    assert rm.certify(loaded, X, y).status == "refuted"
     model.lower_bound_ = model.objective_
     assert owners.certify(model).status == "refuted"
 
@@ -152,8 +137,8 @@ def test_a_fit_that_few_rows_end_names_the_cause_and_the_remedy():
     X, y, _ = table(60, 2)
     owners = pool(split(X, y, shares=(1 / 3, 2 / 3)))
     with pytest.warns(ConvergenceWarning, match=r"too few to hide.*raise max_leverage"):
-        model = owners.fit(LinearClassifier("hinge", alpha=0.1, fit_intercept=False, solver="bundle"))
-    best = minimize(in_one_place(X, y, "hinge", L2(), 1e-1), tol=1e-7)
+        model = owners.fit(rm.LinearClassifier("hinge", alpha=0.1, fit_intercept=False, solver="bundle"))
+    best = rm.minimize(in_one_place(X, y, "hinge", rm.L2(), 1e-1), tol=1e-7)
     assert model.result_.status == "stalled"
     assert model.lower_bound_ <= best.value <= model.objective_ * (1 + 1e-12)
     assert owners.connections[0].n_rounds < 2500
@@ -165,7 +150,7 @@ def test_a_fit_to_rows_that_are_too_few_to_hide_ends_after_few_requests():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            owners.fit(LinearClassifier("logistic", alpha=1e-2))
+            owners.fit(rm.LinearClassifier("logistic", alpha=1e-2))
             (reason,) = (str(w.message) for w in caught)
         except OwnerRefused as error:  # the same sentence, where no answer brings the run further
             reason = str(error)
@@ -177,7 +162,7 @@ def test_hinge_with_an_intercept_ends_near_the_pooled_optimum():
     """Late answers are coarse: the value, intercept and bound of the best point stay."""
     X, y, _ = table(3000)
     with pytest.warns(ConvergenceWarning, match="too few to hide"):
-        model = pool(split(X, y)).fit(LinearClassifier("hinge", alpha=1e-2))
+        model = pool(split(X, y)).fit(rm.LinearClassifier("hinge", alpha=1e-2))
     assert model.gap_ <= 1e-2 * model.objective_
     scores = model.decision_function(X)
     exact = 0.5e-2 * float(np.sum(model.coef_**2)) + np.mean(np.maximum(0, 1 - (2 * y - 1) * scores))
@@ -190,8 +175,8 @@ def test_a_run_that_an_owner_refuses_to_go_on_with_returns_its_best_point(loss, 
     X, y, _ = table(3000)
     owners = pool(split(X, y), Policy(requests_per_run=requests))
     with pytest.warns(ConvergenceWarning, match=r"north refuses.*requests"):
-        model = owners.fit(LinearClassifier(loss, alpha=1e-3, fit_intercept=False, tol=1e-9))
-    best = minimize(in_one_place(X, y, loss, L2(), 1e-3), tol=1e-6)
+        model = owners.fit(rm.LinearClassifier(loss, alpha=1e-3, fit_intercept=False, tol=1e-9))
+    best = rm.minimize(in_one_place(X, y, loss, rm.L2(), 1e-3), tol=1e-6)
     assert model.result_.status == "stalled"
     assert model.lower_bound_ <= best.value
     assert model.objective_ >= best.lower
@@ -204,21 +189,14 @@ def one_masks(parts, certificates):
     return OwnersExecutor.from_connections([Local(owner_of(parts, "north")), Local(west)])
 
 
+MODEL, OTHER_COLUMNS = rm.LinearClassifier("logistic"), {"X": np.ones((9, 5)), "y": np.ones(9)}
 REFUSED = [
     (lambda parts, _: pool(parts).risk("roc_area"), ValueError, "scores of all rows in one place"),
     (lambda parts, _: pool(parts).risk("f1"), ValueError, "one place"),
     (lambda parts, _: pool(parts).risk("chain_crf"), ValueError, "whole sequences"),
     (lambda parts, _: pool(parts).risk("logistic").labels, TypeError, "owners do not send"),
-    (
-        lambda parts, _: pool(parts | {"west": {"X": np.ones((9, 5)), "y": np.ones(9)}}),
-        ValueError,
-        "other columns",
-    ),
-    (
-        lambda parts, _: pool(parts, Policy(requests_per_run=3)).fit(LinearClassifier("logistic")),
-        OwnerRefused,
-        "north refuses",
-    ),
+    (lambda parts, _: pool(parts | {"west": OTHER_COLUMNS}), ValueError, "other columns"),
+    (lambda parts, _: pool(parts, Policy(requests_per_run=3)).fit(MODEL), OwnerRefused, "north refuses"),
     (
         lambda parts, tls: pool(parts, Policy(min_owners=4), tls).risk("logistic"),
         OwnerRefused,
@@ -247,10 +225,10 @@ def test_a_run_goes_on_with_an_owner_that_was_restarted(certificates, masked):
             restarts.append(row["iteration"])
             owners.connections[1].owner = owner_of(parts, "south", policy, certificates)
 
-    objective = owners.objective(owners.risk("logistic"), L2(), 1e-3)
-    result = minimize(objective, callback=callback, tol=1e-4)
+    objective = owners.objective(owners.risk("logistic"), rm.L2(), 1e-3)
+    result = rm.minimize(objective, callback=callback, tol=1e-4)
     assert restarts == [2, 4]
-    check_pooled_optimum(result, in_one_place(X, y, "logistic", L2(), 1e-3), 1e-4)
+    check_pooled_optimum(result, in_one_place(X, y, "logistic", rm.L2(), 1e-3), 1e-4)
 
 
 def test_changed_rows_are_noticed():
@@ -262,9 +240,9 @@ def test_changed_rows_are_noticed():
             parts["south"]["X"] = parts["south"]["X"] + 1e-9 * np.eye(750, 8)
             owners.connections[1].owner = owner_of(parts, "south")
 
-    objective = owners.objective(owners.risk("logistic"), L2(), 1e-3)
+    objective = owners.objective(owners.risk("logistic"), rm.L2(), 1e-3)
     with pytest.raises(ValueError, match="rows of south have changed"):
-        minimize(objective, callback=callback, tol=1e-4)
+        rm.minimize(objective, callback=callback, tol=1e-4)
 
 
 def test_a_run_pauses_without_an_owner_and_resumes(serve, certificates, tmp_path):
@@ -278,16 +256,16 @@ def test_a_run_pauses_without_an_owner_and_resumes(serve, certificates, tmp_path
 
     settings = {"tol": 1e-5, "checkpoint": tmp_path / "run.ckpt"}
     with pytest.raises(OwnerUnavailable, match=r"west.*has not answered for 0.3 seconds"):
-        minimize(owners.objective(owners.risk("logistic"), L2(), 1e-3), callback=callback, **settings)
+        rm.minimize(owners.objective(owners.risk("logistic"), rm.L2(), 1e-3), callback=callback, **settings)
     tls = tls_files(certificates, "west")
     owners.servers["west"] = OwnerServer(owner_of(parts, "west"), tls, owners.addresses[2][1])
     # as the next process does: another connection
     again = OwnersExecutor(owners.addresses, **tls_paths(certificates, "coordinator"))
-    result = minimize(again.objective(again.risk("logistic"), L2(), 1e-3), **settings)
+    result = rm.minimize(again.objective(again.risk("logistic"), rm.L2(), 1e-3), **settings)
     again.close()
     # the iterations before the pause are part of the run
     assert len({row["iteration"] for row in result.trace}) == result.n_iter > 5
-    check_pooled_optimum(result, in_one_place(X, y, "logistic", L2(), 1e-3), 1e-5)
+    check_pooled_optimum(result, in_one_place(X, y, "logistic", rm.L2(), 1e-3), 1e-5)
 
 
 def test_clients_without_the_right_key_and_long_messages_are_refused(serve, certificates, tmp_path):

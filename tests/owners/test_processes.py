@@ -42,11 +42,9 @@ class Guide:
         np.savetxt(folder / "new.csv", self.X[:50], delimiter=",", header=columns, comments="")
 
     def start(self, name):
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        settings = {"cwd": self.folder, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
         command = [*RISKMIN, *self.serve[name]]
-        self.services[name] = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL
-        )
+        self.services[name] = subprocess.Popen(command, **settings, stdout=subprocess.DEVNULL)
 
     def end(self, name, kill=False):
         process = self.services[name]

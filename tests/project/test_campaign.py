@@ -16,23 +16,8 @@ from benchmarks.campaign.check import check, parts
 from benchmarks.campaign.minimum import exact_minimum
 from benchmarks.campaign.problems import MULTI_OUTPUT, NON_DECOMPOSABLE, SINGLE_OUTPUT, draw
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L2,
-    Absolute,
-    Bmrm,
-    Bundle,
-    DotProduct,
-    Hinge,
-    KernelDual,
-    LineSearchBmrm,
-    Objective,
-    Squared,
-    SquaredHinge,
-    kernel_risk,
-    linear_risk,
-    minimize,
-)
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,14 +55,14 @@ def test_exact_values_agree_with_the_library(loss):
     assert checked
 
 
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Squared(), Absolute()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.SquaredHinge(), rm.Squared(), rm.Absolute()], ids=repr)
 def test_exact_minimum_agrees_with_the_library(loss):
     checked = 0
     for problem in drawn()[repr(loss)]:
-        one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # refused
+        one_class = len(set(problem.y)) == 1 and not isinstance(loss, rm.Squared | rm.Absolute)  # refused
         minimum = exact_minimum(problem) if checked < 2 and not one_class else None
         if minimum is not None:
-            result = minimize(problem.objective, tol=1e-9)
+            result = rm.minimize(problem.objective, tol=1e-9)
             assert Fraction(result.lower) <= minimum <= result.value * (1 + 1e-9) + 1e-12
             checked += 1
     assert checked
@@ -98,12 +83,12 @@ def test_bound_is_valid_after_a_large_decrease_of_the_objective():
     """J decreases to 1e-12 of its first value: the bound must not contain rounding errors of the latter."""
     X = np.array([[1.053728699684143], [-1.6771436929702759], [0.15706393122673035]])
     y, lam = np.array([-1.0, 1.0, -1.0]), 1.899855866468156e-12
-    J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Hinge(), fit_intercept=True), rm.L2(), lam)
     # at the minimum, the two closest rows of different classes are at their margins
     w = 2 / (Fraction(X[1, 0]) - Fraction(X[2, 0]))
     minimum = Fraction(lam) * w * w / 2
     for solver in ("dual_accelerated", "newton", "smoothing", "bundle", "auto"):
-        result = minimize(J, solver)
+        result = rm.minimize(J, solver)
         assert Fraction(result.lower) <= minimum <= Fraction(result.value) * (1 + Fraction(1e-9))
         assert J.lower(result.cut) == pytest.approx(result.lower, rel=1e-12, abs=0)
 
@@ -112,19 +97,18 @@ def test_tight_bounds_are_proved():
     """The rounding allowance is small compared with relevant gaps."""
     rows = Problem(n=200, p=10)
     for loss in ("hinge", "logistic", "roc_area"):
-        J = Objective(linear_risk(rows.X, rows.y, loss, fit_intercept=loss != "roc_area"), L2(), 1e-3)
-        result = minimize(J, tol=1e-11, atol=0.0, max_iter=2000)
+        J = rm.Objective(
+            rm.linear_risk(rows.X, rows.y, loss, fit_intercept=loss != "roc_area"), rm.L2(), 1e-3
+        )
+        result = rm.minimize(J, tol=1e-11, atol=0.0, max_iter=2000)
         assert result.gap <= 1e-11 * result.value
 
 
 @pytest.mark.parametrize(
     ("solver", "intercept"),
     [
-        (Bundle(), True),
-        (Bmrm(), False),
-        (LineSearchBmrm(), True),
-        (KernelDual(), False),
-        (KernelDual(), True),
+        *((rm.Bundle(), True), (rm.Bmrm(), False), (rm.LineSearchBmrm(), True)),
+        *((rm.KernelDual(), False), (rm.KernelDual(), True)),
     ],
 )
 def test_kernel_scores_follow_from_the_coefficients(solver, intercept):
@@ -132,8 +116,8 @@ def test_kernel_scores_follow_from_the_coefficients(solver, intercept):
     rng = np.random.default_rng(0)
     X = np.round(rng.standard_normal((30, 2)) * 30)
     y = X[:, 0] * 1e-3 + rng.standard_normal(30)
-    risk, reg = kernel_risk(X, y, Absolute(), DotProduct(), fit_intercept=intercept)
-    result = minimize(Objective(risk, reg, 1e-9), solver, tol=1e-9, max_iter=200)
+    risk, reg = rm.kernel_risk(X, y, rm.Absolute(), rm.DotProduct(), fit_intercept=intercept)
+    result = rm.minimize(rm.Objective(risk, reg, 1e-9), solver, tol=1e-9, max_iter=200)
     K = X @ X.T
     (z, beta), (gamma, cut_coefficients) = (np.split(half, 2) for half in (result.w, result.cut.a))
     for products, coefficients in ((z, beta), (cut_coefficients, gamma)):
@@ -146,7 +130,7 @@ def test_steps_in_feature_space_change_the_coefficients():
     """Long steps along a direction that is only rounding would change the scores but no coefficients."""
     drawn_problem = draw(2003737)
     J, K = drawn_problem.objective, drawn_problem.X @ drawn_problem.X.T
-    for it in islice(Bundle().iterates(J, np.zeros(2 * len(K))), 25):
+    for it in islice(rm.Bundle().iterates(J, np.zeros(2 * len(K))), 25):
         z, beta = np.split(it.w, 2)
         assert np.abs(z - K @ beta).max() <= 1e-8 * (1 + np.abs(z).max())
 
@@ -165,7 +149,7 @@ def test_exact_arithmetic_is_exact():
     """Numbers that cancel in float64 are kept exactly."""
     with exact.precise():
         z = exact.number(1e-30, Fraction) + 1 - 1
-        assert exact.single_output_row(Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
+        assert exact.single_output_row(rm.Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
 
 
 def test_slope_of_a_leak():

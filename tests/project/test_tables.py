@@ -164,12 +164,8 @@ def test_failures_are_counted():
 
 def test_peers_minimize_the_same_objective():
     classes, numbers = synthetic(), synthetic("numbers")
-    cases = [
-        (classes, "logistic"),
-        (synthetic(k=3), "logistic"),
-        (classes, "hinge"),
-        (classes, "squared_hinge"),
-    ]
+    cases = [(synthetic(k=3), "logistic")]
+    cases += [(classes, loss) for loss in ("logistic", "hinge", "squared_hinge")]
     for one, loss in [*cases, *((numbers, loss) for loss in ("squared", "quantile:level=0.9", "poisson"))]:
         scaled = Table("t", one.X / [1, 100, 0.01], one.y, one.task)
         ours = fits.fit(scaled, loss, 5.0)
@@ -185,22 +181,13 @@ def test_peers_minimize_the_same_objective():
 
 def test_command_writes_results_and_reruns_failures(tmp_path, capsys):
     out, again = tmp_path / "all.json", tmp_path / "again.json"
-    chosen = [
-        "--package",
-        "sklearn",
-        "--table",
-        "sklearn/breast_cancer",
-        "sklearn/linnerud:0",
-        "--max-seconds",
-        "1",
-    ]
+    chosen = ["--package", "sklearn", "--table", "sklearn/breast_cancer", "sklearn/linnerud:0"]
+    chosen += ["--max-seconds", "1"]
     command.main([*chosen, "--solvers", "--peers", "--loss", "hinge", "huber", "--json", str(out)])
     assert "2 tables, 2 fits" in capsys.readouterr().out
     saved = json.loads(out.read_text())["fits"]
-    assert [(fit["table"], fit["loss"]) for fit in saved] == [
-        ("sklearn/breast_cancer", "hinge"),
-        ("sklearn/linnerud:0", "huber"),
-    ]
+    expected = [("sklearn/breast_cancer", "hinge"), ("sklearn/linnerud:0", "huber")]
+    assert [(fit["table"], fit["loss"]) for fit in saved] == expected
     assert {"bundle", "newton"} <= set(saved[1]["solvers"])
     assert saved[0]["regret"] > 0
     assert "SVC" in saved[0]["peers"]
