@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import COST, QUERIES, TREE_LOSSES, lengths, problem
+from helpers import COST, TREE_LOSSES, Problem, lengths, risk_of
 
 FAMILIES = [
     rm.Softmax(),
@@ -27,21 +27,15 @@ FITTED = [*FAMILIES[1:4], rm.RocArea(), rm.Prbep(), rm.FBeta()]
 each_family = pytest.mark.parametrize("loss", FAMILIES, ids=repr)
 
 
-class Data:
-    """Rows with zeros, labels, weights, and the queries or the sequences that the loss takes."""
+class Data(Problem):
+    """Rows with zeros, weights, and the queries or the sequences that the loss takes."""
 
     def __init__(self, loss):
-        X, self.y, self.weights = problem(loss, n=24)
-        self.X = np.where(np.random.default_rng(0).random(X.shape) < 0.3, 0.0, X)
-        self.loss, self.extra = loss, {}
-        if loss.task == "ranking":
-            self.extra["qid"] = QUERIES
-        if loss.task == "tagging":
-            self.extra["lengths"] = lengths(24)
+        super().__init__(loss, n=24, weighted=True, lam=0.1)
+        self.X = np.where(np.random.default_rng(0).random(self.X.shape) < 0.3, 0.0, self.X)
 
     def risk(self, X=None, **settings):
-        X = self.X if X is None else X
-        return rm.linear_risk(X, self.y, self.loss, sample_weight=self.weights, **self.extra, **settings)
+        return risk_of(self.loss, self.X if X is None else X, self.y, self.weights, **settings)
 
 
 @each_family
@@ -88,12 +82,12 @@ def test_weights_count_repeated_examples(loss):
     if data.weights is None:
         pytest.skip("all rows weigh the same")
     counts = np.random.default_rng(3).integers(1, 4, len(data.weights))
-    units = data.extra.get("lengths", np.ones(len(data.y), int))
+    units = lengths(24) if loss.task == "tagging" else np.ones(len(data.y), int)
     ends = np.cumsum(units)
     rows = [np.arange(end - n, end) for n, end in zip(units, ends, strict=True)]
     chosen = np.repeat(np.arange(len(units)), counts)
     repeated = np.concatenate([rows[i] for i in chosen])
-    extra = {"lengths": np.array(units)[chosen]} if data.extra else {}
+    extra = {"lengths": np.array(units)[chosen]} if loss.task == "tagging" else {}
     data.weights = counts
     weighted, same = data.risk(), rm.linear_risk(data.X[repeated], data.y[repeated], loss, **extra)
     w = np.random.default_rng(4).standard_normal(weighted.dim)
