@@ -165,7 +165,7 @@ def test_tree_distance_is_the_mean_number_of_edges():
 
 # ---------------------------------------------------------------- the classifier
 @pytest.mark.exhaustive
-@parametrize_with_checks([rm.HierarchicalClassifier("softmax"), rm.HierarchicalClassifier(alpha=0.1)])
+@parametrize_with_checks([rm.HierarchicalClassifier(alpha=0.1)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -37,6 +37,10 @@ INSTANCES = [
     rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),
     rm.ChainMaxMargin(rescaled=0.4),
     *TREE_LOSSES,
+    rm.Nu(rm.Hinge(), 0.02),
+    rm.Nu(rm.Hinge(), 0.3),
+    rm.Nu(rm.Absolute(), 0.3),
+    rm.Nu(rm.Squared(), 1.0),
 ]
 """Every loss by its name, and one entry per extreme parameter."""
 
@@ -47,8 +51,8 @@ def case(loss):
 
 def check_value(loss):
     """The risk is that of the independent formulas, as of all labellings, rankings or paths."""
-    if isinstance(loss, rm.SmoothedHinge):
-        return  # an envelope, compared in test_loss_formulas
+    if isinstance(loss, rm.SmoothedHinge | rm.Nu):
+        return  # an envelope, compared in test_loss_formulas, and a minimum, compared in test_adaptive
     if loss.task == "ordinal" and loss.costs:
         loss = rm.Ordinal(costs=[[], [1.0], [0.0, 2.0]])  # for three grades
     problem = Problem(loss, n=8, weighted=True)
